@@ -1,0 +1,117 @@
+"""The cluster's nouns: brokers, endpoints, assignments and a partition's leadership.
+
+Who may call: everyone; all are frozen values. Answers to Kafka's `Broker`, `EndPoint`,
+`LeaderAndIsr`, `LeaderIsrAndControllerEpoch` and `ReplicaAssignment`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from ottla.model.ids import NO_LEADER
+
+INITIAL_LEADER_EPOCH = 0
+INITIAL_PARTITION_EPOCH = 0
+EPOCH_DURING_DELETE = -2
+"""The leader epoch of a StopReplica that deletes a topic (`LeaderAndIsr.EpochDuringDelete`)."""
+
+RECOVERED = 0
+RECOVERING = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener's address, as a znode keeps it: `PLAINTEXT://host:9092`."""
+
+    host: str
+    port: int
+    listener: str = "PLAINTEXT"
+    protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A broker's registration. `epoch` is the czxid of its znode (-1 while unregistered)."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    epoch: int = -1
+    features: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def endpoint(self, listener: str) -> Endpoint:
+        """Return the endpoint named `listener`; raise KeyError naming what there is."""
+        for endpoint in self.endpoints:
+            if endpoint.listener == listener:
+                return endpoint
+        have = ", ".join(e.listener for e in self.endpoints) or "none"
+        raise KeyError(f"broker {self.id} has no listener {listener} (it has {have})")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """Who leads a partition and who is in sync.
+
+    `partition_epoch` is the version of the state znode: every change compares and swaps on it.
+    `recovery_state` is RECOVERING after an unclean election until the leader says otherwise.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int = INITIAL_PARTITION_EPOCH
+    recovery_state: int = RECOVERED
+
+    def with_leader(self, leader: int, isr: tuple[int, ...]) -> "LeaderAndIsr":
+        """Return the state after an election: a new leader and ISR, the leader epoch one higher."""
+        return replace(self, leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1)
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIsrAndControllerEpoch:
+    """A state znode's whole content: the leadership and the controller epoch that wrote it."""
+
+    leader_and_isr: LeaderAndIsr
+    controller_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """A partition's replicas (AR), and which of them a reassignment is adding or removing.
+
+    The first replica is the preferred leader. During a reassignment `replicas` holds both the
+    original and the target replicas: target first, then those being removed.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Replicas once the reassignment is done (RAR)."""
+        return tuple(r for r in self.replicas if r not in self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """Replicas before the reassignment began (OAR)."""
+        return tuple(r for r in self.replicas if r not in self.adding)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic's znode: its 16-byte id (None in znodes of version 1 and 2) and its assignment."""
+
+    name: str
+    topic_id: bytes | None
+    assignment: dict[int, ReplicaAssignment]

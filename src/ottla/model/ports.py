@@ -1,0 +1,151 @@
+"""Ports: everything the product needs of the world, as small protocols.
+
+The real ones live in `net.runtime` and `log.files`; the simulator brings its own. A world is
+built once per process (or per simulated node) and handed down; nothing below the broker asks
+the operating system for time, chance, files or sockets in another way. asyncio's own timers
+are allowed: the simulator brings its own event loop.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Two clocks: one for durations, one for what users read. Never mix them (fault F23)."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some start; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Return milliseconds since 1970; may jump either way."""
+        ...
+
+
+class File(Protocol):
+    """One open file. Positions are absolute; there is no cursor. Errors are OSError."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes at `offset`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
+        """Write all parts one after another at `offset`; return the bytes written (all of them)."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def fsync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive lock on a file, held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system. Paths are absolute strings; errors are OSError as the real ones raise."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless `create`."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def make_dirs(self, path: str) -> None:
+        """Create a folder and its parents; fine if it is there."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically rename a file or folder, replacing a file of that name."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; FileNotFoundError if it is not there."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and all in it; fine if it is not there."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Write `path` whole: temporary file, fsync, rename, fsync of the folder."""
+        ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Take an exclusive lock; BlockingIOError if another process holds it."""
+        ...
+
+
+class Workers(Protocol):
+    """Threads for calls that wait with the GIL released: fsync, cold reads, large codecs."""
+
+    async def run(self, function: Callable[..., T], *args: object) -> T: ...
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def port(self) -> int:
+        """The bound port, also when 0 was asked for."""
+        ...
+
+    def close(self) -> None:
+        """Stop accepting; connections already made live on."""
+        ...
+
+
+class Network(Protocol):
+    """TCP. Protocols and transports are asyncio's own."""
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        timeout_s: float,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect within `timeout_s`; OSError (TimeoutError included) if that fails."""
+        ...
+
+    async def listen(
+        self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
+    ) -> Listener:
+        """Listen on one address; OSError (errno EADDRINUSE) if it is taken."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything outside: one per process, or one per node of a simulation."""
+
+    clock: Clock
+    random: random.Random
+    files: Files
+    network: Network
+    workers: Workers
