@@ -1,8 +1,6 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
 .PHONY: demo test check setup bench-quick kill-proof clean help
 
-BIN := .venv/bin
-
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
 	@echo "make test         everything CI runs: lint, types, contracts, tests, real clients, demo --fast"
@@ -11,22 +9,22 @@ help:
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
 
 demo: setup
-	$(BIN)/ottla demo
+	scripts/run ottla demo
 
 test: setup
-	scripts/test
+	scripts/run scripts/test
 
 check: setup
-	scripts/test quick
+	scripts/run scripts/test quick
 
 setup:
 	@scripts/setup
 
 bench-quick: setup
-	$(BIN)/python benchmarks/quick.py
+	scripts/run python benchmarks/quick.py
 
 kill-proof: setup
-	$(BIN)/python tests/kill_proof.py --rounds 20
+	scripts/run python tests/kill_proof.py --rounds 20
 
 clean:
 	rm -rf .venv build dist src/*.egg-info
