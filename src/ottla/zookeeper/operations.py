@@ -1,0 +1,96 @@
+"""The operations of a multi, and how their results come back.
+
+Who may call: everyone who writes to ZooKeeper. Invariants: a multi is all or nothing; the first
+failing operation is named, the others only say "not done". Answers to `Op` and `OpResult`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ottla.model.errors import WireError
+from ottla.zookeeper import jute
+from ottla.zookeeper.errors import MultiError, RuntimeInconsistencyError, ZooKeeperError, by_code
+
+
+class Create(NamedTuple):
+    """Result: the path created."""
+
+    path: str
+    data: bytes | None = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class Set(NamedTuple):
+    """Result: the new Stat."""
+
+    path: str
+    data: bytes | None
+    version: int = -1
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = -1
+
+
+class Check(NamedTuple):
+    """Fails with BadVersionError unless the znode has this version."""
+
+    path: str
+    version: int
+
+
+Op = Create | Set | Delete | Check
+
+
+def encode_multi(ops: Sequence[Op], full: Callable[..., str]) -> bytes:
+    """Return the body of a multi request; `full` puts the chroot before a path."""
+    parts = []
+    for op in ops:
+        if isinstance(op, Create):
+            flags = (jute.EPHEMERAL if op.ephemeral else 0) | (jute.SEQUENCE if op.sequence else 0)
+            kind = jute.CREATE
+            body = jute.create_body(full(op.path, sequence=op.sequence), op.data, flags)
+        elif isinstance(op, Set):
+            kind, body = jute.SET_DATA, jute.set_data_body(full(op.path), op.data, op.version)
+        elif isinstance(op, Delete):
+            kind, body = jute.DELETE, jute.delete_body(full(op.path), op.version)
+        else:
+            kind, body = jute.CHECK, jute.delete_body(full(op.path), op.version)
+        parts.append(jute.MULTI_HEADER.pack(kind, False, -1))
+        parts.append(body)
+    parts.append(jute.MULTI_END)
+    return b"".join(parts)
+
+
+def read_multi(ops: Sequence[Op], buf: bytes, chroot_length: int) -> list[Any]:
+    """Return each operation's result; raise MultiError if one failed."""
+    results: list[Any] = []
+    failed: tuple[int, ZooKeeperError] | None = None
+    pos = 0
+    while True:
+        kind, done, _err = jute.MULTI_HEADER.unpack_from(buf, pos)
+        pos += jute.MULTI_HEADER.size
+        if done:
+            break
+        if len(results) >= len(ops):
+            raise WireError("a multi has more results than operations")
+        result: Any = None
+        if kind == jute.CREATE:
+            path, pos = jute.read_string(buf, pos)
+            result = path[chroot_length:]
+        elif kind == jute.SET_DATA:
+            result, pos = jute.read_stat(buf, pos), pos + jute.STAT.size
+        elif kind == jute.ERROR:
+            (code,) = jute.INT.unpack_from(buf, pos)
+            pos += 4
+            if code and failed is None and code != RuntimeInconsistencyError.zk_code:
+                index = len(results)
+                failed = index, by_code(code, ops[index].path)
+        results.append(result)
+    if failed is not None:
+        raise MultiError(*failed)
+    if len(results) != len(ops):
+        raise WireError(f"a multi of {len(ops)} operations has {len(results)} results")
+    return results

@@ -1,0 +1,691 @@
+"""One ZooKeeper session on the event loop: connect, ask, ping, reattach, and die in time.
+
+Who may call: `store`, the broker's life cycle, tests. Invariants:
+- One object per session generation; once DEAD it stays dead and every operation fails.
+- Nothing is retried here. When the connection is lost each waiting operation fails with
+  ConnectionLossError: whoever asked decides whether asking again is safe.
+- The session never believes in itself longer than the server does (fault F9): `deadline` is the
+  moment the last *answered* request was sent plus the timeout, on the monotonic clock. Every
+  entrance (bytes, timers, operations, `state`) looks at it first, so after a stall of the loop
+  the first thing that happens is DEAD.
+- Callbacks run in the order of the wire, a watch event before the reply that already shows the
+  change; they only queue events.
+Answers to Kafka's `ZooKeeperClient` and ZooKeeper's `ClientCnxn`.
+
+States: CONNECTED -> SUSPENDED (connection lost) -> CONNECTED (same session, watches left anew)
+and from either -> DEAD (expired, fenced by the deadline, or closed).
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.model.errors import ConfigError, WireError
+from ottla.model.ports import World
+from ottla.zookeeper import jute
+from ottla.zookeeper.errors import (
+    BadArgumentsError,
+    ConnectionLossError,
+    NoNodeError,
+    OperationTimeoutError,
+    RequestTooLargeError,
+    SessionExpiredError,
+    TooManyRequestsError,
+    ZooKeeperError,
+    by_code,
+)
+from ottla.zookeeper.jute import Stat
+from ottla.zookeeper.operations import Op, encode_multi, read_multi
+from ottla.zookeeper.watches import WatchCallback, Watches, WatchEvent, WatchType
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_REQUEST_BYTES = 0xFFFFF - 1024
+"""A server with the default jute.maxbuffer closes the connection on anything larger."""
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+"""As Kafka sets its client's jute.maxbuffer: a long list of topics is larger than 1 MiB."""
+MAX_PENDING = 20_000
+SET_WATCHES_CHUNK_BYTES = 128 * 1024
+DEFAULT_PORT = 2181
+CLOSE_WAIT_S = 2.0
+
+
+class SessionState(Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    DEAD = "dead"
+
+
+class SessionEvent(NamedTuple):
+    """The session changed its state. `reason` is one clause for a person."""
+
+    state: SessionState
+    reason: str
+    session_id: int
+
+
+class _Pending(NamedTuple):
+    xid: int
+    future: "asyncio.Future[Any]"
+    read: Callable[[bytes, int, int], Any]
+    sent_s: float
+    path: str | None
+    watches: "dict[str, list[WatchCallback]] | None"
+    watch: WatchCallback | None
+
+
+class ConnectString(NamedTuple):
+    """`host:port,host:port/chroot`, taken apart."""
+
+    hosts: tuple[tuple[str, int], ...]
+    chroot: str
+
+    @classmethod
+    def parse(cls, text: str) -> "ConnectString":
+        addresses, slash, chroot = text.partition("/")
+        chroot = (slash + chroot).rstrip("/")
+        if chroot:
+            check_path(chroot)
+        hosts = []
+        for part in filter(None, (p.strip() for p in addresses.split(","))):
+            host, colon, port = part.rpartition(":")
+            if not colon or (":" in host and not host.startswith("[")):
+                host, port = part, str(DEFAULT_PORT)
+            if not host or not port.isdigit() or not 0 < int(port) <= 65535:
+                raise ConfigError(f"zookeeper.connect: {part!r} is no address; write host:port")
+            hosts.append((host.removeprefix("[").removesuffix("]"), int(port)))
+        if not hosts:
+            raise ConfigError("zookeeper.connect: no address given; write host:port[/chroot]")
+        return cls(tuple(hosts), chroot)
+
+
+def check_path(path: str) -> None:
+    """Raise BadArgumentsError for a path ZooKeeper would refuse."""
+    problem = None
+    if not path.startswith("/"):
+        problem = "it does not start with /"
+    elif path != "/" and (path.endswith("/") or "//" in path):
+        problem = "it has an empty part"
+    elif "/./" in path or "/../" in path or path.endswith(("/.", "/..")):
+        problem = "relative parts are not allowed"
+    elif "\x00" in path:
+        problem = "a null character is not allowed"
+    if problem:
+        raise BadArgumentsError(f"not a znode path: {path!r}, {problem}")
+
+
+class _Wire(asyncio.Protocol):
+    """One connection's bytes; a connection the session has given up is no longer listened to."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session: Session | None = session
+        self.transport: asyncio.Transport | None = None
+        self.frames = jute.Frames(MAX_REPLY_BYTES)
+        self.greeting: asyncio.Future[jute.ConnectResponse] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.on_bytes(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.greeting is not None and not self.greeting.done():
+            self.greeting.set_exception(ConnectionLossError("the server closed the connection"))
+        if self._session is not None:
+            why = str(exc) if exc else "the server closed the connection"
+            self._session.on_connection_lost(self, why)
+
+    def drop(self) -> None:
+        """Close and forget: nothing that still arrives reaches the session."""
+        self._session = None
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Session:
+    """See the module. Operations are plain functions that return a future; they pipeline."""
+
+    def __init__(
+        self,
+        world: World,
+        connect_string: str,
+        session_timeout_ms: int,
+        on_event: Callable[[SessionEvent], None] | None = None,
+    ) -> None:
+        """For `connect` alone."""
+        target = ConnectString.parse(connect_string)
+        self._world = world
+        self._loop = asyncio.get_running_loop()
+        self._hosts = list(target.hosts)
+        world.random.shuffle(self._hosts)
+        self._next_host = 0
+        self._chroot = target.chroot
+        self._on_event = on_event
+        self._asked_timeout_ms = session_timeout_ms
+        self._state = SessionState.SUSPENDED
+        self.death: str | None = None
+        self.session_id = 0
+        self._password = bytes(16)
+        self.timeout_ms = session_timeout_ms
+        self._deadline_s = 0.0
+        self._heard_s = 0.0
+        self._last_zxid = 0
+        self._xid = 0
+        self._wire: _Wire | None = None
+        self._pending: deque[_Pending] = deque()
+        self._pings: deque[float] = deque()
+        self._out: list[bytes] = []
+        self._watches = Watches()
+        self._timer: asyncio.TimerHandle | None = None
+        self._reattaching: asyncio.Task[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self.server = ""
+
+    # --- life -------------------------------------------------------------------------------
+
+    @classmethod
+    async def connect(
+        cls,
+        world: World,
+        connect_string: str,
+        session_timeout_ms: int,
+        connect_timeout_ms: int,
+        on_event: Callable[[SessionEvent], None] | None = None,
+    ) -> "Session":
+        """Open a new session; OperationTimeoutError if no server answers in time.
+
+        `on_event` is told of every later change of state, never of this first connection.
+        """
+        session = cls(world, connect_string, session_timeout_ms, on_event)
+        give_up_s = world.clock.monotonic() + connect_timeout_ms / 1000
+        problem = "no attempt"
+        while True:
+            left_s = give_up_s - world.clock.monotonic()
+            if left_s <= 0:
+                raise OperationTimeoutError(
+                    f"no ZooKeeper answered at {connect_string} within {connect_timeout_ms} ms "
+                    f"({problem}); is it running, and is zookeeper.connect right?"
+                )
+            try:
+                await session._attach(min(left_s, max(1.0, session_timeout_ms / 3000)))
+                return session
+            except (OSError, ConnectionLossError, WireError) as error:
+                problem = str(error) or type(error).__name__
+            await asyncio.sleep(min(0.05 + 0.2 * world.random.random(), max(0.0, left_s)))
+
+    async def close(self) -> None:
+        """End the session at the server too, so that its ephemeral znodes go at once."""
+        if self.state is SessionState.CONNECTED:
+            future = self._send(jute.CLOSE, b"", _nothing, None)
+            try:
+                async with asyncio.timeout(CLOSE_WAIT_S):
+                    await future
+            except (TimeoutError, ZooKeeperError):
+                pass  # the server expires it by itself
+        self._die("closed")
+
+    @property
+    def state(self) -> SessionState:
+        """The state at this moment: looks at the deadline first."""
+        self._fence()
+        return self._state
+
+    @property
+    def alive(self) -> bool:
+        """Whether this session may still be believed in."""
+        return self.state is not SessionState.DEAD
+
+    @property
+    def last_zxid(self) -> int:
+        return self._last_zxid
+
+    @property
+    def deadline_s(self) -> float:
+        """When the session fences itself unless the server answers before (monotonic)."""
+        return self._deadline_s
+
+    async def wait_connected(self) -> None:
+        """Return once CONNECTED; SessionExpiredError once DEAD. Bounded by the deadline."""
+        while True:
+            state = self.state
+            if state is SessionState.CONNECTED:
+                return
+            if state is SessionState.DEAD:
+                raise self._expired()
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            "state": self._state.value,
+            "session": f"{self.session_id:#x}",
+            "server": self.server,
+            "timeout_ms": self.timeout_ms,
+            "pending": len(self._pending),
+            "watches": len(self._watches),
+            "last_zxid": self._last_zxid,
+        }
+
+    # --- operations -------------------------------------------------------------------------
+
+    def get(
+        self, path: str, watch: WatchCallback | None = None
+    ) -> "asyncio.Future[tuple[bytes, Stat]]":
+        """Return data (b"" where it is null) and stat; NoNodeError. `watch`: data or deletion."""
+        body = jute.path_watch_body(self._full(path), watch is not None)
+        return self._send(jute.GET_DATA, body, _read_data, path, self._watches.data, watch)
+
+    def exists(
+        self, path: str, watch: WatchCallback | None = None
+    ) -> "asyncio.Future[Stat | None]":
+        """Return the stat, or None. `watch`: creation, data or deletion."""
+        body = jute.path_watch_body(self._full(path), watch is not None)
+        return self._send(jute.EXISTS, body, _read_exists, path, self._watches.data, watch)
+
+    def children(
+        self, path: str, watch: WatchCallback | None = None
+    ) -> "asyncio.Future[list[str]]":
+        """Return the children's names, sorted; NoNodeError. `watch`: children or deletion."""
+        body = jute.path_watch_body(self._full(path), watch is not None)
+        table = self._watches.children
+        return self._send(jute.GET_CHILDREN, body, _read_children, path, table, watch)
+
+    def create(
+        self,
+        path: str,
+        data: bytes | None = b"",
+        ephemeral: bool = False,
+        sequence: bool = False,
+    ) -> "asyncio.Future[tuple[str, Stat]]":
+        """Create a znode; return its path (with the sequence number) and stat."""
+        flags = (jute.EPHEMERAL if ephemeral else 0) | (jute.SEQUENCE if sequence else 0)
+        body = jute.create_body(self._full(path, sequence=sequence), data, flags)
+        return self._send(jute.CREATE2, body, self._read_created, path)
+
+    def set(self, path: str, data: bytes | None, version: int = -1) -> "asyncio.Future[Stat]":
+        """Replace a znode's data if it has `version` (-1 any)."""
+        body = jute.set_data_body(self._full(path), data, version)
+        return self._send(jute.SET_DATA, body, _read_stat, path)
+
+    def delete(self, path: str, version: int = -1) -> "asyncio.Future[None]":
+        body = jute.delete_body(self._full(path), version)
+        return self._send(jute.DELETE, body, _nothing, path)
+
+    def multi(self, ops: Sequence[Op]) -> "asyncio.Future[list[Any]]":
+        """Do all or none. Results in order: Create its path, Set its Stat, others None.
+
+        MultiError names the operation that failed.
+        """
+        body = encode_multi(ops, self._full)
+        chroot = len(self._chroot)
+
+        def read(buf: bytes, pos: int, end: int) -> list[Any]:
+            return read_multi(ops, buf[pos:end], chroot)
+
+        return self._send(jute.MULTI, body, read, None)
+
+    def sync(self, path: str = "/") -> "asyncio.Future[None]":
+        """Return once this server has seen all that was committed before."""
+        return self._send(jute.SYNC, jute.string(self._full(path)), _nothing, path)
+
+    def _full(self, path: str, *, sequence: bool = False) -> str:
+        check_path(path + "0" if sequence else path)
+        if not self._chroot:
+            return path
+        return self._chroot if path == "/" else self._chroot + path
+
+    def _read_created(self, buf: bytes, pos: int, _end: int) -> tuple[str, Stat]:
+        path, pos = jute.read_string(buf, pos)
+        return path[len(self._chroot) :], jute.read_stat(buf, pos)
+
+    def _send(
+        self,
+        op: int,
+        body: bytes,
+        read: Callable[[bytes, int, int], T],
+        path: str | None,
+        watches: "dict[str, list[WatchCallback]] | None" = None,
+        watch: WatchCallback | None = None,
+    ) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = self._loop.create_future()
+        now_s = self._world.clock.monotonic()
+        if now_s >= self._deadline_s:
+            self._fence()
+        if self._state is not SessionState.CONNECTED:
+            future.set_exception(
+                self._expired()
+                if self._state is SessionState.DEAD
+                else ConnectionLossError("not sent: the connection to ZooKeeper is lost")
+            )
+            return future
+        if len(body) > MAX_REQUEST_BYTES:
+            future.set_exception(
+                RequestTooLargeError(
+                    f"a request of {len(body)} bytes; ZooKeeper takes {MAX_REQUEST_BYTES}"
+                    + (f": {path}" if path else ""),
+                    path=path,
+                )
+            )
+            return future
+        if len(self._pending) >= MAX_PENDING:
+            future.set_exception(TooManyRequestsError(f"{MAX_PENDING} requests wait already"))
+            return future
+        self._xid = xid = self._xid % 0x7FFFFFFF + 1
+        self._pending.append(_Pending(xid, future, read, now_s, path, watches, watch))
+        self._write(jute.request(xid, op, body))
+        return future
+
+    def _write(self, frame: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._wire is not None and self._wire.transport is not None:
+            self._wire.transport.write(b"".join(out) if len(out) > 1 else out[0])
+
+    # --- what arrives -----------------------------------------------------------------------
+
+    def on_bytes(self, wire: _Wire, data: bytes) -> None:
+        """Take what one connection received."""
+        if self._fence():
+            return
+        try:
+            buf, spans = wire.frames.feed(data)
+            for start, end in spans:
+                if wire.greeting is not None and not wire.greeting.done():
+                    wire.greeting.set_result(jute.ConnectResponse.decode(buf[start:end]))
+                elif wire is self._wire:
+                    self._on_frame(buf, start, end)
+                else:
+                    return  # given up while handling an earlier frame
+        except (WireError, struct.error) as error:
+            self.on_connection_lost(wire, f"broken answer: {error}")
+
+    def _on_frame(self, buf: bytes, start: int, end: int) -> None:
+        xid, zxid, err = jute.REPLY_HEADER.unpack_from(buf, start)
+        pos = start + 16
+        self._heard_s = self._world.clock.monotonic()
+        if xid >= 0:
+            self._on_reply(xid, zxid, err, buf, pos, end)
+        elif xid == jute.XID_NOTIFICATION:
+            self._on_notification(buf[pos:end])
+        elif xid in (jute.XID_PING, jute.XID_SET_WATCHES):
+            if xid == jute.XID_PING and self._pings:
+                self._answered(self._pings.popleft())
+            if err:
+                raise WireError(f"ZooKeeper answered error {err} to request {xid}")
+        else:
+            raise WireError(f"an answer to request {xid}, which was never sent")
+
+    def _on_reply(self, xid: int, zxid: int, err: int, buf: bytes, pos: int, end: int) -> None:
+        if not self._pending or self._pending[0].xid != xid:
+            raise WireError(f"an answer to request {xid} out of order")
+        if zxid > 0:
+            self._last_zxid = zxid
+        _, future, read, sent_s, path, watches, watch = self._pending.popleft()
+        self._answered(sent_s)
+        if err == 0:
+            if watch is not None and watches is not None and path is not None:
+                watches.setdefault(path, []).append(watch)
+            try:
+                result = read(buf, pos, end)
+            except ZooKeeperError as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+            return
+        if err == SessionExpiredError.zk_code:
+            self._die("the server says it is expired")
+        if err == NoNodeError.zk_code and read is _read_exists:
+            if watch is not None and path is not None:
+                self._watches.absent.setdefault(path, []).append(watch)
+            if not future.done():
+                future.set_result(None)
+        elif not future.done():
+            future.set_exception(by_code(err, path))
+
+    def _on_notification(self, body: bytes) -> None:
+        kind, _state = jute.XID_OP.unpack_from(body, 0)
+        path, _ = jute.read_string(body, 8)
+        if kind not in WatchType._value2member_map_:
+            return  # a session event of another kind of client
+        event = WatchEvent(WatchType(kind), path[len(self._chroot) :] or "/")
+        for callback in self._watches.take(event):
+            self._call(callback, event)
+
+    def _call(self, callback: Callable[[T], None], event: T) -> None:
+        try:
+            callback(event)
+        except Exception as error:  # noqa: BLE001 - the root of other people's callbacks
+            context = {"message": f"a callback failed on {event}", "exception": error}
+            self._loop.call_exception_handler(context)
+
+    # --- time -------------------------------------------------------------------------------
+
+    def _answered(self, sent_s: float) -> None:
+        # What was sent then has been answered: the server counted from then on or later.
+        deadline_s = sent_s + self.timeout_ms / 1000
+        self._deadline_s = max(self._deadline_s, deadline_s)
+
+    def _fence(self) -> bool:
+        """Die if the deadline has passed; tell whether the session is dead."""
+        if self._state is SessionState.DEAD:
+            return True
+        if self.session_id and self._world.clock.monotonic() >= self._deadline_s:
+            self._die(f"fenced by its own deadline: no answer for {self.timeout_ms} ms")
+            return True
+        return False
+
+    def _tick(self) -> None:
+        """Ping each third of the timeout; give the connection up after two silent thirds."""
+        self._timer = None
+        if self._fence():
+            return
+        now_s = self._world.clock.monotonic()
+        third_s = self.timeout_ms / 3000
+        wake_s = self._deadline_s
+        if self._state is SessionState.CONNECTED:
+            if now_s - self._heard_s >= 2 * third_s and self._wire is not None:
+                self.on_connection_lost(self._wire, "no answer to a ping")
+            else:
+                last_ping_s = self._pings[-1] if self._pings else self._heard_s
+                if now_s - last_ping_s >= third_s * 0.999:
+                    self._pings.append(now_s)
+                    self._write(jute.LEN_XID_OP.pack(8, jute.XID_PING, jute.PING))
+                    last_ping_s = now_s
+                wake_s = min(wake_s, last_ping_s + third_s, self._heard_s + 2 * third_s)
+        self._arm(max(wake_s - now_s, 0.001))
+
+    def _arm(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._tick)
+
+    # --- connection -------------------------------------------------------------------------
+
+    async def _attach(self, timeout_s: float) -> None:
+        """Connect to the next server and open or continue the session.
+
+        OSError or ConnectionLossError if that server does not; SessionExpiredError if it is over.
+        """
+        host, port = self._hosts[self._next_host % len(self._hosts)]
+        self._next_host += 1
+        wire = _Wire(self)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._world.network.connect(host, port, lambda: wire, timeout_s=timeout_s)
+                assert wire.transport is not None, "connected without a transport"
+                wire.greeting = self._loop.create_future()
+                asked_s = self._world.clock.monotonic()
+                hello = jute.ConnectRequest(
+                    self._last_zxid, self._asked_timeout_ms, self.session_id, self._password
+                )
+                wire.transport.write(hello.encode())
+                answer = await wire.greeting
+        except BaseException:
+            wire.drop()
+            raise
+        if self._fence():
+            wire.drop()
+            raise self._expired()
+        if answer.timeout_ms <= 0:
+            wire.drop()
+            self._die("the server says it is expired")
+            raise self._expired()
+        self._adopt(wire, answer, asked_s, f"{host}:{port}")
+
+    def _adopt(
+        self, wire: _Wire, answer: jute.ConnectResponse, asked_s: float, server: str
+    ) -> None:
+        again = bool(self.session_id)
+        self.session_id = answer.session_id
+        self._password = answer.password
+        self.timeout_ms = answer.timeout_ms
+        self.server = server
+        self._wire = wire
+        self._heard_s = self._world.clock.monotonic()
+        self._deadline_s = max(self._deadline_s, asked_s + self.timeout_ms / 1000)
+        self._pings.clear()
+        self._state = SessionState.CONNECTED
+        log.info(
+            "session %s id=%#x server=%s timeout_ms=%d",
+            "continued" if again else "opened",
+            self.session_id,
+            server,
+            self.timeout_ms,
+        )
+        if self._fence():
+            return  # the greeting waited for the loop longer than the session lives
+        self._leave_watches_anew()
+        self._arm(self.timeout_ms / 3000)
+        self._wake_waiters()
+        if again:
+            self._tell(SessionState.CONNECTED, "the same session continues")
+
+    def _leave_watches_anew(self) -> None:
+        batches: list[tuple[list[str], list[str], list[str]]] = []
+        size = SET_WATCHES_CHUNK_BYTES
+        tables = (self._watches.data, self._watches.absent, self._watches.children)
+        for index, table in enumerate(tables):
+            for path in table:
+                if size >= SET_WATCHES_CHUNK_BYTES:
+                    batches.append(([], [], []))
+                    size = 0
+                batches[-1][index].append(self._full(path))
+                size += len(path) + len(self._chroot) + 4
+        for batch in batches:
+            body = jute.LONG.pack(self._last_zxid) + b"".join(map(jute.strings, batch))
+            self._write(jute.request(jute.XID_SET_WATCHES, jute.SET_WATCHES, body))
+
+    def on_connection_lost(self, wire: _Wire, reason: str) -> None:
+        """Fail what waits and try to continue elsewhere, if it was the session's connection."""
+        wire.drop()
+        if wire.greeting is not None and not wire.greeting.done():
+            wire.greeting.set_exception(ConnectionLossError(reason))
+        if wire is not self._wire:
+            return
+        self._wire = None
+        if self._fence():
+            return
+        self._state = SessionState.SUSPENDED
+        log.warning("session suspended id=%#x server=%s: %s", self.session_id, self.server, reason)
+        self._out.clear()
+        self._pings.clear()
+        self._arm(max(self._deadline_s - self._world.clock.monotonic(), 0.001))
+        self._reattaching = self._loop.create_task(self._reattach())
+        self._tell(SessionState.SUSPENDED, reason)
+        self._fail_pending(ConnectionLossError)
+
+    async def _reattach(self) -> None:
+        """Try the servers in turn until one continues the session or the deadline ends it."""
+        pause_s = 0.02
+        while not self._fence():
+            left_s = self._deadline_s - self._world.clock.monotonic()
+            try:
+                await self._attach(min(left_s, max(0.2, self.timeout_ms / 3000)))
+                return
+            except SessionExpiredError:
+                return
+            except (OSError, ConnectionLossError, WireError) as error:
+                log.debug("session not continued id=%#x: %s", self.session_id, error)
+            await asyncio.sleep(pause_s * (0.5 + self._world.random.random()))
+            pause_s = min(1.0, pause_s * 2)
+
+    def _fail_pending(self, kind: type[ZooKeeperError]) -> None:
+        pending, self._pending = self._pending, deque()
+        for entry in pending:
+            if not entry.future.done():
+                entry.future.set_exception(
+                    self._expired() if kind is SessionExpiredError else kind(path=entry.path)
+                )
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def _die(self, reason: str) -> None:
+        if self._state is SessionState.DEAD:
+            return
+        self._state = SessionState.DEAD
+        self.death = reason
+        log.warning("session dead id=%#x: %s", self.session_id, reason)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._reattaching is not None and self._reattaching is not asyncio.current_task():
+            self._reattaching.cancel()
+        if self._wire is not None:
+            self._wire.drop()
+            self._wire = None
+        self._out.clear()
+        self._watches.clear()
+        self._tell(SessionState.DEAD, reason)
+        self._fail_pending(SessionExpiredError)
+        self._wake_waiters()
+
+    def _expired(self) -> SessionExpiredError:
+        return SessionExpiredError(f"session {self.session_id:#x} is over: {self.death}")
+
+    def _tell(self, state: SessionState, reason: str) -> None:
+        if self._on_event is not None:
+            self._call(self._on_event, SessionEvent(state, reason, self.session_id))
+
+    def _wake_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _nothing(_buf: bytes, _pos: int, _end: int) -> None:
+    return None
+
+
+def _read_data(buf: bytes, pos: int, _end: int) -> tuple[bytes, Stat]:
+    (size,) = jute.INT.unpack_from(buf, pos)
+    pos += 4
+    stop = pos + size if size > 0 else pos
+    return buf[pos:stop], jute.read_stat(buf, stop)
+
+
+def _read_exists(buf: bytes, pos: int, _end: int) -> Stat | None:
+    return jute.read_stat(buf, pos)
+
+
+def _read_stat(buf: bytes, pos: int, _end: int) -> Stat:
+    return jute.read_stat(buf, pos)
+
+
+def _read_children(buf: bytes, pos: int, _end: int) -> list[str]:
+    names, _ = jute.read_strings(buf, pos)
+    names.sort()
+    return names
