@@ -1,0 +1,204 @@
+"""The way into the wire: bodies of requests and responses to messages and back.
+
+Who may call: everyone above. A parse or write function is compiled at the first use of its
+(api, version, direction) and kept. What arrives is judged here: short bytes, counts beyond the
+bytes, bad UTF-8, nulls where none may be and anything after the message's end are WireError.
+Decoded `records` are slices of the given buffer, so whoever keeps one keeps the whole frame.
+Answers to Kafka's `ApiMessageType`, `AbstractRequest.parseRequest` and `MessageUtil`.
+"""
+
+import struct
+from importlib import import_module
+from typing import Any
+
+from ottla.model.errors import OttlaError, UnsupportedVersionError, WireError
+from ottla.model.ports import Buffer
+from ottla.wire.apis import APIS, ApiSpec
+from ottla.wire.compile_read import Reader, compile_reader
+from ottla.wire.compile_write import Writer, compile_writer
+from ottla.wire.schema import Message, StructLayout, WireStruct
+
+__all__ = [
+    "APIS",
+    "ApiSpec",
+    "Message",
+    "Reader",
+    "Writer",
+    "decode_request",
+    "decode_response",
+    "decode_struct",
+    "encode_request",
+    "encode_response",
+    "encode_struct",
+    "request_class",
+    "request_decoder",
+    "request_encoder",
+    "response_class",
+    "response_decoder",
+    "response_encoder",
+]
+
+_request_readers: dict[tuple[int, int], Reader] = {}
+_response_readers: dict[tuple[int, int], Reader] = {}
+_request_writers: dict[tuple[int, int], Writer] = {}
+_response_writers: dict[tuple[int, int], Writer] = {}
+_struct_readers: dict[tuple[type[WireStruct], int], Reader] = {}
+_struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
+
+_BAD_BYTES = (IndexError, struct.error, UnicodeDecodeError)
+"""What compiled parse functions raise at the end of the bytes or within a bad string."""
+
+_BAD_VALUES = (struct.error, TypeError, AttributeError, UnicodeEncodeError)
+"""What compiled write functions raise for a value that does not fit its field."""
+
+
+def _spec(api_key: int, version: int) -> ApiSpec:
+    spec = APIS.get(api_key)
+    if spec is None:
+        raise UnsupportedVersionError(f"unknown api key {api_key}")
+    if not spec.supports(version):
+        raise UnsupportedVersionError(
+            f"{spec.name} version {version} is outside {spec.min_version}-{spec.max_version}"
+        )
+    return spec
+
+
+def request_class(api_key: int) -> type[Message]:
+    """Return the request class of a key, importing its module if need be."""
+    return _message_class(api_key, "Request")
+
+
+def response_class(api_key: int) -> type[Message]:
+    """Return the response class of a key, importing its module if need be."""
+    return _message_class(api_key, "Response")
+
+
+def _message_class(api_key: int, direction: str) -> type[Message]:
+    spec = APIS.get(api_key)
+    if spec is None:
+        raise UnsupportedVersionError(f"unknown api key {api_key}")
+    cls: type[Message] = getattr(import_module(spec.module), spec.name + direction)
+    return cls
+
+
+def request_decoder(api_key: int, version: int) -> Reader:
+    """Return the compiled `(buf, pos) -> (message, end)`; see `compile_read` for what it leaves."""
+    reader = _request_readers.get((api_key, version))
+    if reader is None:
+        spec = _spec(api_key, version)
+        layout = request_class(api_key).LAYOUT
+        reader = compile_reader(layout, version, spec.flexible_version)
+        _request_readers[api_key, version] = reader
+    return reader
+
+
+def response_decoder(api_key: int, version: int) -> Reader:
+    """Return the compiled `(buf, pos) -> (message, end)`; see `compile_read` for what it leaves."""
+    reader = _response_readers.get((api_key, version))
+    if reader is None:
+        spec = _spec(api_key, version)
+        layout = response_class(api_key).LAYOUT
+        reader = compile_reader(layout, version, spec.flexible_version)
+        _response_readers[api_key, version] = reader
+    return reader
+
+
+def request_encoder(api_key: int, version: int) -> Writer:
+    """Return the compiled `(message, parts) -> None`, which appends to `parts`."""
+    writer = _request_writers.get((api_key, version))
+    if writer is None:
+        spec = _spec(api_key, version)
+        layout = request_class(api_key).LAYOUT
+        writer = compile_writer(layout, version, spec.flexible_version)
+        _request_writers[api_key, version] = writer
+    return writer
+
+
+def response_encoder(api_key: int, version: int) -> Writer:
+    """Return the compiled `(message, parts) -> None`, which appends to `parts`."""
+    writer = _response_writers.get((api_key, version))
+    if writer is None:
+        spec = _spec(api_key, version)
+        layout = response_class(api_key).LAYOUT
+        writer = compile_writer(layout, version, spec.flexible_version)
+        _response_writers[api_key, version] = writer
+    return writer
+
+
+def decode_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
+    """Return the request whose body fills `buf` from `pos` to its end."""
+    reader = _request_readers.get((api_key, version)) or request_decoder(api_key, version)
+    return _decode(reader, buf, pos, api_key, version)
+
+
+def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
+    """Return the response whose body fills `buf` from `pos` to its end."""
+    reader = _response_readers.get((api_key, version)) or response_decoder(api_key, version)
+    return _decode(reader, buf, pos, api_key, version)
+
+
+def _decode(reader: Reader, buf: Buffer, pos: int, api_key: int, version: int) -> Any:
+    if type(buf) is not memoryview:
+        buf = memoryview(buf)
+    try:
+        message, end = reader(buf, pos)
+    except _BAD_BYTES as error:
+        raise WireError(f"{_name(api_key)} v{version}: {error}") from error
+    except WireError as error:
+        raise WireError(f"{_name(api_key)} v{version}: {error}", error.code) from error
+    if end != len(buf):
+        raise WireError(f"{_name(api_key)} v{version}: ends at byte {end} of {len(buf)}")
+    return message
+
+
+def encode_request(message: Message, version: int) -> list[Buffer]:
+    """Return the parts of a request's body."""
+    key = message.API_KEY
+    return _encode(_request_writers.get((key, version)) or request_encoder(key, version), message)
+
+
+def encode_response(message: Message, version: int) -> list[Buffer]:
+    """Return the parts of a response's body."""
+    key = message.API_KEY
+    return _encode(_response_writers.get((key, version)) or response_encoder(key, version), message)
+
+
+def _encode(writer: Writer, value: WireStruct) -> list[Buffer]:
+    parts: list[Buffer] = []
+    try:
+        writer(value, parts)
+    except _BAD_VALUES as error:
+        raise WireError(f"{type(value).__name__}: {error}") from error
+    except OttlaError as error:
+        raise WireError(f"{type(value).__name__}: {error}", error.code) from error
+    return parts
+
+
+def decode_struct(cls: type[Message], version: int, buf: Buffer) -> Any:
+    """Return a message that is not an API of its own (key -1), such as a group's metadata."""
+    reader = _struct_readers.get((cls, version))
+    if reader is None:
+        reader = compile_reader(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
+        _struct_readers[cls, version] = reader
+    return _decode(reader, buf, 0, cls.API_KEY, version)
+
+
+def encode_struct(message: Message, version: int) -> bytes:
+    """Return the bytes of a message that is not an API of its own."""
+    cls = type(message)
+    writer = _struct_writers.get((cls, version))
+    if writer is None:
+        writer = compile_writer(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
+        _struct_writers[cls, version] = writer
+    return b"".join(_encode(writer, message))
+
+
+def _layout(cls: type[Message], version: int) -> StructLayout:
+    if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+        raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
+    return cls.LAYOUT
+
+
+def _name(api_key: int) -> str:
+    spec = APIS.get(api_key)
+    return spec.name if spec is not None else f"message {api_key}"

@@ -1,0 +1,87 @@
+# Written by `python -m ottla.wire.stubs` from the schema beside it; do not edit.
+
+from typing import ClassVar
+
+from ottla.wire.schema import Message, WireStruct
+
+class ConsumerGroupHeartbeatRequest(Message):
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_VERSION: ClassVar[int]
+
+    class TopicPartitions(WireStruct):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    subscribed_topic_names: list[str] | None
+    server_assignor: str | None
+    topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        member_id: str = ...,
+        member_epoch: int = ...,
+        instance_id: str | None = ...,
+        rack_id: str | None = ...,
+        rebalance_timeout_ms: int = ...,
+        subscribed_topic_names: list[str] | None = ...,
+        server_assignor: str | None = ...,
+        topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = ...,
+    ) -> None: ...
+
+class ConsumerGroupHeartbeatResponse(Message):
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_VERSION: ClassVar[int]
+
+    class Assignment(WireStruct):
+        topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions]
+        def __init__(
+            self,
+            *,
+            topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions] = ...,
+        ) -> None: ...
+
+    class TopicPartitions(WireStruct):
+        topic_id: bytes
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic_id: bytes = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: ConsumerGroupHeartbeatResponse.Assignment | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        member_id: str | None = ...,
+        member_epoch: int = ...,
+        heartbeat_interval_ms: int = ...,
+        assignment: ConsumerGroupHeartbeatResponse.Assignment | None = ...,
+    ) -> None: ...
