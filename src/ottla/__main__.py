@@ -1,0 +1,22 @@
+"""The front door: `ottla broker …` starts a server, everything else goes to the admin commands.
+
+Invariants: the way to a broker imports no command-line or Spark library, so that it starts fast and
+stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
+"""
+
+import sys
+
+
+def main() -> int:
+    """Run one command and return the process's exit code."""
+    if sys.argv[1:2] == ["broker"]:
+        from ottla.broker.process import main as broker_main  # noqa: PLC0415
+
+        return broker_main(sys.argv[2:])
+    from ottla.admin.cli import main as admin_main  # noqa: PLC0415
+
+    return int(admin_main() or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Config entries: settings as DescribeConfigs shows them, with where they come from.
+
+Who may call: handlers. Invariants: plain values in, plain values out; order of precedence and which
+synonyms are shown are those of Kafka's `ConfigHelper` and `DynamicBrokerConfig`, oddities included
+(a topic's `retention.ms` that comes from `log.retention.hours` counts as a default). Passwords and
+settings we do not know are never shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.model.config import OUR_DEFAULTS, BrokerConfig
+from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, topic_keys
+
+
+class Source(IntEnum):
+    """Where a value comes from (Kafka's `ConfigSource`)."""
+
+    UNKNOWN = 0
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+TYPE_NUMBERS = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+
+_FAMILIES = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+
+_DYNAMIC_KEYS = """\
+advertised.listeners background.threads compression.gzip.level compression.lz4.level
+compression.type compression.zstd.level connections.max.reauth.ms listener.security.protocol.map
+listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
+log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy
+log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes
+log.index.size.max.bytes log.local.retention.bytes log.local.retention.ms
+log.message.downconversion.enable log.message.timestamp.after.max.ms
+log.message.timestamp.before.max.ms log.message.timestamp.difference.max.ms
+log.message.timestamp.type log.preallocate log.retention.bytes log.retention.ms log.roll.jitter.ms
+log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connection.creation.rate
+max.connections max.connections.per.ip max.connections.per.ip.overrides message.max.bytes
+metric.reporters min.insync.replicas num.io.threads num.network.threads
+num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
+producer.id.expiration.ms sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
+sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+sasl.kerberos.ticket.renew.window.factor sasl.mechanism.inter.broker.protocol ssl.cipher.suites
+ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm
+ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
+ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol
+ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+transaction.partition.verification.enable unclean.leader.election.enable"""
+
+DYNAMIC_KEYS = frozenset(_DYNAMIC_KEYS.split())
+"""Broker settings a JVM broker changes while it runs; all others are shown as read-only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One of the settings a value may come from."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One setting. `synonyms` are in order of precedence; the first one is in force."""
+
+    name: str
+    value: str | None
+    source: Source
+    sensitive: bool
+    read_only: bool
+    type_number: int
+    synonyms: tuple[Synonym, ...]
+
+
+def render(key: ConfigKey, text: str | None) -> str | None:
+    """Return a value's text as Java prints it: trimmed, booleans in small letters."""
+    if text is None:
+        return None
+    value = key.parse(text)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return text.strip() if isinstance(value, float) else str(value)
+
+
+def _family(name: str) -> tuple[str, ...]:
+    if name == "log.flush.interval.ms":
+        return (name, "log.flush.scheduler.interval.ms")
+    for family in _FAMILIES:
+        if name in family:
+            return family
+    return (name,)
+
+
+def _broker_synonyms(config: BrokerConfig, name: str, *, sensitive: bool) -> tuple[Synonym, ...]:
+    """Return what stands behind a broker setting: server.properties first, then defaults."""
+    keys = broker_keys()
+    found = []
+    for synonym in _family(name):
+        if synonym in config.properties:
+            text = None if sensitive else config.properties[synonym]
+            found.append(Synonym(synonym, text, Source.STATIC_BROKER_CONFIG))
+    for synonym in _family(name):
+        key = keys.get(synonym)
+        default = OUR_DEFAULTS.get(synonym, key.default if key else None)
+        if default is not None:
+            found.append(Synonym(synonym, None if sensitive else default, Source.DEFAULT_CONFIG))
+    names = [s.name for s in found]
+    return tuple(found[names.index(name) :]) if name in names else ()
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
+    """Yield all settings of a topic that has these overrides."""
+    for name, key in topic_keys().items():
+        text = overrides.get(name)
+        if text is None:
+            text, _ = config.topic_default(name)
+        value = render(key, text)
+        synonyms: tuple[Synonym, ...] = ()
+        if name in TOPIC_SYNONYMS:
+            first = TOPIC_SYNONYMS[name][0][0]
+            synonyms = _broker_synonyms(config, first, sensitive=False)
+        if name in overrides:
+            synonyms = (Synonym(name, value, Source.TOPIC_CONFIG), *synonyms)
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+        yield Entry(name, value, source, False, False, TYPE_NUMBERS[key.type], synonyms)
+
+
+def broker_entries(config: BrokerConfig) -> Iterator[Entry]:
+    """Yield all settings of this broker, unknown ones of its file last."""
+    for name, key in broker_keys().items():
+        sensitive = key.type == "password"
+        text = None if sensitive else render(key, config.source_text(name))
+        synonyms = _broker_synonyms(config, name, sensitive=sensitive)
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+        yield Entry(
+            name,
+            text,
+            source,
+            sensitive,
+            name not in DYNAMIC_KEYS,
+            TYPE_NUMBERS[key.type],
+            synonyms,
+        )
+    for name in config.unknown:
+        synonyms = _broker_synonyms(config, name, sensitive=True)
+        yield Entry(name, None, Source.STATIC_BROKER_CONFIG, True, True, 0, synonyms)

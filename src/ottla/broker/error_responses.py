@@ -1,0 +1,210 @@
+"""Error responses: how each API says that the whole request failed.
+
+Who may call: `answers`. Invariants: one function per API that can fail as a whole; an API without
+one closes its connection, as the JVM does with a request it cannot parse. Answers to the
+`getErrorResponse` of Kafka's request classes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.wire.messages import (
+    allocate_producer_ids,
+    alter_partition,
+    api_versions,
+    controlled_shutdown,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    init_producer_id,
+    leader_and_isr,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+    stop_replica,
+    update_metadata,
+)
+
+Build = Callable[[Any, int, int, str | None], Any]
+NONE = -1
+
+
+def _simple(response: Callable[..., Any]) -> Build:
+    """Return a builder for responses whose only error field is `error_code`."""
+    return lambda _request, _version, code, _message: response(error_code=code)
+
+
+def _produce(request: Any, _version: int, code: int, message: str | None) -> Any:
+    r = produce.ProduceResponse
+    return r(
+        responses=[
+            r.TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    r.PartitionProduceResponse(
+                        index=p.index,
+                        error_code=code,
+                        base_offset=NONE,
+                        log_append_time_ms=NONE,
+                        log_start_offset=NONE,
+                        error_message=message,
+                    )
+                    for p in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(request: Any, version: int, code: int, _message: str | None) -> Any:
+    r = fetch.FetchResponse
+    if version >= 7:
+        return r(error_code=code)
+    return r(
+        responses=[
+            r.FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    r.PartitionData(
+                        partition_index=p.partition, error_code=code, high_watermark=NONE
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offsets(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = list_offsets.ListOffsetsResponse
+    return r(
+        topics=[
+            r.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    r.ListOffsetsPartitionResponse(
+                        partition_index=p.partition_index,
+                        error_code=code,
+                        timestamp=NONE,
+                        offset=NONE,
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _metadata(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = metadata.MetadataResponse
+    return r(
+        topics=[
+            r.MetadataResponseTopic(
+                error_code=code, name="" if t.name is None else t.name, topic_id=t.topic_id
+            )
+            for t in request.topics or ()
+        ]
+    )
+
+
+def _create_topics(request: Any, _version: int, code: int, message: str | None) -> Any:
+    r = create_topics.CreateTopicsResponse
+    return r(
+        topics=[
+            r.CreatableTopicResult(name=t.name, error_code=code, error_message=message)
+            for t in request.topics
+        ]
+    )
+
+
+def _delete_topics(request: Any, version: int, code: int, message: str | None) -> Any:
+    r = delete_topics.DeleteTopicsResponse
+    if version >= 6:
+        topics = [(t.name, t.topic_id) for t in request.topics]
+    else:
+        topics = [(name, bytes(16)) for name in request.topic_names]
+    return r(
+        responses=[
+            r.DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=code, error_message=message
+            )
+            for name, topic_id in topics
+        ]
+    )
+
+
+def _describe_configs(request: Any, _version: int, code: int, message: str | None) -> Any:
+    r = describe_configs.DescribeConfigsResponse
+    return r(
+        results=[
+            r.DescribeConfigsResult(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _describe_cluster(_request: Any, _version: int, code: int, message: str | None) -> Any:
+    return describe_cluster.DescribeClusterResponse(error_code=code, error_message=message)
+
+
+def _init_producer_id(_request: Any, _version: int, code: int, _message: str | None) -> Any:
+    return init_producer_id.InitProducerIdResponse(
+        error_code=code, producer_id=NONE, producer_epoch=NONE
+    )
+
+
+def _epochs(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = offset_for_leader_epoch.OffsetForLeaderEpochResponse
+    return r(
+        topics=[
+            r.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    r.EpochEndOffset(
+                        error_code=code, partition=p.partition, leader_epoch=NONE, end_offset=NONE
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+_BUILDERS: dict[int, Build] = {
+    0: _produce,
+    1: _fetch,
+    2: _list_offsets,
+    3: _metadata,
+    4: _simple(leader_and_isr.LeaderAndIsrResponse),
+    5: _simple(stop_replica.StopReplicaResponse),
+    6: _simple(update_metadata.UpdateMetadataResponse),
+    7: _simple(controlled_shutdown.ControlledShutdownResponse),
+    18: _simple(api_versions.ApiVersionsResponse),
+    19: _create_topics,
+    20: _delete_topics,
+    22: _init_producer_id,
+    23: _epochs,
+    32: _describe_configs,
+    56: _simple(alter_partition.AlterPartitionResponse),
+    60: _describe_cluster,
+    67: _simple(allocate_producer_ids.AllocateProducerIdsResponse),
+}
+
+
+def error_response(api_key: int, version: int, request: Any, error: OttlaError) -> Any:
+    """Return the response message of an API for a request that failed as a whole."""
+    code = error.code if error.code != ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
+    return _BUILDERS[api_key](request, version, int(code), str(error) or None)

@@ -1,0 +1,147 @@
+"""DescribeConfigs: the settings of topics and of this broker.
+
+Who may call: the router. A topic's overrides are read from ZooKeeper, not from the cache, so that
+whoever altered them sees it at once. Answers to `ConfigHelper.describeConfigs`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker import config_entries
+from ottla.broker.answers import answer, answer_later
+from ottla.broker.config_entries import Entry, Source
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import topic_name_problem
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+logger = logging.getLogger(__name__)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+_JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5: "TRACE"}
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class _InvalidTopicError(OttlaError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class _UnknownTopicError(OttlaError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: DescribeConfigsRequest,
+) -> "Pending":
+    for resource in request.resources:
+        if resource.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
+            raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
+
+    async def work() -> list[Buffer]:
+        results = [
+            await _describe(server, r, header.api_version, request) for r in request.resources
+        ]
+        return answer(header, DescribeConfigsResponse(results=results))
+
+    return answer_later(server, conn, header, request, work())
+
+
+async def _describe(
+    server: "BrokerServices",
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    version: int,
+    request: DescribeConfigsRequest,
+) -> DescribeConfigsResponse.DescribeConfigsResult:
+    result = DescribeConfigsResponse.DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        entries = await _entries(server, resource.resource_type, resource.resource_name)
+    except OttlaError as error:
+        result.error_code = error.code
+        result.error_message = str(error) or None
+        return result
+    wanted = resource.configuration_keys
+    result.configs = [
+        _result(entry, version, synonyms=request.include_synonyms)
+        for entry in entries
+        if not wanted or entry.name in wanted
+    ]
+    return result
+
+
+async def _entries(server: "BrokerServices", kind: int, name: str) -> Iterable[Entry]:
+    if kind == TOPIC:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise _InvalidTopicError(f"Topic name is invalid: {problem}")
+        if not server.metadata.contains(name):
+            raise _UnknownTopicError
+        overrides: Mapping[str, str] = await server.store.get_entity_configs("topics", name)
+        return list(config_entries.topic_entries(server.config, overrides))
+    if kind == CLIENT_METRICS:
+        raise _InvalidRequestError("client metrics are not served")
+    if not name:
+        if kind == BROKER:
+            return ()  # cluster-wide dynamic defaults: none are kept yet
+        raise _InvalidRequestError("Broker id must not be empty")
+    try:
+        number = int(name)
+    except ValueError:
+        raise _InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+    if number != server.broker_id:
+        raise _InvalidRequestError(
+            f"Unexpected broker id, expected {server.broker_id} or empty string, "
+            f"but received {name}"
+        )
+    if kind == BROKER:
+        return config_entries.broker_entries(server.config)
+    return _loggers()
+
+
+def _loggers() -> list[Entry]:
+    names = sorted(n for n in logging.root.manager.loggerDict if n.startswith("ottla"))
+    levels = {"root": logging.root.getEffectiveLevel()} | {
+        n: logging.getLogger(n).getEffectiveLevel() for n in names
+    }
+    source = Source.UNKNOWN
+    return [
+        Entry(name, _JAVA_LEVELS.get(level, str(level)), source, False, False, 0, ())
+        for name, level in levels.items()
+    ]
+
+
+def _result(
+    entry: Entry, version: int, *, synonyms: bool
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    dynamic_logger = 6  # the one source that `Source` has no use for
+    source = entry.source or dynamic_logger
+    result = DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type_number,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(
+                name=s.name, value=s.value, source=s.source
+            )
+            for s in (entry.synonyms if synonyms else ())
+        ],
+    )
+    if version == 0:
+        result.is_default = entry.source == Source.DEFAULT_CONFIG
+    return result

@@ -1,0 +1,173 @@
+"""Metadata: brokers, controller, topics; and topics that come into being by being asked for.
+
+Who may call: the router. Invariants: a request about known topics is answered at once from encoded
+blobs; only one that creates topics waits. Answers to `KafkaApis.handleTopicMetadataRequest` and
+`AutoTopicCreationManager`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.answers import answer_body, answer_later
+from ottla.broker.metadata_blobs import (
+    assemble,
+    describe_topic,
+    encode_topic,
+    is_internal,
+)
+from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import ZERO_UUID, topic_name_problem
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+FIRST_VERSION_BY_ID = 12
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: MetadataRequest,
+) -> "Sequence[Buffer] | Pending":
+    version = header.api_version
+    asked = request.topics
+    every_topic = asked is None or (version == 0 and not asked)
+    names, unknown_ids = _asked_names(server, request, version)
+    if every_topic:
+        names = list(server.metadata.snapshot.topics)
+    missing = [n for n in names if not server.metadata.contains(n)]
+    may_create = request.allow_auto_topic_creation and server.config.flag(
+        "auto.create.topics.enable"
+    )
+    if missing and may_create and not every_topic:
+
+        async def create() -> list[Buffer]:
+            errors = await server.topic_creation.auto_create(missing)
+            return _respond(server, conn, header, request, names, unknown_ids, errors)
+
+        return answer_later(server, conn, header, request, create())
+    errors = {
+        name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_name_problem(name) is None
+        else ErrorCode.INVALID_TOPIC_EXCEPTION
+        for name in missing
+    }
+    return _respond(server, conn, header, request, names, unknown_ids, errors)
+
+
+def _asked_names(
+    server: "BrokerServices", request: MetadataRequest, version: int
+) -> tuple[list[str], list[bytes]]:
+    """Return the names asked for, each once, and the ids that name nothing we know."""
+    names: dict[str, None] = {}
+    by_id: dict[str, None] = {}
+    unknown: dict[bytes, None] = {}
+    for topic in request.topics or ():
+        topic_id = bytes(topic.topic_id)
+        if version < FIRST_VERSION_BY_ID:
+            if topic.name is None:
+                raise _InvalidRequestError(f"Topic name can not be null for version {version}")
+            if topic_id != ZERO_UUID:
+                raise _InvalidRequestError(
+                    f"Topic IDs are not supported in requests for version {version}"
+                )
+        if topic_id != ZERO_UUID:
+            name = server.metadata.topic_name(topic_id)
+            if name is None:
+                unknown[topic_id] = None
+            else:
+                by_id[name] = None
+        elif topic.name is not None:
+            names[topic.name] = None
+    # One id in the request and the JVM looks at ids only.
+    return list(by_id if by_id or unknown else names), list(unknown)
+
+
+def _failed(
+    name: str | None, topic_id: bytes, error: int
+) -> MetadataResponse.MetadataResponseTopic:
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name is not None and is_internal(name),
+    )
+
+
+def _respond(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: MetadataRequest,
+    names: Sequence[str],
+    unknown_ids: Sequence[bytes],
+    errors: dict[str, ErrorCode],
+) -> list[Buffer]:
+    version = header.api_version
+    listener = conn.listener
+    blobs = [
+        encode_topic(_failed(None, i, ErrorCode.UNKNOWN_TOPIC_ID), version) for i in unknown_ids
+    ]
+    with_operations = version >= 8 and request.include_topic_authorized_operations
+    for name in names:
+        blob = None
+        if name not in errors:
+            blob = (
+                _with_operations(server, name, listener, version)
+                if with_operations
+                else server.blobs.topic(name, listener, version)
+            )
+        if blob is None:
+            code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            failed = _failed(name, ZERO_UUID, code)
+            if with_operations:
+                failed.topic_authorized_operations = TOPIC_OPERATIONS
+            blob = encode_topic(failed, version)
+        blobs.append(blob)
+    return answer_body(header, assemble(_head(server, listener, request, version), version, blobs))
+
+
+def _with_operations(
+    server: "BrokerServices", name: str, listener: str, version: int
+) -> bytes | None:
+    snapshot = server.metadata.snapshot
+    state = snapshot.topics.get(name)
+    if state is None:
+        return None
+    topic = describe_topic(snapshot, state, listener, version)
+    topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return encode_topic(topic, version)
+
+
+def _head(
+    server: "BrokerServices", listener: str, request: MetadataRequest, version: int
+) -> MetadataResponse:
+    """Return the response without its topics."""
+    snapshot = server.metadata.snapshot
+    brokers = []
+    for broker in snapshot.brokers.values():
+        endpoint = snapshot.endpoint(broker.id, listener)
+        if endpoint is not None:
+            brokers.append(
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
+            )
+    wanted = 8 <= version <= 10 and request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=server.cluster_id,
+        controller_id=snapshot.controller_id,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
+    )

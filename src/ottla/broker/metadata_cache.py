@@ -1,0 +1,189 @@
+"""Metadata cache: what the controller last told this broker about the cluster.
+
+Who may call: the whole broker room; `peer_endpoint` is handed to replication. Invariants: only
+`apply` changes it and only UpdateMetadata reaches `apply`; a snapshot is immutable, so a reader
+that keeps one sees one cluster. Topics that an update does not name are shared between snapshots,
+not copied. Answers to Kafka's `ZkMetadataCache`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+
+LEADER_DURING_DELETE = -2
+"""The leader of a partition whose topic is being deleted (`LeaderAndIsr.LeaderDuringDelete`)."""
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Security protocols by their number on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition as UpdateMetadata describes it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int
+    controller_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic: its id (`ZERO_UUID` where unknown) and its partitions by number, ascending."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment. `brokers` are the live ones, by id, ascending."""
+
+    controller_id: int = -1
+    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    names_by_id: Mapping[bytes, str] = field(default_factory=dict)
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Return a live broker's address on a listener; None if it is dead or has no such one."""
+        broker = self.brokers.get(broker_id)
+        if broker is not None:
+            for endpoint in broker.endpoints:
+                if endpoint.listener == listener:
+                    return endpoint
+        return None
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        state = self.topics.get(topic)
+        return None if state is None else state.partitions.get(partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one UpdateMetadata changed. `topics` are the names it touched, deleted ones included."""
+
+    topics: tuple[str, ...]
+    deleted: tuple[TopicPartition, ...]
+    brokers_changed: bool
+
+
+def _partition_states(request: Any) -> Iterator[tuple[str, bytes | None, Any]]:
+    """Yield (topic, id or None where the version has none, partition state) in request order."""
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, None, state
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, bytes(topic.topic_id), state
+
+
+def _live_broker(broker: Any) -> BrokerInfo:
+    endpoints = []
+    for e in broker.endpoints:
+        protocol = PROTOCOLS[e.security_protocol]
+        # Before version 3 there were no listener names; each protocol was one listener.
+        endpoints.append(Endpoint(e.host, e.port, e.listener or protocol, protocol))
+    if not endpoints and broker.v0_host:
+        endpoints.append(Endpoint(broker.v0_host, broker.v0_port))
+    return BrokerInfo(broker.id, tuple(endpoints), broker.rack)
+
+
+class MetadataCache:
+    """The current snapshot, and who wants to hear of changes."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self._listeners: list[Callable[[Change], None]] = []
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        """Call `listener` after each update, in the order of registration; it must not raise."""
+        self._listeners.append(listener)
+
+    @property
+    def controller_id(self) -> int:
+        return self.snapshot.controller_id
+
+    def contains(self, topic: str) -> bool:
+        return topic in self.snapshot.topics
+
+    def topic_id(self, topic: str) -> bytes:
+        """Return a topic's id, `ZERO_UUID` where unknown."""
+        state = self.snapshot.topics.get(topic)
+        return ZERO_UUID if state is None else state.topic_id
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self.snapshot.names_by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        return self.snapshot.partition(topic, partition)
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        return self.snapshot.endpoint(broker_id, listener)
+
+    def has_leaders(self, topic: str, partitions: int) -> bool:
+        """Tell whether partitions 0..n-1 of a topic all have a leader that we know of."""
+        state = self.snapshot.topics.get(topic)
+        return state is not None and all(
+            p in state.partitions and state.partitions[p].leader != NO_LEADER
+            for p in range(partitions)
+        )
+
+    def apply(self, request: Any) -> Change:
+        """Take in an UpdateMetadata request whose epochs were found good."""
+        old = self.snapshot
+        brokers = {
+            b.id: b for b in sorted(map(_live_broker, request.live_brokers), key=lambda b: b.id)
+        }
+        topics = dict(old.topics)
+        names = dict(old.names_by_id)
+        touched: dict[str, dict[int, PartitionState]] = {}
+        ids: dict[str, bytes] = {t.topic_name: bytes(t.topic_id) for t in request.topic_states}
+        deleted: dict[TopicPartition, None] = {}
+        for topic, _, state in _partition_states(request):
+            partitions = touched.get(topic)
+            if partitions is None:
+                known = topics.get(topic)
+                partitions = touched[topic] = {} if known is None else dict(known.partitions)
+            tp = TopicPartition(topic, state.partition_index)
+            if state.leader == LEADER_DURING_DELETE:
+                partitions.pop(tp.partition, None)
+                deleted[tp] = None
+                continue
+            deleted.pop(tp, None)
+            partitions[tp.partition] = PartitionState(
+                partition=tp.partition,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=tuple(state.isr),
+                replicas=tuple(state.replicas),
+                offline_replicas=tuple(state.offline_replicas),
+                partition_epoch=state.zk_version,
+                controller_epoch=state.controller_epoch,
+            )
+        for topic, partitions in touched.items():
+            known = topics.pop(topic, None)
+            if known is not None and names.get(known.topic_id) == topic:
+                del names[known.topic_id]
+            if partitions:
+                topic_id = ids.get(topic, known.topic_id if known else ZERO_UUID)
+                topics[topic] = TopicState(topic, topic_id, dict(sorted(partitions.items())))
+                if topic_id != ZERO_UUID:
+                    names[topic_id] = topic
+        self.snapshot = replace(
+            old,
+            controller_id=request.controller_id,
+            brokers=brokers,
+            topics=topics,
+            names_by_id=names,
+        )
+        change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
+        for listener in self._listeners:
+            listener(change)
+        return change

@@ -1,0 +1,144 @@
+"""Process: a broker as a program: arguments, logging, limits, signals, exit code.
+
+Who may call: `ottla.__main__`. Invariants: bad input and a world that is not as it should be end
+in one line on stderr and exit code 1 (2 for bad usage), never in a traceback; SIGTERM and SIGINT
+end in a controlled shutdown and exit code 0. Answers to Kafka's `kafka.Kafka` and `kafka-server-
+start.sh`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ottla.broker.broker import Broker
+from ottla.log.files import OsFiles
+from ottla.model.config import BrokerConfig, parse_properties
+from ottla.model.errors import OttlaError
+from ottla.net import runtime
+
+logger = logging.getLogger(__name__)
+
+LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+GC_THRESHOLDS = (50_000, 20, 50)
+"""A collection of the young generation every 50,000 net allocations, not every 700: requests make
+few cycles, and a pause on the event loop is a pause for every client."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
+        sys.exit(EXIT_USAGE)
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments after `ottla broker`."""
+    parser = _Parser(prog="ottla broker", description="Run one broker in the foreground.")
+    parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting that wins over the file (may be repeated)",
+    )
+    parser.add_argument("--log-file", metavar="FILE", help="append the log here, not to stderr")
+    parser.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error")
+    )
+    return parser.parse_args(argv)
+
+
+def load_config(path: str, overrides: Sequence[str]) -> BrokerConfig:
+    """Read a settings file; OSError if it cannot be read, ConfigError for what it says."""
+    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        properties = parse_properties(file.read())
+    for override in overrides:
+        key, _, value = override.partition("=")
+        properties[key.strip()] = value.strip()
+    return BrokerConfig(properties)
+
+
+def _set_up_logging(arguments: argparse.Namespace) -> None:
+    logging.basicConfig(
+        filename=arguments.log_file,
+        level=arguments.log_level.upper(),
+        format=LOG_FORMAT,
+        datefmt="%Y-%m-%dT%H:%M:%S",
+    )
+
+
+def _raise_file_limit() -> int:
+    """Ask for as many open files as the system grants; a partition needs a few each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return soft
+
+
+async def _serve(config: BrokerConfig) -> None:
+    """Start a broker, wait for a signal, shut it down."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        logger.info("signal received name=%s", signal.Signals(number).name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    broker = Broker(config, runtime.real_world(OsFiles()))
+    stopped = loop.create_task(stop.wait())
+    starting = loop.create_task(broker.start())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    starting.result()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    failed = loop.create_task(broker.wait_failed())
+    await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
+    await broker.shutdown()
+    if failed.done():
+        failed.result()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a broker until a signal ends it; return the exit code."""
+    arguments = parse_arguments(argv)
+    faulthandler.enable()
+    for override in arguments.override:
+        if "=" not in override:
+            sys.stderr.write(f"ottla broker: --override {override!r} is not KEY=VALUE\n")
+            return EXIT_USAGE
+    try:
+        _set_up_logging(arguments)
+        config = load_config(arguments.config, arguments.override)
+    except OSError as error:
+        sys.stderr.write(f"ottla broker: {error.filename}: {error.strerror}\n")
+        return EXIT_FAILED
+    except OttlaError as error:
+        sys.stderr.write(f"ottla broker: {arguments.config}: {error}\n")
+        return EXIT_FAILED
+    logger.info("open files limit=%d", _raise_file_limit())
+    try:
+        runtime.run(lambda: _serve(config))
+    except OttlaError as error:
+        sys.stderr.write(f"ottla broker: {error}\n")
+        return EXIT_FAILED
+    return EXIT_OK

@@ -1,0 +1,84 @@
+"""Router: from a frame to its handler and back.
+
+Who may call: `broker.Broker`, which gives `Router.dispatch` to the network servers. Invariants:
+what is in the table is what ApiVersions lists; every OttlaError of a handler becomes a response
+here or in `answers.answer_later`, once; a request we do not know closes its connection, only an
+unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our bug:
+it is logged whole and costs one connection, never the server. Answers to `KafkaApis.handle` and
+`RequestContext`.
+"""
+
+import logging
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.broker.answers import error_answer
+from ottla.broker.handlers import api_versions
+from ottla.broker.services import BrokerServices
+from ottla.model.errors import OttlaError, WireError
+from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.wire.codec import APIS, decode_request
+from ottla.wire.headers import RequestHeader, decode_request_header
+
+logger = logging.getLogger(__name__)
+
+API_VERSIONS = 18
+_PREFIX = struct.Struct(">hhi")
+
+Outcome = Sequence[Buffer] | Pending | None
+Handle = Callable[[BrokerServices, Connection, RequestHeader, Any], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One API as served: its handler and the versions it takes."""
+
+    handle: Handle
+    min_version: int
+    max_version: int
+
+
+class Router:
+    """The table of routes of one server."""
+
+    def __init__(self, server: BrokerServices, handlers: Mapping[int, Handle]) -> None:
+        self._server = server
+        self._routes = {
+            key: Route(handle, APIS[key].min_version, APIS[key].max_version)
+            for key, handle in sorted(handlers.items())
+        }
+        server.served = tuple(
+            (key, route.min_version, route.max_version) for key, route in self._routes.items()
+        )
+
+    def dispatch(self, conn: Connection, frame: memoryview) -> Outcome:
+        """Handle one frame; CloseConnection if it deserves no answer."""
+        if len(frame) < _PREFIX.size:
+            raise WireError(f"a frame of {len(frame)} bytes holds no request header")
+        api_key, version, correlation_id = _PREFIX.unpack_from(frame)
+        route = self._routes.get(api_key)
+        if route is None:
+            raise CloseConnection(f"api key {api_key} (version {version}) is not served")
+        if not route.min_version <= version <= route.max_version:
+            if api_key == API_VERSIONS:
+                return api_versions.unsupported(RequestHeader(api_key, 0, correlation_id, None))
+            raise CloseConnection(
+                f"api key {api_key} is served in versions {route.min_version} to "
+                f"{route.max_version}, not {version}"
+            )
+        header, pos = decode_request_header(frame)
+        request = decode_request(api_key, version, frame, pos)
+        try:
+            return route.handle(self._server, conn, header, request)
+        except (CloseConnection, WireError):
+            raise
+        except OttlaError as error:
+            return error_answer(header, request, error)
+        except Exception as error:
+            logger.exception(
+                "handler failed api_key=%d version=%d peer=%s", api_key, version, conn.peer
+            )
+            raise CloseConnection(f"our error: {error!r}") from error

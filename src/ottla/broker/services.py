@@ -1,0 +1,73 @@
+"""Services: what a handler may reach, in one object handed to every handler.
+
+Who may call: handlers and the parts of this room. Invariants: filled once by `broker.Broker`
+before the first request is dispatched; only `store`, `broker_epoch` and `state` change later, and
+only `lifecycle` and `broker` change them. Answers to the constructor arguments of Kafka's
+`KafkaApis` and to `ZkSupport`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.broker.state import BrokerState
+from ottla.model.errors import ConnectionLostError
+
+if TYPE_CHECKING:
+    from ottla.broker.controller_channel import ControllerChannel
+    from ottla.broker.metadata_blobs import MetadataBlobs
+    from ottla.broker.metadata_cache import MetadataCache
+    from ottla.broker.producer_ids import ProducerIds
+    from ottla.broker.tasks import Tasks
+    from ottla.broker.topic_configs import TopicConfigs
+    from ottla.broker.topic_creation import TopicCreation
+    from ottla.controller.loop import Controller
+    from ottla.model.config import BrokerConfig
+    from ottla.model.ports import World
+    from ottla.replication.replica_manager import ReplicaManager
+    from ottla.zookeeper.store import Store
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+@dataclass(slots=True)
+class BrokerServices:
+    """One server's insides. `served` lists (api key, lowest, highest version) of the router."""
+
+    world: "World"
+    config: "BrokerConfig"
+    broker_id: int
+    metadata: "MetadataCache"
+    blobs: "MetadataBlobs"
+    topic_configs: "TopicConfigs"
+    tasks: "Tasks"
+    replicas: "ReplicaManager"
+    controller: "Controller"
+    controller_channel: "ControllerChannel"
+    producer_ids: "ProducerIds"
+    topic_creation: "TopicCreation"
+    cluster_id: str = ""
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    state: BrokerState = BrokerState.NOT_RUNNING
+    current_store: "Store | None" = None
+    features_epoch: int = -1
+    controller_epoch: int = 0
+    served: Sequence[tuple[int, int, int]] = field(default=())
+
+    @property
+    def store(self) -> "Store":
+        """Return the store of the current ZooKeeper session, or say that there is none."""
+        if self.current_store is None:
+            raise ConnectionLostError("no ZooKeeper session at the moment")
+        return self.current_store
+
+    def accept_controller_epoch(self, epoch: int) -> bool:
+        """Take note of a controller's epoch; tell whether it is not older than any seen (R10)."""
+        if epoch < max(self.controller_epoch, self.replicas.controller_epoch):
+            return False
+        self.controller_epoch = epoch
+        return True
+
+    def is_stale(self, request_epoch: int) -> bool:
+        """Tell whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
+        return request_epoch != UNKNOWN_BROKER_EPOCH and request_epoch < self.broker_epoch

@@ -1,0 +1,180 @@
+"""Topic configs: each topic's settings, kept current by ZooKeeper's change notifications.
+
+Who may call: everyone in this room; `get` is handed to the log manager and to replication.
+Invariants: a notification carries no values, only a name: values are read when it is handled, so
+two changes in a row may be seen as one but never in the wrong order; a malformed notification is
+logged and skipped (F41). Answers to Kafka's `ZkConfigManager`, `ZkNodeChangeNotificationListener`
+and `TopicConfigHandler`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ottla.broker.tasks import Tasks
+from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.ports import World
+from ottla.zookeeper.errors import NoNodeError
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.session import WatchEvent
+    from ottla.zookeeper.store import Store
+
+logger = logging.getLogger(__name__)
+
+CHANGES_PATH = "/config/changes"
+TOPICS_PATH = "/config/topics"
+PREFIX = "config_change_"
+PURGE_AFTER_MS = 15 * 60 * 1000
+KNOWN_ENTITIES = ("topics", "clients", "users", "brokers", "ips")
+
+
+class _Notification(msgspec.Struct):
+    version: int
+    entity_path: str = ""
+    entity_type: str = ""
+    entity_name: str = ""
+
+
+def parse_notification(data: bytes) -> tuple[str, str] | None:
+    """Return (entity type, sanitized entity name) of a change notification; None if malformed."""
+    try:
+        note = msgspec.json.decode(data, type=_Notification)
+    except msgspec.DecodeError:
+        return None
+    if note.version == 1:
+        kind, name = note.entity_type, note.entity_name
+    elif note.version == 2:
+        kind, _, name = note.entity_path.partition("/")
+    else:
+        return None
+    return (kind, name) if kind in KNOWN_ENTITIES and name else None
+
+
+class TopicConfigs:
+    """Typed settings by topic. Topics without overrides share the broker's defaults."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        tasks: Tasks,
+        on_update: Callable[[str, TopicConfig], None],
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._tasks = tasks
+        self._on_update = on_update
+        self._defaults = config.topic_config({})
+        self._configs: dict[str, TopicConfig] = {}
+        self._store: Store | None = None
+        self._last_change = -1
+        self._handling = False
+        self._again = False
+
+    def get(self, topic: str) -> TopicConfig:
+        """Return a topic's settings; the broker's defaults for topics without overrides."""
+        return self._configs.get(topic, self._defaults)
+
+    async def load(self, store: "Store") -> None:
+        """Read every topic's overrides through a new session and tell of those that changed."""
+        self._store = store
+        self._last_change = -1
+        names = await store.get_all_entities_with_config("topics")
+        for name in names:
+            await self._refresh(store, name)
+        for name in sorted(set(self._configs) - set(names)):
+            self._apply(name, {})
+
+    async def watch(self) -> None:
+        """Handle pending notifications and all later ones, as long as the session lives."""
+        assert self._store is not None
+        await self._handle_changes(self._store)
+
+    def stop(self) -> None:
+        """Forget the session; settings stay as they are until the next `load`."""
+        self._store = None
+
+    async def _refresh(self, store: "Store", topic: str) -> None:
+        self._apply(topic, await store.get_entity_configs("topics", topic))
+
+    def _apply(self, topic: str, overrides: dict[str, str]) -> None:
+        if overrides == self.get(topic).overrides:
+            return
+        known = {}
+        for name, value in overrides.items():
+            try:
+                self._config.topic_config({name: value})
+            except ConfigError as error:
+                logger.warning("topic config ignored topic=%s error=%s", topic, error)
+            else:
+                known[name] = value
+        config = self._config.topic_config(known)
+        if known:
+            self._configs[topic] = config
+        else:
+            self._configs.pop(topic, None)
+        self._on_update(topic, config)
+
+    def _on_watch(self, store: "Store", _event: "WatchEvent") -> None:
+        if store is not self._store:
+            return  # a watch of an earlier session
+        if self._handling:
+            self._again = True
+        else:
+            self._tasks.start(self._handle_changes(store), "config-changes")
+
+    async def _handle_changes(self, store: "Store") -> None:
+        self._handling = True
+        try:
+            while True:
+                self._again = False
+                try:
+                    await self._handle_pending(store)
+                except OttlaError as error:
+                    # The session is going; the next one loads everything anew.
+                    logger.info("config changes not read error=%s", error)
+                    return
+                if not self._again or store is not self._store:
+                    return
+        finally:
+            self._handling = False
+
+    async def _handle_pending(self, store: "Store") -> None:
+        names = await store.session.children(
+            CHANGES_PATH, watch=lambda event: self._on_watch(store, event)
+        )
+        numbered = sorted(
+            (int(n.removeprefix(PREFIX)), n)
+            for n in names
+            if n.startswith(PREFIX) and n.removeprefix(PREFIX).isdigit()
+        )
+        now_ms = self._world.clock.wall_ms()
+        for number, name in numbered:
+            path = f"{CHANGES_PATH}/{name}"
+            try:
+                data, stat = await store.session.get(path)
+                if number > self._last_change:
+                    await self._handle_one(store, name, data)
+                    self._last_change = number
+                if now_ms - stat.ctime > PURGE_AFTER_MS:
+                    await store.session.delete(path)
+            except NoNodeError:
+                continue  # another broker has purged it
+
+    async def _handle_one(self, store: "Store", name: str, data: bytes) -> None:
+        entity = parse_notification(data)
+        if entity is None:
+            logger.error("config change ignored node=%s data=%r", name, data[:200])
+            return
+        kind, entity_name = entity
+        if kind == "topics":
+            await self._refresh(store, entity_name)
+            logger.info(
+                "config change topic=%s overrides=%s", entity_name, self.get(entity_name).overrides
+            )
+        else:
+            logger.info("config change of %s %s is not acted on yet", kind, entity_name)

@@ -1,0 +1,142 @@
+"""The router: who is answered, who is closed, and how errors leave."""
+
+import random
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.handlers import api_versions, describe_cluster
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.router import Router
+from ottla.model.errors import ErrorCode, OttlaError, WireError
+from ottla.net.connection import CloseConnection
+from ottla.wire.codec import APIS, decode_response, encode_request
+from ottla.wire.headers import decode_response_header, encode_request_header
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.describe_cluster import DescribeClusterRequest
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+
+CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None)
+
+
+class NoSuchLuckError(OttlaError):
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def refuse(server, conn, header, request):
+    raise NoSuchLuckError("later")
+
+
+def break_down(server, conn, header, request):
+    raise ZeroDivisionError
+
+
+def make(**handlers):
+    server = SimpleNamespace(
+        served=(), features_epoch=-1, metadata=MetadataCache(), cluster_id="c", config=None
+    )
+    table = {18: api_versions.handle, 60: describe_cluster.handle, 22: refuse}
+    return Router(server, table | {int(k[1:]): v for k, v in handlers.items()})
+
+
+def frame(message, version, correlation_id=7):
+    header = encode_request_header(message.API_KEY, version, correlation_id, "test")
+    return memoryview(header + b"".join(encode_request(message, version)))
+
+
+def call(router, message, version):
+    parts = router.dispatch(CONN, frame(message, version))
+    whole = memoryview(b"".join(parts))
+    correlation_id, pos = decode_response_header(message.API_KEY, version, whole)
+    assert correlation_id == 7
+    return decode_response(message.API_KEY, version, whole, pos)
+
+
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_registered(version):
+    message = ApiVersionsRequest(**(SOFTWARE if version >= 3 else {}))
+    response = call(make(), message, version)
+    assert response.error_code == 0
+    entries = [(e.api_key, e.min_version, e.max_version) for e in response.api_keys]
+    assert entries == [(18, 0, 4), (22, 0, APIS[22].max_version), (60, 0, 1)]
+
+
+@pytest.mark.parametrize("version", [5, 9, 32767, -1])
+def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0(version):
+    raw = struct.pack(">hhi", 18, version, 99) + b"\x00\x01x\x00\x01\x02\x03"
+    whole = memoryview(b"".join(make().dispatch(CONN, memoryview(raw))))
+    assert bytes(whole) == struct.pack(">ihihhh", 99, 35, 1, 18, 0, 4)
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x ", "ä", "a\nb"])
+def test_a_bad_software_name_is_refused(name):
+    message = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    assert call(make(), message, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("key", [*range(90), -1, 32767])
+@pytest.mark.parametrize("version", [-1, 1000, 32767])
+def test_whatever_else_is_unknown_is_closed(key, version):
+    if key == 18:
+        return
+    raw = struct.pack(">hhi", key, version, 1) + b"\xff\xff"
+    with pytest.raises(CloseConnection):
+        make().dispatch(CONN, memoryview(raw))
+
+
+def test_a_key_that_is_not_registered_is_closed():
+    raw = struct.pack(">hhi", 68, 0, 1) + b"\xff\xff"
+    with pytest.raises(CloseConnection, match="not served"):
+        make().dispatch(CONN, memoryview(raw))
+
+
+def test_a_frame_too_short_for_a_header():
+    with pytest.raises(WireError):
+        make().dispatch(CONN, memoryview(b"\x00\x12\x00"))
+
+
+def test_random_bytes_are_a_wire_error_or_an_answer():
+    chance = random.Random(1)
+    router = make()
+    for _ in range(2000):
+        key = chance.choice([18, 60, 22])
+        head = struct.pack(">hhi", key, chance.randrange(5), 1)
+        raw = bytearray(head + chance.randbytes(chance.randrange(40)))
+        try:
+            assert router.dispatch(CONN, memoryview(raw))
+        except (WireError, CloseConnection):
+            continue
+
+
+def test_an_error_becomes_the_answer_of_its_api():
+    response = call(make(), InitProducerIdRequest(), 2)
+    assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (response.producer_id, response.producer_epoch) == (-1, -1)
+
+
+def test_a_bug_costs_one_connection(caplog):
+    router = make(k22=break_down)
+    with pytest.raises(CloseConnection):
+        call(router, InitProducerIdRequest(), 0)
+    assert "handler failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "code"),
+    [
+        (0, 1, ErrorCode.NONE),
+        (1, 1, ErrorCode.NONE),
+        (1, 2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (1, 9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
+def test_describe_cluster_is_for_brokers(version, kind, code):
+    message = DescribeClusterRequest(endpoint_type=kind)
+    response = call(make(), message, version)
+    assert response.error_code == code
+    if code == ErrorCode.NONE:
+        assert (response.cluster_id, response.controller_id) == ("c", -1)
