@@ -1,0 +1,254 @@
+"""Asking a cluster: finds brokers, negotiates versions, goes to the controller or a leader.
+
+Who may call: the CLI, the console, the Spark jobs, tests and the simulator's clients; works
+against a real Kafka as well. Invariants: every wait has a bound; one connection per broker; a
+version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER answers,
+are tried again here: what else may be repeated is for the caller to know. Answers to Kafka's
+`NetworkClient` and `AdminMetadataManager`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ottla.model.errors import (
+    ConnectionLostError,
+    ErrorCode,
+    OttlaError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+)
+from ottla.model.ports import World
+from ottla.net.peer import API_VERSIONS_KEY, PeerConnection
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+__all__ = ["Client", "PeerConnection", "parse_bootstrap"]
+
+RETRIES = 5
+RETRY_WAIT_S = 0.1
+CONTROLLER = "controller"
+ANY = "any"
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """Parse `host:port,host:port`; raise ValueError naming the part that is no address."""
+    found: list[tuple[str, int]] = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{part!r} is no address; write host:port")
+        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not found:
+        raise ValueError("no bootstrap address given; write host:port[,host:port]")
+    return found
+
+
+class _Broker:
+    """A connection with the versions its broker listed."""
+
+    __slots__ = ("peer", "ranges")
+
+    def __init__(self, peer: PeerConnection, ranges: dict[int, tuple[int, int]]) -> None:
+        self.peer = peer
+        self.ranges = ranges
+
+    def version(self, message: Any) -> int:
+        """Return the highest version of a message's API that both sides know."""
+        low, high = self.ranges.get(message.API_KEY, (0, -1))
+        version = min(high, int(message.MAX_VERSION))
+        if version < max(low, int(message.MIN_VERSION)):
+            raise UnsupportedVersionError(
+                f"{self.peer.host}:{self.peer.port} serves api {message.API_KEY} in versions "
+                f"{low}-{high}, we speak {message.MIN_VERSION}-{message.MAX_VERSION}"
+            )
+        return version
+
+
+class Client:
+    """One cluster, seen from outside."""
+
+    def __init__(
+        self,
+        world: World,
+        bootstrap: str | Sequence[tuple[str, int]],
+        client_id: str = "ottla-client",
+        *,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._world = world
+        self._bootstrap = (
+            parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
+        )
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._connections: dict[tuple[str, int], _Broker] = {}
+        self._opening: dict[tuple[str, int], asyncio.Lock] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._controller_id = -1
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    async def call(
+        self,
+        message: Any,
+        broker: int | str | None = None,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send to a broker id, "controller" or any broker (None); return the response message.
+
+        Connecting is tried a few times; a request that was sent is repeated only where the
+        answer was NOT_CONTROLLER.
+        """
+        timeout_s = timeout_s or self._timeout_s
+        last: OttlaError | None = None
+        for attempt in range(RETRIES):
+            if attempt:
+                await asyncio.sleep(RETRY_WAIT_S * attempt * (1 + self._world.random.random()))
+                await self._forget_controller(broker)
+            try:
+                target = await self._broker(broker, timeout_s)
+            except ConnectionLostError as error:
+                last = error
+                continue
+            response = await target.peer.send(
+                message, target.version(message) if version is None else version, timeout_s
+            )
+            if broker != CONTROLLER or not _says_not_controller(response):
+                return response
+            last = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
+        assert last is not None
+        raise last
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
+        """Return cluster metadata, of all topics for None, and remember what it says."""
+        request = MetadataRequest(
+            topics=None
+            if topics is None
+            else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=False,
+        )
+        response: MetadataResponse = await self.call(request)
+        self._learn(response)
+        return response
+
+    async def controller_id(self) -> int:
+        """Return the controller's broker id; ConnectionLostError while there is none."""
+        if self._controller_id < 0:
+            await self.metadata([])
+        if self._controller_id < 0:
+            raise ConnectionLostError("the cluster has no controller now")
+        return self._controller_id
+
+    async def leader(self, topic: str, partition: int, *, refresh: bool = False) -> int:
+        """Return the id of a partition's leader; OttlaError while there is none."""
+        key = (topic, partition)
+        if refresh or key not in self._leaders:
+            self._leaders.pop(key, None)
+            await self.metadata([topic])
+        if key not in self._leaders:
+            raise UnknownTopicError(f"{topic}-{partition} is unknown")
+        leader = self._leaders[key]
+        if leader < 0:
+            raise OttlaError(f"{topic}-{partition} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        return leader
+
+    async def peer(self, broker: int | str | None = None) -> tuple[PeerConnection, "_Broker"]:
+        """Return an open connection to a broker, and its version table, for pipelined use."""
+        found = await self._broker(broker, self._timeout_s)
+        return found.peer, found
+
+    async def broker_ids(self) -> list[int]:
+        """Return the ids of the live brokers, sorted."""
+        await self.metadata([])
+        return sorted(self._addresses)
+
+    async def close(self) -> None:
+        """Close every connection; open calls fail."""
+        connections, self._connections = self._connections, {}
+        for broker in connections.values():
+            broker.peer.close()
+
+    async def _forget_controller(self, broker: int | str | None) -> None:
+        if broker == CONTROLLER:
+            self._controller_id = -1
+
+    def _learn(self, response: MetadataResponse) -> None:
+        self._addresses = {b.node_id: (b.host, b.port) for b in response.brokers}
+        self._controller_id = response.controller_id
+        for topic in response.topics:
+            for partition in topic.partitions:
+                self._leaders[topic.name or "", partition.partition_index] = partition.leader_id
+
+    async def _broker(self, broker: int | str | None, timeout_s: float) -> _Broker:
+        if broker == CONTROLLER:
+            broker = await self.controller_id()
+        if isinstance(broker, int):
+            if broker not in self._addresses:
+                await self.metadata([])
+            address = self._addresses.get(broker)
+            if address is None:
+                raise ConnectionLostError(f"broker {broker} is not alive")
+            return await self._connected(address, timeout_s)
+        assert broker in (None, ANY), f"no such target: {broker!r}"
+        return await self._any_broker(timeout_s)
+
+    async def _any_broker(self, timeout_s: float) -> _Broker:
+        for known in self._connections.values():
+            if not known.peer.closed:
+                return known
+        addresses = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
+        self._world.random.shuffle(addresses)
+        last: ConnectionLostError | None = None
+        for address in addresses:
+            try:
+                return await self._connected(address, timeout_s)
+            except ConnectionLostError as error:
+                last = error
+        assert last is not None
+        raise last
+
+    async def _connected(self, address: tuple[str, int], timeout_s: float) -> _Broker:
+        lock = self._opening.setdefault(address, asyncio.Lock())
+        async with lock:
+            known = self._connections.get(address)
+            if known is not None and not known.peer.closed:
+                return known
+            peer = await PeerConnection.open(
+                self._world, *address, self._client_id, timeout_s=timeout_s
+            )
+            try:
+                broker = _Broker(peer, await _negotiate(peer, timeout_s))
+            except BaseException:
+                peer.close()
+                raise
+            self._connections[address] = broker
+            return broker
+
+
+async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[int, int]]:
+    """Ask for the version table; a broker that knows only older ones says so in a v0 body."""
+    request = ApiVersionsRequest(client_software_name="ottla", client_software_version="0.1.0")
+    version = int(ApiVersionsRequest.MAX_VERSION)
+    response: ApiVersionsResponse = await peer.send(request, version, timeout_s)
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        listed = {k.api_key: k.max_version for k in response.api_keys}
+        version = min(version, listed.get(API_VERSIONS_KEY, 0))
+        response = await peer.send(request, version, timeout_s)
+    if response.error_code != 0:
+        raise OttlaError(
+            f"{peer.host}:{peer.port} refused ApiVersions: error {response.error_code}"
+        )
+    return {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
+
+
+def _says_not_controller(response: Any) -> bool:
+    """Tell whether a response, or an item of its first list, carries NOT_CONTROLLER."""
+    if getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+        return True
+    for field in ("topics", "results", "responses"):
+        for item in getattr(response, field, None) or ():
+            if getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+                return True
+    return False

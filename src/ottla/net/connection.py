@@ -1,0 +1,401 @@
+"""One client's connection: frames in, answers out in the order of the questions.
+
+Who may call: `net.server` makes them; the dispatch function gets one with each frame, and whoever
+completes a `Pending` later. Invariants: answers leave in request order; while a Pending that is
+not pipelined is open nothing further is dispatched; at most `max_pipelined` Produce requests are
+open; whatever may not be dispatched yet stops the reading, so a connection's memory is bounded by
+one scratch buffer of small frames, one large frame and one answer beyond the outbound mark.
+Answers to Kafka's `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from ottla.model.errors import OttlaError, WireError
+from ottla.model.ports import Buffer
+from ottla.net.framing import SCRATCH_BYTES, FrameReader, size_prefix
+
+if TYPE_CHECKING:
+    from ottla.net.server import Server
+
+logger = logging.getLogger(__name__)
+
+JOIN_BYTES = 16_384
+"""Answers up to this size are joined into one write; larger ones go out as a list of parts."""
+
+PRODUCE_KEY = b"\x00\x00"
+"""The first two bytes of the only request that may be dispatched behind open ones."""
+
+
+class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
+    """Raised by a dispatch function: this connection is to be closed, for this reason."""
+
+
+class Pending:
+    """An answer that comes later. Exactly one of `complete`, `fail` or the drop callback counts."""
+
+    __slots__ = ("_dropped", "connection", "done", "parts", "pipelined")
+
+    def __init__(self, connection: "Connection", pipelined: bool) -> None:
+        self.connection = connection
+        self.pipelined = pipelined
+        self.done = False
+        self.parts: Sequence[Buffer] | None = None
+        self._dropped: Callable[[], None] | None = None
+
+    def complete(self, parts: Sequence[Buffer] | None) -> None:
+        """Answer with these parts (None: no answer). Ignored when the client is gone."""
+        if self.done:
+            return
+        self.done = True
+        self.parts = parts
+        self._dropped = None
+        self.connection.completed(self)
+
+    def fail(self, reason: str) -> None:
+        """Close the connection: this request cannot be answered."""
+        if not self.done:
+            self.done = True
+            self._dropped = None
+            self.connection.refuse(reason)
+
+    def on_drop(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once if the connection goes away before the answer came."""
+        self._dropped = callback
+
+    def drop(self) -> None:
+        """Tell whoever holds this that nobody waits any more. The connection calls it."""
+        if self.done:
+            return
+        self.done = True
+        callback, self._dropped = self._dropped, None
+        if callback is not None:
+            callback()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The server's end of a connection. `state` is the router's own slot."""
+
+    __slots__ = (
+        "_barrier",
+        "_budget_wait",
+        "_held_bytes",
+        "_high_bytes",
+        "_last_read",
+        "_max_pipelined",
+        "_mutes",
+        "_open",
+        "_out",
+        "_out_bytes",
+        "_partial_since",
+        "_paused",
+        "_reader",
+        "_server",
+        "_stalled_bytes",
+        "_stalled_since",
+        "_transport",
+        "_waiting",
+        "_write_paused",
+        "closed",
+        "dirty",
+        "id",
+        "listener",
+        "local",
+        "peer",
+        "state",
+    )
+
+    def __init__(self, server: "Server", connection_id: int) -> None:
+        limits = server.limits
+        self._server = server
+        self.id = connection_id
+        self.listener = server.listener
+        self.peer: tuple[str, int] = ("", 0)
+        self.local: tuple[str, int] = ("", 0)
+        self.state: object | None = None
+        self.closed = False
+        self.dirty = False
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(limits.max_frame_bytes)
+        self._max_pipelined = limits.max_pipelined
+        self._high_bytes = limits.outbound_high_bytes
+        self._waiting: deque[memoryview] = deque()
+        self._open: deque[Pending] = deque()
+        self._barrier = False
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._mutes = 0
+        self._budget_wait = False
+        self._held_bytes = 0
+        self._paused = False
+        self._write_paused = False
+        self._last_read = server.now
+        self._partial_since = 0.0
+        self._stalled_since = 0.0
+        self._stalled_bytes = 0
+
+    # What the dispatch function and the router use.
+
+    def pending(self, pipelined: bool) -> Pending:
+        """Return a token to give back from dispatch; the answer follows through it."""
+        return Pending(self, pipelined)
+
+    def close(self) -> None:
+        """Close once what was answered has been sent."""
+        if not self.closed:
+            self.closed = True
+            self.flush()
+            if self._transport is not None:
+                self._transport.close()
+
+    def throttle(self, delay_ms: int) -> None:
+        """Read nothing further for a while (quotas: Kafka's mute with a throttle time)."""
+        if delay_ms <= 0 or self.closed:
+            return
+        self._mutes += 1
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._unmute)
+        self._update_reading()
+
+    def _unmute(self) -> None:
+        self._mutes -= 1
+        self.pump()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's classes, so there is nothing to check.
+        self._transport = stream = cast("asyncio.Transport", transport)
+        peer = stream.get_extra_info("peername")
+        local = stream.get_extra_info("sockname")
+        self.peer = (str(peer[0]), int(peer[1])) if peer else ("", 0)
+        self.local = (str(local[0]), int(local[1])) if local else ("", 0)
+        if not self._server.admit(self):
+            self.closed = True
+            stream.abort()
+            return
+        stream.set_write_buffer_limits(high=self._high_bytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.closed = True
+        self._waiting.clear()
+        self._out = []
+        self._transport = None
+        self._release_budget()
+        self._server.dismiss(self)
+        open_ones, self._open = self._open, deque()
+        for pending in open_ones:
+            pending.drop()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        reader = self._reader
+        now = self._last_read = self._server.now
+        frames = reader.advance(nbytes)
+        waiting = self._waiting
+        for frame in frames:
+            if waiting or not self._may_dispatch(frame):
+                waiting.append(frame)
+            else:
+                self._dispatch(frame)
+        if self._out:
+            self.flush()
+        if reader.problem is not None:
+            self.refuse(reader.problem)
+            return
+        if not reader.partial:
+            self._partial_since = 0.0
+        elif frames or not self._partial_since:
+            self._partial_since = now
+        if reader.wanted > SCRATCH_BYTES or self._held_bytes or waiting or self._paused:
+            self._adjust()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._stalled_since = self._server.now
+        self._stalled_bytes = 0
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._server.touch(self)
+
+    # Dispatching.
+
+    def _may_dispatch(self, frame: memoryview) -> bool:
+        if self._barrier or self._write_paused or self._mutes:
+            return False
+        if self._out_bytes > self._high_bytes:
+            self.flush()
+            if self._write_paused:
+                return False
+        open_count = len(self._open)
+        return not open_count or (open_count < self._max_pipelined and frame[:2] == PRODUCE_KEY)
+
+    def _dispatch(self, frame: memoryview) -> None:
+        if self.closed:
+            return
+        try:
+            answer = self._server.dispatch(self, frame)
+        except (CloseConnection, WireError) as error:
+            self.refuse(str(error))
+            return
+        except Exception:  # the root of every request's work: one bad request, one connection
+            logger.exception("request failed peer=%s:%d listener=%s", *self.peer, self.listener)
+            self.refuse("internal error")
+            return
+        if answer is None:
+            return
+        if type(answer) is Pending:
+            if not answer.done or self._open:
+                self._open.append(answer)
+                self._barrier = self._barrier or not (answer.pipelined or answer.done)
+            elif answer.parts is not None:
+                self._emit(answer.parts)
+        elif self._open:
+            done = Pending(self, pipelined=True)
+            done.done = True
+            done.parts = answer  # type: ignore[assignment]
+            self._open.append(done)
+        else:
+            self._emit(answer)  # type: ignore[arg-type]
+
+    def completed(self, pending: Pending) -> None:
+        """Move what is answered and next in line to the output. `Pending.complete` calls it."""
+        open_ones = self._open
+        if not open_ones or open_ones[0] is not pending or self.closed:
+            return
+        while open_ones and open_ones[0].done:
+            first = open_ones.popleft()
+            if not first.pipelined:
+                self._barrier = False
+            if first.parts is not None:
+                self._emit(first.parts)
+        if not self.dirty:
+            self._server.touch(self)
+
+    def pump(self) -> None:
+        """Dispatch what had to wait and may go now, write, and read on if nothing waits."""
+        if self.closed:
+            return
+        waiting = self._waiting
+        while waiting and self._may_dispatch(waiting[0]):
+            self._dispatch(waiting.popleft())
+        self.flush()
+        self._adjust()
+
+    def _emit(self, parts: Sequence[Buffer]) -> None:
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        self._out.append(size_prefix(size))
+        self._out.extend(parts)
+        self._out_bytes += size + 4
+
+    def flush(self) -> None:
+        """Hand everything answered so far to the transport in one write."""
+        out = self._out
+        if not out:
+            return
+        size, self._out_bytes = self._out_bytes, 0
+        self._out = []
+        transport = self._transport
+        if transport is None:
+            return
+        if size <= JOIN_BYTES:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    # Bounds.
+
+    def _adjust(self) -> None:
+        """Settle the request-byte budget and whether to read."""
+        reader = self._reader
+        if self._held_bytes:
+            if not reader.partial and not self._waiting:
+                self._release_budget()
+        elif reader.wanted > SCRATCH_BYTES and not self._budget_wait:
+            size = reader.wanted
+            if self._server.budget.take(size, self._budget_granted):
+                self._held_bytes = size
+            else:
+                self._budget_wait = True
+        self._update_reading()
+
+    def _budget_granted(self) -> bool:
+        self._budget_wait = False
+        if self.closed:
+            return False
+        self._held_bytes = self._reader.wanted
+        self._server.touch(self)
+        return True
+
+    def _release_budget(self) -> None:
+        held, self._held_bytes = self._held_bytes, 0
+        if held:
+            self._server.budget.give_back(held)
+
+    def _update_reading(self) -> None:
+        transport = self._transport
+        if transport is None or self.closed:
+            return
+        pause = bool(self._waiting or self._write_paused or self._mutes or self._budget_wait)
+        if pause != self._paused:
+            self._paused = pause
+            if pause:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def refuse(self, reason: str) -> None:
+        """Close because of what the peer did, with a rate-limited line."""
+        if not self.closed:
+            self._server.note_refusal(self, reason)
+            self.close()
+
+    def overdue(self, now: float) -> str | None:
+        """Return why this connection has to go, if it has. The server's sweep calls it."""
+        limits = self._server.limits
+        if self._write_paused and self._transport is not None:
+            size = self._transport.get_write_buffer_size()
+            if size != self._stalled_bytes:
+                self._stalled_bytes, self._stalled_since = size, now
+            elif (now - self._stalled_since) * 1000 >= limits.outbound_stall_ms:
+                return f"peer drained nothing for {limits.outbound_stall_ms} ms"
+            return None
+        if self._partial_since:
+            if self._paused:
+                self._partial_since = now
+            allowed_s = limits.request_read_deadline_ms / 1000
+            allowed_s += self._reader.filled / limits.slowest_bytes_per_s
+            if now - self._partial_since >= allowed_s:
+                return f"request incomplete after {now - self._partial_since:.0f} s"
+        if (now - self._last_read) * 1000 >= limits.idle_ms and not self._open:
+            return f"idle for {limits.idle_ms} ms"
+        return None
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def statistics(self) -> dict[str, object]:
+        """Return what an operator wants to see of this connection."""
+        return {
+            "id": self.id,
+            "peer": f"{self.peer[0]}:{self.peer[1]}",
+            "listener": self.listener,
+            "open_requests": len(self._open),
+            "waiting_requests": len(self._waiting),
+            "reading": not self._paused,
+            "partial_bytes": self._reader.filled,
+        }

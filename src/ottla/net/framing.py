@@ -1,0 +1,127 @@
+"""Frames: a byte stream cut at Kafka's int32 sizes. A decider: plain code over bytes.
+
+Who may call: `net.connection` and `net.client`, once per received chunk. Invariants: a size is
+checked before anything is allocated for it (fault F31); memory for a frame grows with the bytes
+that came, never with the size somebody declared; a frame handed on is a writable memoryview over
+a bytearray of its own that is never reused, so the log may patch batches in place and caches may
+keep it. Answers to Kafka's `NetworkReceive`.
+
+All readers of a loop share one scratch buffer: a chunk is received into it and consumed before
+the loop receives again, so an idle connection owns no buffer at all.
+"""
+
+import struct
+
+DEFAULT_MAX_FRAME_BYTES = 104_857_600
+"""Kafka's socket.request.max.bytes."""
+
+SCRATCH_BYTES = 65_536
+WHOLE_AT_ONCE_BYTES = 1_048_576
+"""Frames up to this size get their whole bytearray at the second chunk; larger ones grow."""
+
+_SIZE = struct.Struct(">i")
+_HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
+
+scratch = memoryview(bytearray(SCRATCH_BYTES))
+"""The shared receive buffer. Valid only between a receive and the `advance` that follows it."""
+
+
+def size_prefix(size: int) -> bytes:
+    """Return the four bytes that stand before a frame of `size` bytes."""
+    return _SIZE.pack(size)
+
+
+def stranger_hint(start: bytes) -> str | None:
+    """Name the protocol that a stream starting with these four bytes speaks, if it is not ours."""
+    if start in _HTTP_STARTS:
+        return "this looks like HTTP; the port speaks the Kafka protocol"
+    if start[:2] == b"\x16\x03":
+        return "this looks like a TLS hello; the listener is plaintext"
+    if start == b"SSH-":
+        return "this looks like SSH; the port speaks the Kafka protocol"
+    return None
+
+
+class FrameReader:
+    """One connection's incoming side. Use: `buffer()`, receive into it, `advance(count)`.
+
+    `partial` tells that a frame has begun and not ended; `filled` and `wanted` are its body's
+    bytes so far and in all (`wanted` is 0 while the size itself is incomplete). `problem` says
+    why the stream can be read no further: whoever sees it answers what came before, then closes.
+    """
+
+    __slots__ = ("_body", "_head", "filled", "max_frame_bytes", "problem", "wanted")
+
+    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self.wanted = 0
+        self.filled = 0
+        self._body: bytearray | None = None
+        self._head = b""
+        self.problem: str | None = None
+
+    @property
+    def partial(self) -> bool:
+        return self._body is not None or bool(self._head)
+
+    def buffer(self) -> memoryview:
+        """Return where the next bytes go: the open frame's own memory, or the shared scratch."""
+        body = self._body
+        if body is None:
+            return scratch
+        if self.filled == len(body):
+            body = self._body = self._grown(body)
+        return memoryview(body)[self.filled :]
+
+    def advance(self, count: int) -> list[memoryview]:
+        """Take `count` bytes received into `buffer()`; return the frames that are now complete."""
+        body = self._body
+        if body is None:
+            return self._cut(count)
+        self.filled += count
+        if self.filled < self.wanted:
+            return []
+        self._body = None
+        self.wanted = self.filled = 0
+        return [memoryview(body)]
+
+    def _cut(self, count: int) -> list[memoryview]:
+        frames: list[memoryview] = []
+        source = scratch
+        if self._head:
+            source = memoryview(self._head + scratch[:count])
+            count += len(self._head)
+            self._head = b""
+        position = 0
+        while count - position >= 4:
+            (size,) = _SIZE.unpack_from(source, position)
+            if not 0 <= size <= self.max_frame_bytes:
+                self.problem = self._complaint(size, bytes(source[position : position + 4]))
+                return frames
+            start = position + 4
+            end = start + size
+            if end > count:
+                self.wanted = size
+                self.filled = count - start
+                self._body = bytearray(source[start:count])
+                return frames
+            frames.append(memoryview(bytearray(source[start:end])))
+            position = end
+        if position < count:
+            self._head = bytes(source[position:count])
+        return frames
+
+    def _grown(self, body: bytearray) -> bytearray:
+        """Return larger memory with the same start (a copy: the receiver may still hold views)."""
+        if self.wanted <= WHOLE_AT_ONCE_BYTES:
+            size = self.wanted
+        else:
+            size = min(self.wanted, max(WHOLE_AT_ONCE_BYTES, 4 * self.filled))
+        grown = bytearray(size)
+        grown[: self.filled] = body
+        return grown
+
+    def _complaint(self, size: int, start: bytes) -> str:
+        hint = stranger_hint(start)
+        text = f"frame size {size} is not between 0 and {self.max_frame_bytes}"
+        return f"{text}: {hint}" if hint else text

@@ -1,0 +1,217 @@
+"""A connection to one broker: requests pipelined, answers matched in order.
+
+Who may call: brokers and the controller (to each other), `net.client` and the simulator's
+clients. Invariants: an answer whose correlation id is not the oldest open one's ends the
+connection; so does a request that is not answered in time, as in Kafka's `NetworkClient`, since
+everything behind it is late too; one timer serves all deadlines; when the connection ends every
+open future fails with ConnectionLostError, and nothing is sent again here.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
+from ottla.model.ports import World
+from ottla.net.connection import JOIN_BYTES
+from ottla.net.framing import FrameReader
+from ottla.wire.codec import decode_response, encode_request
+from ottla.wire.headers import decode_response_header, encode_request_header, frame
+
+API_VERSIONS_KEY = 18
+MAX_IN_FLIGHT = 10_000
+MAX_RESPONSE_BYTES = 1_073_741_824
+"""A fetch answer holds at least one batch per partition: far above a request's bound."""
+
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request that waits for its answer."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    deadline: float
+    future: asyncio.Future[Any]
+
+
+def _answer_version(request: _Open, received: memoryview, position: int) -> int:
+    """Return the version an answer is in: an ApiVersions nobody knows is refused in version 0."""
+    if request.api_key == API_VERSIONS_KEY:
+        code = int.from_bytes(received[position : position + 2], "big")
+        if code == ErrorCode.UNSUPPORTED_VERSION:
+            return 0
+    return request.version
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """One open connection; dead after the first problem. Make it with `open`."""
+
+    def __init__(self, host: str, port: int, client_id: str | None) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.closed = False
+        self.lost_reason = ""
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._open: deque[_Open] = deque()
+        self._next_correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self._lost: list[Callable[[], None]] = []
+
+    @classmethod
+    async def open(
+        cls, world: World, host: str, port: int, client_id: str | None, *, timeout_s: float
+    ) -> "PeerConnection":
+        """Connect; ConnectionLostError if that fails or takes longer than `timeout_s`."""
+        try:
+            _, protocol = await world.network.connect(
+                host, port, lambda: cls(host, port, client_id), timeout_s=timeout_s
+            )
+        except OSError as error:
+            why = str(error) or type(error).__name__
+            raise ConnectionLostError(f"cannot reach {host}:{port}: {why}") from error
+        assert isinstance(protocol, cls)
+        return protocol
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._open)
+
+    def send(self, message: Any, version: int, timeout_s: float) -> asyncio.Future[Any]:
+        """Send a request now; the future holds its decoded response message.
+
+        Cancelling the future gives up the answer, not the request. ConnectionLostError is raised
+        at once when the connection is already closed, and set on the future when it ends later.
+        """
+        correlation_id = self._write(message, version)
+        loop = self._loop
+        future = loop.create_future()
+        deadline = loop.time() + timeout_s
+        self._open.append(_Open(correlation_id, message.API_KEY, version, deadline, future))
+        if deadline < self._timer_at:
+            self._arm(deadline)
+        return future
+
+    def send_unanswered(self, message: Any, version: int) -> None:
+        """Send a request that has no response: Produce with acks=0."""
+        self._write(message, version)
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the connection has ended, whoever ended it."""
+        self._lost.append(callback)
+
+    def close(self) -> None:
+        """Close once what was sent has left; open requests fail."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+        self._end("closed by us")
+
+    def _write(self, message: Any, version: int) -> int:
+        transport = self._transport
+        if self.closed or transport is None:
+            raise ConnectionLostError(f"{self.host}:{self.port}: {self.lost_reason}")
+        if len(self._open) >= MAX_IN_FLIGHT:
+            raise ConnectionLostError(f"{self.host}:{self.port}: {MAX_IN_FLIGHT} open requests")
+        body = encode_request(message, version)
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(message.API_KEY, version, correlation_id, self.client_id)
+        parts = frame(header, body)
+        if sum(map(len, parts)) <= JOIN_BYTES:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
+        return correlation_id
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are none of asyncio's classes, so there is nothing to check.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"connection lost: {exc}" if exc else "closed by the peer")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for received in self._reader.advance(nbytes):
+            self._answered(received)
+        if self._reader.problem is not None:
+            self._end(self._reader.problem)
+
+    def _answered(self, received: memoryview) -> None:
+        if self.closed:
+            return
+        if not self._open:
+            self._end("an answer to no question")
+            return
+        first = self._open[0]
+        try:
+            correlation_id, position = decode_response_header(
+                first.api_key, first.version, received
+            )
+            if correlation_id != first.correlation_id:
+                raise WireError(
+                    f"answer {correlation_id} where {first.correlation_id} was expected"
+                )
+            version = _answer_version(first, received, position)
+            response = decode_response(first.api_key, version, received, position)
+        except OttlaError as error:
+            self._end(f"unreadable answer to api {first.api_key} v{first.version}: {error}")
+            return
+        self._open.popleft()
+        if not first.future.done():
+            first.future.set_result(response)
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        self._timer_at = NEVER
+        if not self._open:
+            return
+        soonest = min(self._open, key=lambda request: request.deadline)
+        if soonest.deadline <= self._loop.time():
+            self._end(f"no answer to api {soonest.api_key} v{soonest.version} in time")
+        else:
+            self._arm(soonest.deadline)
+
+    def _end(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.lost_reason = reason
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        unanswered, self._open = self._open, deque()
+        for request in unanswered:
+            if not request.future.done():
+                request.future.set_exception(
+                    ConnectionLostError(f"{self.host}:{self.port}: {reason}")
+                )
+        callbacks, self._lost = self._lost, []
+        for callback in callbacks:
+            callback()

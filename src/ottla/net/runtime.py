@@ -1,0 +1,147 @@
+"""The real world: clocks, sockets, threads, and the loop that everything runs on.
+
+Who may call: entry points only (a broker's main, tools, tests); everybody else is handed a
+`World`. Invariants: threads exist only behind `Workers` and its queue has a bound; uvloop is used
+where it is importable and never required.
+"""
+
+import asyncio
+import errno
+import gc
+import random
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ottla.model.ports import Files, Listener, World
+
+T = TypeVar("T")
+
+WORKER_THREADS = 4
+WORKER_QUEUE = 64
+BACKLOG = 1024
+
+
+class RealClock:
+    """The machine's two clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class RealListener:
+    """A listening socket of the running loop."""
+
+    def __init__(self, server: asyncio.AbstractServer, port: int) -> None:
+        self._server = server
+        self._port = port
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class RealNetwork:
+    """TCP through the running loop; asyncio and uvloop set TCP_NODELAY on every connection."""
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        timeout_s: float,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            transport, protocol = await loop.create_connection(factory, host, port)
+        return transport, protocol
+
+    async def listen(
+        self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
+    ) -> Listener:
+        listening = await _listening_socket(host, port)
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                factory, sock=listening, backlog=BACKLOG
+            )
+        except BaseException:
+            listening.close()
+            raise
+        return RealListener(server, listening.getsockname()[1])
+
+
+async def _listening_socket(host: str, port: int) -> socket.socket:
+    """Bind to one address; no host means every address of the machine, IPv6 included."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
+        )
+    wanted = host or "0.0.0.0"  # noqa: S104 - asked for by an empty host
+    found = await asyncio.get_running_loop().getaddrinfo(wanted, port, type=socket.SOCK_STREAM)
+    if not found:
+        raise OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
+    family, _, _, _, address = found[0]
+    return socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+
+
+class RealWorkers:
+    """A few threads. Callers wait for a place in the queue, so it cannot grow without bound."""
+
+    def __init__(self, threads: int = WORKER_THREADS, queue: int = WORKER_QUEUE) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ottla-worker")
+        self._places = asyncio.Semaphore(threads + queue)
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        async with self._places:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    def close(self) -> None:
+        """Let the threads end once their current call has."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def real_world(files: Files, *, seed: int | None = None) -> World:
+    """Return the operating system's world. `seed` fixes chance only; None takes it from the OS."""
+    return World(
+        clock=RealClock(),
+        random=random.Random(seed),  # noqa: S311 - jitter and picks, nothing secret
+        files=files,
+        network=RealNetwork(),
+        workers=RealWorkers(),
+    )
+
+
+def run(main: Callable[..., Coroutine[Any, Any, T]], *args: object) -> T:
+    """Run a coroutine function to its end on uvloop, or on asyncio's own loop without it."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main(*args))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory, or None where it is not installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def settle_gc() -> None:
+    """Freeze what start-up left behind and collect rarely: call once after start.
+
+    A full collection over a broker's long-lived objects is a pause the ZooKeeper session sees
+    (fault F9); frozen objects are not visited again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

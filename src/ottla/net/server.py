@@ -1,0 +1,174 @@
+"""A listener: accepts, admits, sweeps and closes connections, all of them bounded.
+
+Who may call: the broker (one per listener) and the ZooKeeper twin's tests. Invariants: one sweep
+timer per server looks after every deadline; answers completed in one tick leave in one write per
+connection; a refusal costs at most one log line a second. Answers to Kafka's `SocketServer`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from ottla.model.ports import Buffer, Listener, World
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.net.limits import Budget, Census, Pace, ServerLimits
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["CloseConnection", "Connection", "Dispatch", "Pending", "Server", "ServerLimits"]
+
+Dispatch = Callable[[Connection, memoryview], "Sequence[Buffer] | Pending | None"]
+"""Called for each frame in order. Returns the whole answer without its size, or a Pending, or
+None for "no answer"; raises CloseConnection or WireError to close this connection."""
+
+SWEEP_S = 1.0
+CLOSE_GRACE_S = 1.0
+
+
+class Server:
+    """One listening socket and its connections."""
+
+    def __init__(
+        self,
+        world: World,
+        host: str,
+        port: int,
+        dispatch: Dispatch,
+        limits: ServerLimits | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+        census: Census | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.limits = limits or ServerLimits()
+        self.dispatch = dispatch
+        self.listener = listener
+        self.budget = budget or Budget(self.limits.queued_bytes)
+        self.connections: dict[int, Connection] = {}
+        self.now = world.clock.monotonic()
+        self.accepted_count = 0
+        self.refused_count = 0
+        self._world = world
+        self._host = host
+        self._wanted_port = port
+        self._census = census or Census(
+            self.limits.max_connections, self.limits.max_connections_per_ip
+        )
+        self._pace = Pace(self.limits.max_connection_rate)
+        self._listener: Listener | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_s = min(
+            SWEEP_S, self.limits.idle_ms / 2000, self.limits.request_read_deadline_ms / 2000
+        )
+        self._touched: list[Connection] = []
+        self._drained: asyncio.Event | None = None
+        self._quiet_until = 0.0
+        self._unlogged = 0
+
+    @property
+    def port(self) -> int:
+        """The bound port, also when 0 was asked for."""
+        assert self._listener is not None, "not started"
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Listen. OSError (EADDRINUSE) if the address is taken."""
+        self._listener = await self._world.network.listen(
+            self._host, self._wanted_port, self._new_connection
+        )
+        self._sweep()
+
+    async def close(self) -> None:
+        """Stop listening, send what is answered, then close every connection."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for connection in list(self.connections.values()):
+            connection.close()
+        if not self.connections:
+            return
+        self._drained = asyncio.Event()
+        try:
+            async with asyncio.timeout(CLOSE_GRACE_S):
+                await self._drained.wait()
+        except TimeoutError:
+            for connection in list(self.connections.values()):
+                connection.abort()
+
+    def _new_connection(self) -> Connection:
+        self.accepted_count += 1
+        return Connection(self, self.accepted_count)
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection in, or refuse it. Connections call it."""
+        refusal = self._census.admit(connection.peer[0])
+        if refusal is not None:
+            self.note_refusal(connection, refusal)
+            return False
+        self.connections[connection.id] = connection
+        delay_s = self._pace.delay_s(self._world.clock.monotonic())
+        if delay_s > 0:
+            # Accepted, but not read until its turn: a storm costs sockets, no work.
+            asyncio.get_running_loop().call_soon(connection.throttle, round(delay_s * 1000) + 1)
+        return True
+
+    def dismiss(self, connection: Connection) -> None:
+        """Count a connection out. Connections call it once when they are lost."""
+        if self.connections.pop(connection.id, None) is None:
+            return
+        self._census.leave(connection.peer[0])
+        if not self.connections and self._drained is not None:
+            self._drained.set()
+
+    def touch(self, connection: Connection) -> None:
+        """Write and read on for this connection at the end of the tick."""
+        if connection.dirty:
+            return
+        connection.dirty = True
+        if not self._touched:
+            asyncio.get_running_loop().call_soon(self._pump_touched)
+        self._touched.append(connection)
+
+    def _pump_touched(self) -> None:
+        touched, self._touched = self._touched, []
+        for connection in touched:
+            connection.dirty = False
+            connection.pump()
+
+    def _sweep(self) -> None:
+        now = self.now = self._world.clock.monotonic()
+        overdue = [(c, why) for c in self.connections.values() if (why := c.overdue(now))]
+        for connection, why in overdue:
+            self.note_refusal(connection, why)
+            connection.abort()
+        self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+    def note_refusal(self, connection: Connection, reason: str) -> None:
+        """Count and log why a connection was closed: one line a second at most."""
+        self.refused_count += 1
+        now = self._world.clock.monotonic()
+        if now < self._quiet_until:
+            self._unlogged += 1
+            return
+        self._quiet_until = now + 1.0
+        unlogged, self._unlogged = self._unlogged, 0
+        logger.warning(
+            "connection closed peer=%s:%d listener=%s reason=%r unlogged=%d",
+            *connection.peer,
+            self.listener,
+            reason,
+            unlogged,
+        )
+
+    def statistics(self) -> dict[str, object]:
+        """Return the counts an operator wants to see."""
+        return {
+            "listener": self.listener,
+            "connections": len(self.connections),
+            "accepted": self.accepted_count,
+            "refused": self.refused_count,
+            "queued_bytes": self.budget.used_bytes,
+            "waiting_for_bytes": self.budget.waiting,
+        }
