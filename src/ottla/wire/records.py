@@ -1,0 +1,472 @@
+"""Record batches of format v2: parse, check, iterate, build, patch in place.
+
+Who may call: log, replication, coordinators, admin, the tests. Invariants: nothing here copies a
+batch but to decompress, to build, or to run the checksum over small ones; one object per batch,
+and objects per record only in `iter_records`, which the hot path never calls. Base offset and
+partition leader epoch lie outside the CRC, so a leader patches them without computing it again.
+Answers to Kafka's `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and
+`EndTransactionMarker`.
+"""
+
+import ctypes
+import struct
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+import google_crc32c
+import msgspec
+
+from ottla.model.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
+from ottla.model.ports import Buffer
+from ottla.wire import compression
+from ottla.wire.record_check import RecordFacts, check_records, read_varint, varint
+from ottla.wire.schema import Records
+
+__all__ = [
+    "BatchHeader",
+    "ControlRecord",
+    "Record",
+    "RecordFacts",
+    "Records",
+    "build_batch",
+    "build_control_batch",
+    "check_records",
+    "crc32c",
+    "crc_ok",
+    "iter_batches",
+    "iter_records",
+    "parse_batch_header",
+    "parse_control_record",
+    "patch_leader_fields",
+    "patch_timestamps",
+    "validate_batch",
+]
+
+HEADER_BYTES = 61
+LENGTH_PREFIX_BYTES = 12
+"""What stands before the part that `length` counts: base offset and the length itself."""
+
+CRC_START = 21
+"""Where the bytes under the CRC begin: at the attributes."""
+
+MAGIC = 2
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+ABORT, COMMIT = 0, 1
+DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+
+_CODEC_MASK = 0x07
+_TIMESTAMP_TYPE = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_AFTER_CRC = Struct(">hiqqqhii")
+_BEFORE_CRC = Struct(">qiibI")
+_INT64 = Struct(">q")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT16 = Struct(">h")
+_LENGTH_AND_MAGIC = Struct(">iib")
+_CONTROL_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+
+class BatchHeader(msgspec.Struct, gc=False):
+    """The 61 bytes before a batch's records; a value, changing it changes no bytes."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        """All bytes of the batch, header included."""
+        return self.length + LENGTH_PREFIX_BYTES
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """CREATE_TIME or LOG_APPEND_TIME."""
+        return self.attributes >> 3 & 1
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & _TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & _CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` is the time at which compaction may drop tombstones."""
+        return self.attributes & _DELETE_HORIZON != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence number; numbers wrap from 2^31-1 to 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+class Record(NamedTuple):
+    """One record. For building, offset -1 means "by position"."""
+
+    offset: int = -1
+    timestamp: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class ControlRecord(NamedTuple):
+    """The end of a transaction, as a marker in the log. `type` is ABORT, COMMIT or another."""
+
+    type: int
+    coordinator_epoch: int
+
+
+def parse_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """Return the header at `pos`; CorruptRecordError unless the whole batch is there."""
+    room = len(buf) - pos
+    if room < HEADER_BYTES:
+        _refuse_old_format(buf, pos)
+        raise CorruptRecordError(f"{room} bytes are less than a batch header")
+    fields = _HEADER.unpack_from(buf, pos)
+    if fields[3] != MAGIC:
+        _refuse_old_format(buf, pos)
+    length = fields[1]
+    if length < HEADER_BYTES - LENGTH_PREFIX_BYTES or length > room - LENGTH_PREFIX_BYTES:
+        raise CorruptRecordError(f"a batch of {length} bytes in {room - LENGTH_PREFIX_BYTES}")
+    return BatchHeader(*fields)
+
+
+def _refuse_old_format(buf: Buffer, pos: int) -> None:
+    """Raise if the magic byte, which all formats have at the same place, is not ours."""
+    if len(buf) - pos <= 16 or buf[pos + 16] == MAGIC:
+        return
+    if buf[pos + 16] in (0, 1):
+        raise UnsupportedFormatError(f"a batch of message format {buf[pos + 16]}")
+    raise CorruptRecordError(f"a batch of unknown magic {buf[pos + 16]}")
+
+
+def iter_batches(buf: Buffer, *, allow_partial: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each batch.
+
+    With `allow_partial` a batch cut off by the end of the bytes ends the iteration, as at the end
+    of a Fetch response; otherwise it is a CorruptRecordError.
+    """
+    pos, end = 0, len(buf)
+    while pos < end:
+        if allow_partial and _is_cut_off(buf, pos, end):
+            return
+        header = parse_batch_header(buf, pos)
+        yield pos, header
+        pos += header.length + LENGTH_PREFIX_BYTES
+
+
+def _is_cut_off(buf: Buffer, pos: int, end: int) -> bool:
+    if end - pos < 17:
+        return True
+    length, _epoch, _magic = _LENGTH_AND_MAGIC.unpack_from(buf, pos + 8)
+    return bool(length > end - pos - LENGTH_PREFIX_BYTES)
+
+
+# -- checking -----------------------------------------------------------------------------------
+
+_CRC_CHUNK_BYTES = 32768
+_CrcChunk = ctypes.c_char * _CRC_CHUNK_BYTES
+
+
+def crc32c(data: Buffer) -> int:
+    """Return the CRC-32C of `data`.
+
+    The C extension takes bytes only, so other buffers are copied, except that long writable ones
+    are lent to it in chunks of one fixed ctypes array type (a third faster for a megabyte).
+    """
+    if isinstance(data, bytes):
+        return int(google_crc32c.value(data))
+    view = memoryview(data)
+    crc = pos = 0
+    if not view.readonly:
+        while len(view) - pos >= _CRC_CHUNK_BYTES:
+            crc = google_crc32c.extend(crc, _CrcChunk.from_buffer(view, pos))
+            pos += _CRC_CHUNK_BYTES
+    return int(google_crc32c.extend(crc, bytes(view[pos:])))
+
+
+def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Tell whether the batch at `pos` has the checksum its header claims."""
+    view = memoryview(buf)
+    end = pos + header.length + LENGTH_PREFIX_BYTES
+    return crc32c(view[pos + CRC_START : end]) == header.crc
+
+
+def validate_batch(
+    buf: Buffer,
+    pos: int,
+    header: BatchHeader,
+    *,
+    max_size: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    dense: bool = True,
+) -> RecordFacts:
+    """Check CRC, counts and every record of the batch at `pos`; return what was learned.
+
+    `dense` demands the offset deltas 0, 1, 2 ... a producer must send; compacted batches have
+    gaps. CorruptRecordError for a bad CRC, InvalidRecordError for the rest, RecordTooLargeError
+    for more than `max_size` decompressed bytes.
+    """
+    end = pos + header.length + LENGTH_PREFIX_BYTES
+    body = bytes(memoryview(buf)[pos + CRC_START : end])
+    if google_crc32c.value(body) != header.crc:
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} fails its checksum")
+    if header.count < 0 or (dense and header.count != header.last_offset_delta + 1):
+        raise InvalidRecordError(
+            f"{header.count} records, but the last offset delta is {header.last_offset_delta}"
+        )
+    start = HEADER_BYTES - CRC_START
+    codec = header.attributes & _CODEC_MASK
+    if codec:
+        payload = compression.decompress(codec, memoryview(body)[start:], max_size)
+        return check_records(payload, header.count, dense=dense)
+    return check_records(body, header.count, start=start, dense=dense)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def iter_records(
+    buf: Buffer, pos: int = 0, *, max_size: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> Iterator[Record]:
+    """Yield the records of the one batch at `pos`, decompressed up to `max_size` bytes."""
+    header = parse_batch_header(buf, pos)
+    view = memoryview(buf)[pos + HEADER_BYTES : pos + header.size]
+    payload = bytes(compression.decompress(header.codec, view, max_size))
+    fixed_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+    at = 0
+    for _ in range(header.count):
+        try:
+            record, at = _parse_record(payload, at, header)
+        except (IndexError, struct.error, UnicodeDecodeError) as error:
+            raise InvalidRecordError(f"a record ends beyond its batch: {error}") from error
+        yield record if fixed_timestamp is None else record._replace(timestamp=fixed_timestamp)
+    if at != len(payload):
+        raise InvalidRecordError(f"{len(payload) - at} bytes after the last record")
+
+
+def _parse_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
+    size, pos = read_varint(payload, pos)
+    end = pos + size
+    if size < 0 or end > len(payload):
+        raise InvalidRecordError(f"a record claims {size} of {len(payload) - pos} bytes")
+    timestamp_delta, pos = read_varint(payload, pos + 1)
+    offset_delta, pos = read_varint(payload, pos)
+    key, pos = _read_bytes(payload, pos, end)
+    value, pos = _read_bytes(payload, pos, end)
+    count, pos = read_varint(payload, pos)
+    if not 0 <= count <= end - pos:
+        raise InvalidRecordError(f"a record claims {count} headers in {end - pos} bytes")
+    headers = []
+    for _ in range(count):
+        name, pos = _read_bytes(payload, pos, end)
+        if name is None:
+            raise InvalidRecordError("a record header without a key")
+        content, pos = _read_bytes(payload, pos, end)
+        headers.append((name.decode(), content))
+    if pos != end:
+        raise InvalidRecordError(f"a record ends {end - pos} bytes before its size says")
+    return (
+        Record(
+            header.base_offset + offset_delta,
+            header.base_timestamp + timestamp_delta,
+            key,
+            value,
+            tuple(headers),
+        ),
+        end,
+    )
+
+
+def _read_bytes(payload: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(payload, pos)
+    if size < 0:
+        return None, pos
+    if pos + size > end:
+        raise InvalidRecordError(f"a record claims {size} of {end - pos} bytes")
+    return payload[pos : pos + size], pos + size
+
+
+def parse_control_record(record: Record) -> ControlRecord:
+    """Return what a record of a control batch says; types beyond ABORT and COMMIT have epoch -1."""
+    key, value = record.key or b"", record.value or b""
+    if len(key) < 4:
+        raise InvalidRecordError(f"a control record's key of {len(key)} bytes")
+    version, type_ = _CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise InvalidRecordError(f"a control record of version {version}")
+    if type_ not in (ABORT, COMMIT):
+        return ControlRecord(type_, -1)
+    if len(value) < 6:
+        raise InvalidRecordError(f"a transaction marker of {len(value)} bytes")
+    return ControlRecord(type_, _MARKER_VALUE.unpack_from(value)[1])
+
+
+# -- building -----------------------------------------------------------------------------------
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: int = compression.NONE,
+    timestamp_type: int = CREATE_TIME,
+    log_append_time: int = NO_TIMESTAMP,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytes:
+    """Return the bytes of a batch of at least one record.
+
+    A record without an offset of its own gets the one after its predecessor.
+    """
+    assert records, "a batch holds at least one record"
+    base_timestamp = records[0].timestamp
+    max_timestamp = max(record.timestamp for record in records)
+    if timestamp_type == LOG_APPEND_TIME:
+        max_timestamp = log_append_time
+    payload = bytearray()
+    delta = -1
+    for record in records:
+        delta = delta + 1 if record.offset < 0 else record.offset - base_offset
+        _append_record(payload, record, record.timestamp - base_timestamp, delta)
+    body = bytes(payload) if codec == compression.NONE else compression.compress(codec, payload)
+    attributes = (
+        codec
+        | (_TIMESTAMP_TYPE if timestamp_type == LOG_APPEND_TIME else 0)
+        | (_TRANSACTIONAL if is_transactional else 0)
+        | (_CONTROL if is_control else 0)
+    )
+    under_crc = (
+        _AFTER_CRC.pack(
+            attributes,
+            delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+        + body
+    )
+    length = len(under_crc) + CRC_START - LENGTH_PREFIX_BYTES
+    return _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc32c(under_crc)) + under_crc
+
+
+def _append_record(out: bytearray, record: Record, timestamp_delta: int, delta: int) -> None:
+    body = bytearray(b"\x00")
+    body += varint(timestamp_delta)
+    body += varint(delta)
+    _append_bytes(body, record.key)
+    _append_bytes(body, record.value)
+    body += varint(len(record.headers))
+    for name, content in record.headers:
+        _append_bytes(body, name.encode())
+        _append_bytes(body, content)
+    out += varint(len(body))
+    out += body
+
+
+def _append_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out += b"\x01"  # -1 in zigzag
+    else:
+        out += varint(len(data))
+        out += data
+
+
+def build_control_batch(
+    type_: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """Return the marker batch that ends a transaction; `type_` is ABORT or COMMIT."""
+    marker = Record(
+        timestamp=timestamp,
+        key=_CONTROL_KEY.pack(0, type_),
+        value=_MARKER_VALUE.pack(0, coordinator_epoch),
+    )
+    return build_batch(
+        [marker],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+# -- patching -----------------------------------------------------------------------------------
+
+
+def patch_leader_fields(buf: memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and partition leader epoch into the batch at `pos`."""
+    _INT64.pack_into(buf, pos, base_offset)
+    _INT32.pack_into(buf, pos + 12, leader_epoch)
+
+
+def patch_timestamps(
+    buf: memoryview, pos: int, header: BatchHeader, timestamp_type: int, max_timestamp: int
+) -> BatchHeader:
+    """Write timestamp type, maximum timestamp and the new CRC; return the header they make."""
+    attributes = header.attributes & ~_TIMESTAMP_TYPE
+    if timestamp_type == LOG_APPEND_TIME:
+        attributes |= _TIMESTAMP_TYPE
+    _INT16.pack_into(buf, pos + CRC_START, attributes)
+    _INT64.pack_into(buf, pos + 35, max_timestamp)
+    crc = crc32c(buf[pos + CRC_START : pos + header.size])
+    _UINT32.pack_into(buf, pos + 17, crc)
+    return msgspec.structs.replace(
+        header, attributes=attributes, max_timestamp=max_timestamp, crc=crc
+    )
