@@ -161,7 +161,7 @@ class Session:
     ) -> None:
         """For `connect` alone."""
         target = ConnectString.parse(connect_string)
-        self._world = world
+        self.world = world
         self._loop = asyncio.get_running_loop()
         self._hosts = list(target.hosts)
         world.random.shuffle(self._hosts)
@@ -356,7 +356,7 @@ class Session:
         watch: WatchCallback | None = None,
     ) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = self._loop.create_future()
-        now_s = self._world.clock.monotonic()
+        now_s = self.world.clock.monotonic()
         if now_s >= self._deadline_s:
             self._fence()
         if self._state is not SessionState.CONNECTED:
@@ -414,7 +414,7 @@ class Session:
     def _on_frame(self, buf: bytes, start: int, end: int) -> None:
         xid, zxid, err = jute.REPLY_HEADER.unpack_from(buf, start)
         pos = start + 16
-        self._heard_s = self._world.clock.monotonic()
+        self._heard_s = self.world.clock.monotonic()
         if xid >= 0:
             self._on_reply(xid, zxid, err, buf, pos, end)
         elif xid == jute.XID_NOTIFICATION:
@@ -483,7 +483,7 @@ class Session:
         """Die if the deadline has passed; tell whether the session is dead."""
         if self._state is SessionState.DEAD:
             return True
-        if self.session_id and self._world.clock.monotonic() >= self._deadline_s:
+        if self.session_id and self.world.clock.monotonic() >= self._deadline_s:
             self._die(f"fenced by its own deadline: no answer for {self.timeout_ms} ms")
             return True
         return False
@@ -493,7 +493,7 @@ class Session:
         self._timer = None
         if self._fence():
             return
-        now_s = self._world.clock.monotonic()
+        now_s = self.world.clock.monotonic()
         third_s = self.timeout_ms / 3000
         wake_s = self._deadline_s
         if self._state is SessionState.CONNECTED:
@@ -525,10 +525,10 @@ class Session:
         wire = _Wire(self)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._world.network.connect(host, port, lambda: wire, timeout_s=timeout_s)
+                await self.world.network.connect(host, port, lambda: wire, timeout_s=timeout_s)
                 assert wire.transport is not None, "connected without a transport"
                 wire.greeting = self._loop.create_future()
-                asked_s = self._world.clock.monotonic()
+                asked_s = self.world.clock.monotonic()
                 hello = jute.ConnectRequest(
                     self._last_zxid, self._asked_timeout_ms, self.session_id, self._password
                 )
@@ -555,7 +555,7 @@ class Session:
         self.timeout_ms = answer.timeout_ms
         self.server = server
         self._wire = wire
-        self._heard_s = self._world.clock.monotonic()
+        self._heard_s = self.world.clock.monotonic()
         self._deadline_s = max(self._deadline_s, asked_s + self.timeout_ms / 1000)
         self._pings.clear()
         self._state = SessionState.CONNECTED
@@ -603,7 +603,7 @@ class Session:
         log.warning("session suspended id=%#x server=%s: %s", self.session_id, self.server, reason)
         self._out.clear()
         self._pings.clear()
-        self._arm(max(self._deadline_s - self._world.clock.monotonic(), 0.001))
+        self._arm(max(self._deadline_s - self.world.clock.monotonic(), 0.001))
         self._reattaching = self._loop.create_task(self._reattach())
         self._tell(SessionState.SUSPENDED, reason)
         self._fail_pending(ConnectionLossError)
@@ -612,7 +612,7 @@ class Session:
         """Try the servers in turn until one continues the session or the deadline ends it."""
         pause_s = 0.02
         while not self._fence():
-            left_s = self._deadline_s - self._world.clock.monotonic()
+            left_s = self._deadline_s - self.world.clock.monotonic()
             try:
                 await self._attach(min(left_s, max(0.2, self.timeout_ms / 3000)))
                 return
@@ -620,7 +620,7 @@ class Session:
                 return
             except (OSError, ConnectionLossError, WireError) as error:
                 log.debug("session not continued id=%#x: %s", self.session_id, error)
-            await asyncio.sleep(pause_s * (0.5 + self._world.random.random()))
+            await asyncio.sleep(pause_s * (0.5 + self.world.random.random()))
             pause_s = min(1.0, pause_s * 2)
 
     def _fail_pending(self, kind: type[ZooKeeperError]) -> None:

@@ -1,0 +1,379 @@
+"""Reading and writing through a session that may lose its connection in between.
+
+Who may call: the parts of `store`. Invariants:
+- A read is repeated after a lost connection, once the same session is connected again.
+- A write is repeated only where a lost reply can be told from a lost request: it is read again
+  (after a sync), and recognised by data and version.
+- A controller's write is a multi with a check on the version of /controller_epoch (R10); another
+  version means ControllerMovedError and nothing was written.
+- One operation that fails never takes the others of its chunk down: it is named, the rest is
+  sent again, after two failures one by one.
+- Waiting is bounded by the session's own deadline: SessionExpiredError ends it.
+Answers to `KafkaZkClient.retryRequestsUntilConnected` and `wrapRequestWithControllerEpochCheck`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.model.errors import ControllerMovedError
+from ottla.zookeeper.errors import (
+    BadVersionError,
+    ConnectionLossError,
+    MalformedZnodeError,
+    MultiError,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperError,
+)
+from ottla.zookeeper.jute import Stat
+from ottla.zookeeper.operations import Check, Create, Delete, Op, Set
+from ottla.zookeeper.session import Session
+from ottla.zookeeper.watches import WatchCallback
+from ottla.zookeeper.znodes import CONTROLLER_EPOCH
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+ANY_VERSION = -1
+UNKNOWN_VERSION = -2
+"""Kafka's `ZkVersion.UnknownVersion`: there is no such znode."""
+
+CHUNK_BYTES = 384 * 1024
+CHUNK_OPS = 1000
+SINGLES_AT_ONCE = 200
+OP_OVERHEAD_BYTES = 64
+READS_AT_ONCE = 1000
+MAX_LOSSES = 20
+
+
+class Write(NamedTuple):
+    """One operation of a chunk and the key its result is found by."""
+
+    key: Any
+    op: Op
+
+
+class Access:
+    """What all parts of the store stand on."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        on_malformed: Callable[[MalformedZnodeError], None] | None = None,
+    ) -> None:
+        self.session = session
+        self._on_malformed = on_malformed
+
+    def ignore(self, error: MalformedZnodeError) -> None:
+        """Say that a znode's content is being ignored (F41)."""
+        log.error("ignored path=%s: %s", error.path, error.reason)
+        if self._on_malformed is not None:
+            self._on_malformed(error)
+
+    # --- reads ------------------------------------------------------------------------------
+
+    async def read(self, ask: Callable[[], "asyncio.Future[T]"]) -> T:
+        """Ask, and ask again whenever the connection was lost before the answer."""
+        losses = 0
+        while True:
+            try:
+                return await ask()
+            except ConnectionLossError:
+                losses = await self.reconnected(losses)
+
+    async def reconnected(self, losses: int) -> int:
+        """Wait for the session after a lost connection; give up if one request loses it often."""
+        if losses >= MAX_LOSSES:
+            raise ConnectionLossError(f"the connection was lost {losses} times during one request")
+        await self.session.wait_connected()
+        return losses + 1
+
+    async def read_all(
+        self, ask: Callable[[str], "asyncio.Future[T]"], paths: Sequence[str]
+    ) -> list[T | ZooKeeperError]:
+        """Ask for each path, pipelined; each result is an answer or that one's own error."""
+        results: list[T | ZooKeeperError] = []
+        for start in range(0, len(paths), READS_AT_ONCE):
+            slice_ = paths[start : start + READS_AT_ONCE]
+            found = await settle([ask(path) for path in slice_])
+            losses = 0
+            while lost := [i for i, r in enumerate(found) if isinstance(r, ConnectionLossError)]:
+                losses = await self.reconnected(losses)
+                again = await settle([ask(slice_[i]) for i in lost])
+                for i, result in zip(lost, again, strict=True):
+                    found[i] = result
+            results += found
+        return results
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """Return data and stat of each path, None where there is no such znode."""
+        answers = await self.read_all(self.session.get, paths)
+        found: list[tuple[bytes, Stat] | None] = []
+        for answer in answers:
+            if isinstance(answer, NoNodeError):
+                found.append(None)
+            elif isinstance(answer, ZooKeeperError):
+                raise answer
+            else:
+                found.append(answer)
+        return found
+
+    async def get_data_and_stat(
+        self, path: str, watch: WatchCallback | None = None
+    ) -> tuple[bytes, Stat] | None:
+        """Return data and stat, or None if there is no such znode (then nothing is watched)."""
+        try:
+            return await self.read(lambda: self.session.get(path, watch))
+        except NoNodeError:
+            return None
+
+    async def get_data_and_version(self, path: str) -> tuple[bytes | None, int]:
+        """Return data and version, or (None, UNKNOWN_VERSION)."""
+        found = await self.get_data_and_stat(path)
+        return (None, UNKNOWN_VERSION) if found is None else (found[0], found[1].version)
+
+    async def get_children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """Return the children sorted; none if there is no such znode."""
+        try:
+            return await self.read(lambda: self.session.children(path, watch))
+        except NoNodeError:
+            return []
+
+    async def path_exists(self, path: str, watch: WatchCallback | None = None) -> bool:
+        return await self.read(lambda: self.session.exists(path, watch)) is not None
+
+    async def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
+        """Leave a one-shot watch on the children and return those there are now."""
+        return await self.get_children(path, callback)
+
+    async def watch_data(self, path: str, callback: WatchCallback) -> tuple[bytes, Stat] | None:
+        """Leave a one-shot watch on an existing znode's data and return it."""
+        return await self.get_data_and_stat(path, callback)
+
+    async def watch_exists(self, path: str, callback: WatchCallback) -> bool:
+        """Leave a one-shot watch on creation, data and deletion; tell whether it exists."""
+        return await self.path_exists(path, callback)
+
+    # --- single writes ----------------------------------------------------------------------
+
+    async def write(self, op: Op, expected_controller_epoch_zk_version: int = ANY_VERSION) -> Any:
+        """Do one operation, fenced unless the version is ANY_VERSION; raise its error."""
+        results = await self.write_all([Write(None, op)], expected_controller_epoch_zk_version)
+        result = results[None]
+        if isinstance(result, ZooKeeperError):
+            raise result
+        return result
+
+    async def create_recursive(
+        self, path: str, data: bytes | None = None, *, fail_if_exists: bool = True
+    ) -> bool:
+        """Create a znode and the parents it lacks; tell whether it was created by us."""
+        try:
+            await self.write(Create(path, data))
+        except NodeExistsError:
+            if fail_if_exists:
+                raise
+            return False
+        except NoNodeError:
+            parent = path.rpartition("/")[0]
+            if not parent:
+                raise
+            await self.create_recursive(parent, None, fail_if_exists=False)
+            return await self.create_recursive(path, data, fail_if_exists=fail_if_exists)
+        return True
+
+    async def create_sequential(self, prefix: str, data: bytes) -> str:
+        """Create `prefix` + a number; after a lost reply there may be two (both are read once)."""
+        return (await self.read(lambda: self.session.create(prefix, data, sequence=True)))[0]
+
+    async def conditional_update(
+        self, path: str, data: bytes, expected_version: int
+    ) -> tuple[bool, int]:
+        """Swap the data if it has `expected_version`: (True, new version) or (False, unknown).
+
+        A lost reply is recognised: our data with the next version is our own write.
+        """
+        try:
+            stat = await self.write(Set(path, data, expected_version))
+        except (BadVersionError, NoNodeError):
+            return False, UNKNOWN_VERSION
+        return True, stat.version
+
+    async def delete_recursive(
+        self, path: str, expected_controller_epoch_zk_version: int = ANY_VERSION
+    ) -> bool:
+        """Delete a znode and all below it, children first; False if it was not there."""
+        existed = False
+        for _ in range(10):
+            tree = await self._tree(path)
+            if not tree:
+                return existed
+            existed = True
+            writes = [Write(found, Delete(found)) for found in reversed(tree)]
+            results = await self.write_all(writes, expected_controller_epoch_zk_version)
+            problem = results[path]
+            if not isinstance(problem, ZooKeeperError) or isinstance(problem, NoNodeError):
+                return True
+        raise problem  # children keep appearing below it
+
+    async def _tree(self, path: str) -> list[str]:
+        """Return the path and all below it, parents first; nothing if it is not there."""
+        level = [path]
+        found: list[str] = []
+        while level:
+            answers = await self.read_all(self.session.children, level)
+            below = []
+            for parent, children in zip(level, answers, strict=True):
+                if isinstance(children, NoNodeError):
+                    continue
+                if isinstance(children, ZooKeeperError):
+                    raise children
+                found.append(parent)
+                below += [f"{parent}/{child}" for child in children]
+            level = below
+        return found
+
+    # --- chunks of writes -------------------------------------------------------------------
+
+    async def write_all(
+        self,
+        writes: Sequence[Write],
+        expected_controller_epoch_zk_version: int = ANY_VERSION,
+    ) -> dict[Any, Any]:
+        """Do all that can be done, in order, in chunks; return each key's result or error.
+
+        ControllerMovedError as soon as a fence fails.
+        """
+        fence: list[Op] = []
+        if expected_controller_epoch_zk_version != ANY_VERSION:
+            fence = [Check(CONTROLLER_EPOCH, expected_controller_epoch_zk_version)]
+        results: dict[Any, Any] = {}
+        for chunk in chunks(writes):
+            await self._write_chunk(chunk, fence, results)
+        return results
+
+    async def _write_chunk(
+        self, left: list[Write], fence: list[Op], results: dict[Any, Any]
+    ) -> None:
+        losses = failures = 0
+        while left and failures < 2 and len(left) > 1:
+            try:
+                answers = await self.session.multi(fence + [w.op for w in left])
+            except ConnectionLossError:
+                losses = await self.reconnected(losses)
+                left = await self._drop_done(left, results)
+            except MultiError as error:
+                index = error.index - len(fence)
+                if index < 0:
+                    raise _moved(fence, error.error) from None
+                failures += 1
+                failed = left.pop(index)
+                results[failed.key] = await self._unless_own(failed.op, error.error, losses)
+            else:
+                results.update(zip((w.key for w in left), answers[len(fence) :], strict=True))
+                return
+        await self._write_singly(left, fence, results, losses)
+
+    async def _write_singly(
+        self, left: list[Write], fence: list[Op], results: dict[Any, Any], losses: int
+    ) -> None:
+        """Give each write its own multi, pipelined, so that none fails for another's sake."""
+        while left:
+            batch, rest = left[:SINGLES_AT_ONCE], left[SINGLES_AT_ONCE:]
+            answers = await settle([self.session.multi([*fence, w.op]) for w in batch])
+            lost = []
+            for write, answer in zip(batch, answers, strict=True):
+                if isinstance(answer, ConnectionLossError):
+                    lost.append(write)
+                elif isinstance(answer, MultiError) and answer.index < len(fence):
+                    raise _moved(fence, answer.error)
+                elif isinstance(answer, MultiError):
+                    results[write.key] = await self._unless_own(write.op, answer.error, losses)
+                elif isinstance(answer, ZooKeeperError):
+                    raise answer
+                else:
+                    results[write.key] = answer[-1]
+            if lost:
+                losses = await self.reconnected(losses)
+                lost = await self._drop_done(lost, results)
+            left = lost + rest
+
+    async def _unless_own(self, op: Op, error: ZooKeeperError, losses: int) -> Any:
+        """Return `error`, or the result if a reply lost before was this operation's."""
+        own = await self._find_own(op) if losses else None
+        return error if own is None else own.result
+
+    async def _drop_done(self, batch: list[Write], results: dict[Any, Any]) -> list[Write]:
+        """After a lost reply: note what was done all the same and return what was not."""
+        left = []
+        await self.read(lambda: self.session.sync("/"))
+        for write in batch:
+            own = await self._find_own(write.op)
+            if own is None:
+                left.append(write)
+            else:
+                results[write.key] = own.result
+        return left
+
+    async def _find_own(self, op: Op) -> "_Own | None":
+        """Return what `op` gave if it is done already, recognised by its data and version."""
+        if isinstance(op, Check) or (isinstance(op, Set) and op.version == ANY_VERSION):
+            return None
+        found = await self.get_data_and_stat(op.path)
+        if isinstance(op, Delete):
+            return _Own(None) if found is None else None
+        if found is None or found[0] != (op.data or b""):
+            return None
+        stat = found[1]
+        if isinstance(op, Set):
+            return _Own(stat) if stat.version == op.version + 1 else None
+        if op.sequence or (op.ephemeral and stat.ephemeral_owner != self.session.session_id):
+            return None
+        return _Own(op.path)
+
+
+class _Own(NamedTuple):
+    result: Any
+
+
+def _moved(fence: list[Op], error: ZooKeeperError) -> Exception:
+    if not isinstance(error, BadVersionError | NoNodeError):
+        return error
+    check = fence[0]
+    assert isinstance(check, Check)
+    return ControllerMovedError(
+        f"another controller was elected: {check.path} no longer has version {check.version}"
+    )
+
+
+async def settle(
+    futures: "Sequence[asyncio.Future[T]]",
+) -> list[T | ZooKeeperError]:
+    """Wait for all; each result is an answer or that one's error."""
+    results: list[T | ZooKeeperError] = []
+    for future in futures:
+        try:
+            results.append(await future)
+        except ZooKeeperError as error:
+            results.append(error)
+    return results
+
+
+def chunks(writes: Sequence[Write]) -> Iterator[list[Write]]:
+    """Cut writes into chunks that one multi can carry."""
+    chunk: list[Write] = []
+    size = 0
+    for write in writes:
+        op = write.op
+        data = op.data if isinstance(op, Create | Set) else None
+        cost = OP_OVERHEAD_BYTES + len(op.path) + len(data or b"")
+        if chunk and (size + cost > CHUNK_BYTES or len(chunk) >= CHUNK_OPS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(write)
+        size += cost
+    if chunk:
+        yield chunk

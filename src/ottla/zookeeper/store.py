@@ -1,0 +1,34 @@
+"""The store: Kafka's cluster state in ZooKeeper, typed and fenced, through one session.
+
+Who may call: the broker, the controller, tests. Invariants: one store per session generation;
+when the session is dead every method raises SessionExpiredError and a new store is made on a
+new session; the retry rules are those of `access`. Answers to `KafkaZkClient`.
+"""
+
+from ottla.model.ports import World
+from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
+from ottla.zookeeper.registration import Registration
+from ottla.zookeeper.session import ConnectString, Session
+from ottla.zookeeper.settings import Settings
+from ottla.zookeeper.topics import UpdateResult
+
+__all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
+
+
+class Store(Registration, Settings):
+    """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
+
+
+async def ensure_chroot(
+    world: World, connect_string: str, session_timeout_ms: int, connect_timeout_ms: int
+) -> None:
+    """Create the connect string's chroot if it lacks; a session in it cannot do that."""
+    target = ConnectString.parse(connect_string)
+    if not target.chroot:
+        return
+    above = connect_string.partition("/")[0]
+    session = await Session.connect(world, above, session_timeout_ms, connect_timeout_ms)
+    try:
+        await Access(session).create_recursive(target.chroot, None, fail_if_exists=False)
+    finally:
+        await session.close()

@@ -1,0 +1,253 @@
+"""Topics, partition states, and what the controller is asked to do with them.
+
+Who may call: `store`. Invariants: a partition's epoch is the version of its state znode and every
+update compares and swaps on it (R6); controller writes are fenced (R10); a malformed znode is
+reported and read as absent, never a crash (F41). Answers to the topic part of `KafkaZkClient`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
+from ottla.model.ids import TopicPartition
+from ottla.zookeeper import znodes
+from ottla.zookeeper.access import ANY_VERSION, Access, Write
+from ottla.zookeeper.errors import (
+    BadVersionError,
+    MalformedZnodeError,
+    NoNodeError,
+    ZooKeeperError,
+)
+from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.watches import WatchCallback
+
+
+@dataclass(slots=True)
+class UpdateResult:
+    """What an update of partition states came to.
+
+    `finished` holds the new state (with its new partition epoch) or the error; `retry` names
+    those whose znode had another version: read them again and decide again.
+    """
+
+    finished: dict[TopicPartition, LeaderAndIsr | ZooKeeperError] = field(default_factory=dict)
+    retry: list[TopicPartition] = field(default_factory=list)
+
+
+class Topics(Access):
+    """See the module."""
+
+    # --- topics -----------------------------------------------------------------------------
+
+    async def get_all_topics_in_cluster(self, watch: WatchCallback | None = None) -> list[str]:
+        """Return all topic names, sorted. `watch`: on the list."""
+        return await self.get_children(znodes.TOPICS, watch)
+
+    async def topic_exists(self, topic: str) -> bool:
+        return await self.path_exists(znodes.topic_path(topic))
+
+    async def get_topics(self, names: Sequence[str]) -> dict[str, TopicInfo | None]:
+        """Return each topic; None where it is gone or its znode is malformed (and reported)."""
+        answers = await self.get_many([znodes.topic_path(name) for name in names])
+        found: dict[str, TopicInfo | None] = {}
+        for name, answer in zip(names, answers, strict=True):
+            try:
+                found[name] = answer and znodes.decode_topic(name, answer[0])
+            except MalformedZnodeError as error:
+                self.ignore(error)
+                found[name] = None
+        return found
+
+    async def get_topic(self, name: str, watch: WatchCallback | None = None) -> TopicInfo | None:
+        """Return one topic. `watch`: on its data."""
+        found = await self.get_data_and_stat(znodes.topic_path(name), watch)
+        try:
+            return found and znodes.decode_topic(name, found[0])
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            return None
+
+    async def set_topic_assignment(
+        self,
+        topic: str,
+        info: TopicInfo,
+        expected_controller_epoch_zk_version: int = ANY_VERSION,
+    ) -> None:
+        """Replace a topic's assignment (and id); NoNodeError if the topic is gone."""
+        op = Set(znodes.topic_path(topic), znodes.encode_topic(info))
+        await self.write(op, expected_controller_epoch_zk_version)
+
+    async def create_topic_assignment(self, info: TopicInfo) -> None:
+        """Create a topic's znode; NodeExistsError if there is one that is not ours."""
+        await self.create_recursive(znodes.topic_path(info.name), znodes.encode_topic(info))
+
+    # --- partition states -------------------------------------------------------------------
+
+    async def get_topic_partition_states(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LeaderIsrAndControllerEpoch]:
+        """Return the states there are; malformed ones are reported and left out."""
+        answers = await self.get_many([znodes.state_path(tp) for tp in partitions])
+        states = {}
+        for tp, answer in zip(partitions, answers, strict=True):
+            if answer is None:
+                continue
+            try:
+                states[tp] = znodes.decode_state(tp, answer[0], answer[1].version)
+            except MalformedZnodeError as error:
+                self.ignore(error)
+        return states
+
+    async def get_topic_partition_state(
+        self, tp: TopicPartition
+    ) -> LeaderIsrAndControllerEpoch | None:
+        return (await self.get_topic_partition_states([tp])).get(tp)
+
+    async def create_topic_partition_states(
+        self,
+        states: Mapping[TopicPartition, LeaderIsrAndControllerEpoch],
+        expected_controller_epoch_zk_version: int,
+    ) -> dict[TopicPartition, ZooKeeperError | None]:
+        """Create state znodes and the parents they lack; None where it worked, else the error."""
+        topics = list(dict.fromkeys(tp.topic for tp in states))
+        parents = [znodes.partitions_path(topic) for topic in topics]
+        present = await self.read_all(self.session.exists, parents)
+        writes = [
+            Write(path, Create(path, None))
+            for path, stat in zip(parents, present, strict=True)
+            if stat is None
+        ]
+        for tp, state in states.items():
+            data = znodes.encode_state(state.leader_and_isr, state.controller_epoch)
+            writes.append(Write((tp, "parent"), Create(znodes.partition_path(tp), None)))
+            writes.append(Write(tp, Create(znodes.state_path(tp), data)))
+        results = await self.write_all(writes, expected_controller_epoch_zk_version)
+        return {tp: r if isinstance(r := results[tp], ZooKeeperError) else None for tp in states}
+
+    async def update_leader_and_isr(
+        self,
+        states: Mapping[TopicPartition, LeaderAndIsr],
+        controller_epoch: int,
+        expected_controller_epoch_zk_version: int,
+    ) -> UpdateResult:
+        """Write states, each only over the partition epoch it was decided from."""
+        writes = [
+            Write(
+                tp,
+                Set(
+                    znodes.state_path(tp),
+                    znodes.encode_state(state, controller_epoch),
+                    state.partition_epoch,
+                ),
+            )
+            for tp, state in states.items()
+        ]
+        result = UpdateResult()
+        answers = await self.write_all(writes, expected_controller_epoch_zk_version)
+        for tp, state in states.items():
+            answer = answers[tp]
+            if isinstance(answer, BadVersionError):
+                result.retry.append(tp)
+            elif isinstance(answer, ZooKeeperError):
+                result.finished[tp] = answer
+            else:
+                result.finished[tp] = replace(state, partition_epoch=answer.version)
+        return result
+
+    # --- deletion ---------------------------------------------------------------------------
+
+    async def get_topic_deletions(self, watch: WatchCallback | None = None) -> list[str]:
+        """Return the topics to be deleted, sorted. `watch`: on the list."""
+        return await self.get_children(znodes.DELETE_TOPICS, watch)
+
+    async def create_delete_topic_path(self, topic: str) -> None:
+        """Ask for a topic's deletion; NodeExistsError if it was asked already."""
+        await self.create_recursive(znodes.delete_topic_path(topic), None)
+
+    async def is_topic_marked_for_deletion(self, topic: str) -> bool:
+        return await self.path_exists(znodes.delete_topic_path(topic))
+
+    async def delete_topic_deletions(
+        self, topics: Iterable[str], expected_controller_epoch_zk_version: int
+    ) -> None:
+        paths = [znodes.delete_topic_path(topic) for topic in topics]
+        await self.delete_paths(paths, expected_controller_epoch_zk_version)
+
+    async def delete_topic_znode(
+        self, topic: str, expected_controller_epoch_zk_version: int
+    ) -> None:
+        path = znodes.topic_path(topic)
+        await self.delete_recursive(path, expected_controller_epoch_zk_version)
+
+    async def delete_topic_configs(
+        self, topics: Iterable[str], expected_controller_epoch_zk_version: int
+    ) -> None:
+        paths = [znodes.config_path("topics", topic) for topic in topics]
+        await self.delete_paths(paths, expected_controller_epoch_zk_version)
+
+    async def delete_paths(
+        self, paths: Sequence[str], expected_controller_epoch_zk_version: int = ANY_VERSION
+    ) -> None:
+        """Delete znodes; those already gone are fine, any other error is raised at the end."""
+        writes = [Write(path, Delete(path)) for path in paths]
+        results = await self.write_all(writes, expected_controller_epoch_zk_version)
+        for result in results.values():
+            if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
+                raise result
+
+    # --- legacy requests by znode -----------------------------------------------------------
+
+    async def get_partition_reassignment(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """Return what /admin/reassign_partitions asks for; nothing if absent or malformed."""
+        found = await self.get_data_and_stat(znodes.REASSIGN_PARTITIONS)
+        try:
+            return znodes.decode_reassignment(found[0]) if found else {}
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            return {}
+
+    async def create_partition_reassignment(
+        self, reassignment: Mapping[TopicPartition, Sequence[int]]
+    ) -> None:
+        data = znodes.encode_reassignment(reassignment)
+        await self.create_recursive(znodes.REASSIGN_PARTITIONS, data)
+
+    async def set_or_create_partition_reassignment(
+        self,
+        reassignment: Mapping[TopicPartition, Sequence[int]],
+        expected_controller_epoch_zk_version: int,
+    ) -> None:
+        data = znodes.encode_reassignment(reassignment)
+        path = znodes.REASSIGN_PARTITIONS
+        try:
+            await self.write(Set(path, data), expected_controller_epoch_zk_version)
+        except NoNodeError:
+            await self.write(Create(path, data), expected_controller_epoch_zk_version)
+
+    async def delete_partition_reassignment(
+        self, expected_controller_epoch_zk_version: int
+    ) -> None:
+        paths = [znodes.REASSIGN_PARTITIONS]
+        await self.delete_paths(paths, expected_controller_epoch_zk_version)
+
+    async def reassign_partitions_in_progress(self, watch: WatchCallback | None = None) -> bool:
+        return await self.path_exists(znodes.REASSIGN_PARTITIONS, watch)
+
+    async def get_preferred_replica_election(self) -> list[TopicPartition]:
+        """Return what the legacy znode asks for; nothing if absent or malformed."""
+        found = await self.get_data_and_stat(znodes.PREFERRED_REPLICA_ELECTION)
+        try:
+            return znodes.decode_preferred_election(found[0]) if found else []
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            return []
+
+    async def create_preferred_replica_election(self, partitions: Iterable[TopicPartition]) -> None:
+        data = znodes.encode_preferred_election(partitions)
+        await self.create_recursive(znodes.PREFERRED_REPLICA_ELECTION, data)
+
+    async def delete_preferred_replica_election(
+        self, expected_controller_epoch_zk_version: int
+    ) -> None:
+        paths = [znodes.PREFERRED_REPLICA_ELECTION]
+        await self.delete_paths(paths, expected_controller_epoch_zk_version)

@@ -1,0 +1,622 @@
+"""Kafka's znodes: every path, and its JSON to typed values and back.
+
+Who may call: `store`, the controller's readers, tests. Invariants: what we write has the bytes
+the JVM 3.9 writes (key order included, `jvm_order`); older versions are read, unknown keys are
+ignored; anything else raises MalformedZnodeError naming path and reason, so that one bad znode
+never takes more than itself down (fault F41). Answers to Kafka's `ZkData`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ottla.model.cluster import (
+    RECOVERED,
+    BrokerInfo,
+    Endpoint,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.ids import TopicPartition, uuid_from_text, uuid_to_text
+from ottla.zookeeper.errors import MalformedZnodeError
+from ottla.zookeeper.jvm_order import java_properties, scala_immutable, scala_mutable
+
+# --- paths ------------------------------------------------------------------------------------
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE_PREFIX = "isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = "log_dir_event_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+CONSUMERS = "/consumers"
+ACL = "/kafka-acl"
+ACL_EXTENDED = "/kafka-acl-extended"
+ACL_CHANGES = "/kafka-acl-changes"
+ACL_EXTENDED_CHANGES = "/kafka-acl-extended-changes"
+ACL_CHANGE_PREFIX = "acl_changes_"
+TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105 - a path
+MIGRATION = "/migration"
+
+CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+DEFAULT_ENTITY = "<default>"
+
+PERSISTENT_PATHS = (
+    CONSUMERS,
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
+)
+"""What every broker creates at its start if it is not there, in Kafka's order."""
+
+ACL_TYPES = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User")
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(tp: TopicPartition) -> str:
+    return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}"
+
+
+def state_path(tp: TopicPartition) -> str:
+    return f"{TOPICS}/{tp.topic}/partitions/{tp.partition}/state"
+
+
+def config_path(entity_type: str, entity_name: str) -> str:
+    """Path of an entity's settings; the name is sanitized already (or `<default>`)."""
+    return f"{CONFIG}/{entity_type}/{entity_name}"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def acl_path(resource_type: str, name: str, *, prefixed: bool = False) -> str:
+    root = f"{ACL_EXTENDED}/prefixed" if prefixed else ACL
+    return f"{root}/{resource_type}/{name}"
+
+
+def token_path(token_id: str) -> str:
+    return f"{TOKENS}/{token_id}"
+
+
+def sanitize(name: str) -> str:
+    """Return an entity name as a path may hold it (Kafka's `Sanitizer`)."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    return unquote(name)
+
+
+# --- reading and writing JSON -----------------------------------------------------------------
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+T = TypeVar("T")
+_encode = msgspec.json.encode
+
+
+def _decode(kind: type[T], path: str, data: bytes) -> T:
+    return _decode_with(msgspec.json.Decoder(kind), path, data)
+
+
+def _decode_with(decoder: "msgspec.json.Decoder[T]", path: str, data: bytes) -> T:
+    if not data:
+        raise MalformedZnodeError(path, "it is empty")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedZnodeError(path, str(error)) from None
+    except RecursionError:
+        raise MalformedZnodeError(path, "it is nested too deeply") from None
+
+
+def _number(path: str, what: str, text: str, bits: int = 32) -> int:
+    """Parse decimal text as the JVM's toInt or toLong would."""
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) and -(1 << bits - 1) <= (
+        number := int(text)
+    ) < (1 << bits - 1):
+        return number
+    raise MalformedZnodeError(path, f"{what} {text[:40]!r} is no {bits}-bit number")
+
+
+# --- cluster, controller ----------------------------------------------------------------------
+
+
+class _ClusterId(Struct):
+    id: str
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return _decode(_ClusterId, CLUSTER_ID, data).id
+
+
+class ControllerRegistration(NamedTuple):
+    """Who `/controller` names; `kraft_epoch` above 0 only during a migration to KRaft."""
+
+    broker_id: int
+    kraft_epoch: int
+    zk_version: int = -1
+
+
+class _Controller(Struct):
+    brokerid: Int32
+    kraftControllerEpoch: Int32 | None = None  # noqa: N815 - Kafka's key
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return (
+        f'{{"version":2,"brokerid":{broker_id},"timestamp":"{timestamp_ms}",'
+        f'"kraftControllerEpoch":-1}}'
+    ).encode()
+
+
+def decode_controller(data: bytes, zk_version: int = -1) -> ControllerRegistration:
+    found = _decode(_Controller, CONTROLLER, data)
+    epoch = found.kraftControllerEpoch
+    return ControllerRegistration(found.brokerid, -1 if epoch is None else epoch, zk_version)
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    return _number(CONTROLLER_EPOCH, "epoch", data.decode("utf-8", "replace"))
+
+
+# --- brokers ----------------------------------------------------------------------------------
+
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]{1,10})")
+
+
+class _Broker(Struct):
+    version: Int32
+    jmx_port: Int32
+    host: str | None = None
+    port: Int32 | None = None
+    endpoints: list[str] | None = None
+    rack: str | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
+    features: dict[str, dict[str, Int32]] | None = None
+
+
+def encode_broker(info: BrokerInfo, timestamp_ms: int, *, version: int = 5) -> bytes:
+    """Return a registration; version 5 from inter.broker.protocol.version 2.7 on, else 4."""
+    plain = next((e for e in info.endpoints if e.protocol == "PLAINTEXT"), None)
+    fields: dict[str, Any] = {
+        "version": version,
+        "host": plain.host if plain else None,
+        "port": plain.port if plain else -1,
+        "endpoints": [str(e) for e in info.endpoints],
+        "jmx_port": -1,
+        "timestamp": str(timestamp_ms),
+    }
+    if info.rack is not None:
+        fields["rack"] = info.rack
+    protocols = {e.listener: e.protocol for e in info.endpoints}
+    fields["listener_security_protocol_map"] = scala_immutable(protocols)
+    if version >= 5:
+        fields["features"] = {
+            name: {"min_version": low, "max_version": high}
+            for name, (low, high) in info.features.items()
+        }
+    return _encode(scala_mutable(fields, built_with=6))
+
+
+def decode_broker(broker_id: int, data: bytes, czxid: int = -1) -> BrokerInfo:
+    """Return a registration; `czxid` of its znode becomes the broker's epoch."""
+    path = broker_path(broker_id)
+    found = _decode(_Broker, path, data)
+    if found.version < 1:
+        raise MalformedZnodeError(path, f"version {found.version} is not known")
+    if found.version == 1:
+        if found.host is None or found.port is None:
+            raise MalformedZnodeError(path, "version 1 without host or port")
+        endpoints: tuple[Endpoint, ...] = (Endpoint(found.host, found.port),)
+    else:
+        if found.endpoints is None:
+            raise MalformedZnodeError(path, "no endpoints")
+        protocols = found.listener_security_protocol_map
+        endpoints = tuple(_endpoint(path, text, protocols) for text in found.endpoints)
+    features = {
+        name: (levels.get("min_version", 0), levels.get("max_version", 0))
+        for name, levels in (found.features or {}).items()
+    }
+    return BrokerInfo(broker_id, endpoints, found.rack, czxid, features)
+
+
+def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None:
+        raise MalformedZnodeError(path, f"{text[:80]!r} is no endpoint")
+    listener, host, port = match[1].upper(), match[2], int(match[3])
+    protocol = listener
+    if protocols is not None:
+        by_name = {name.upper(): value for name, value in protocols.items()}
+        if listener not in by_name:
+            raise MalformedZnodeError(path, f"no security protocol for listener {listener}")
+        protocol = by_name[listener].upper()
+    if not -1 <= port <= 65535:
+        raise MalformedZnodeError(path, f"port {port} in {text[:80]!r}")
+    return Endpoint(host, port, listener, protocol)
+
+
+# --- topics and partitions --------------------------------------------------------------------
+
+
+class _Topic(Struct):
+    partitions: dict[str, list[Int32]] = {}
+    adding_replicas: dict[str, list[Int32]] = {}
+    removing_replicas: dict[str, list[Int32]] = {}
+    topic_id: str | None = None
+
+
+_topic_decoder = msgspec.json.Decoder(_Topic)
+
+
+def encode_topic(info: TopicInfo) -> bytes:
+    def written(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+        return scala_mutable({str(p): list(r) for p, r in replicas.items()})
+
+    fields: dict[str, Any] = {
+        "version": 3,
+        "partitions": written({p: a.replicas for p, a in info.assignment.items()}),
+        "adding_replicas": written({p: a.adding for p, a in info.assignment.items() if a.adding}),
+        "removing_replicas": written(
+            {p: a.removing for p, a in info.assignment.items() if a.removing}
+        ),
+    }
+    if info.topic_id is not None:
+        fields["topic_id"] = uuid_to_text(info.topic_id)
+    return _encode(scala_mutable(fields, built_with=4))
+
+
+def decode_topic(topic: str, data: bytes) -> TopicInfo:
+    """Return a topic of version 1, 2 or 3; partitions in ascending order."""
+    path = topic_path(topic)
+    found = _decode_with(_topic_decoder, path, data)
+    topic_id = None
+    if found.topic_id is not None:
+        try:
+            topic_id = uuid_from_text(found.topic_id)
+        except ValueError as error:
+            raise MalformedZnodeError(path, str(error)) from None
+    assignment = {}
+    for text, replicas in found.partitions.items():
+        partition = _number(path, "partition", text)
+        if partition < 0:
+            raise MalformedZnodeError(path, f"partition {partition}")
+        assignment[partition] = ReplicaAssignment(
+            tuple(replicas),
+            tuple(found.adding_replicas.get(text, ())),
+            tuple(found.removing_replicas.get(text, ())),
+        )
+    return TopicInfo(topic, topic_id, dict(sorted(assignment.items())))
+
+
+class _State(Struct):
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    controller_epoch: Int32
+    leader_recovery_state: Int32 = RECOVERED
+
+
+_state_decoder = msgspec.json.Decoder(_State)
+
+
+def encode_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
+    recovery = ""
+    if state.recovery_state != RECOVERED:
+        recovery = f'"leader_recovery_state":{state.recovery_state},'
+    return (
+        f'{{"controller_epoch":{controller_epoch},"leader":{state.leader},"version":1,{recovery}'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]}}'
+    ).encode()
+
+
+def decode_state(tp: TopicPartition, data: bytes, zk_version: int) -> LeaderIsrAndControllerEpoch:
+    found = _decode_with(_state_decoder, state_path(tp), data)
+    if found.leader_recovery_state not in (0, 1):
+        raise MalformedZnodeError(
+            state_path(tp), f"leader_recovery_state {found.leader_recovery_state}"
+        )
+    state = LeaderAndIsr(
+        found.leader, found.leader_epoch, tuple(found.isr), zk_version, found.leader_recovery_state
+    )
+    return LeaderIsrAndControllerEpoch(state, found.controller_epoch)
+
+
+# --- what people and brokers ask the controller -----------------------------------------------
+
+
+class _Partition(Struct):
+    topic: str
+    partition: Int32
+
+
+class _Partitions(Struct):
+    partitions: list[_Partition]
+
+
+class _Reassigned(Struct):
+    topic: str
+    partition: Int32
+    replicas: list[Int32]
+
+
+class _Reassignment(Struct):
+    partitions: list[_Reassigned]
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    listed = [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
+    return _encode({"version": 1, "partitions": listed})
+
+
+def _decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    found = _decode(_Partitions, path, data).partitions
+    return list(dict.fromkeys(TopicPartition(p.topic, p.partition) for p in found))
+
+
+encode_isr_change = _encode_partitions
+encode_preferred_election = _encode_partitions
+
+
+def decode_isr_change(name: str, data: bytes) -> list[TopicPartition]:
+    return _decode_partitions(f"{ISR_CHANGES}/{name}", data)
+
+
+def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+    return _decode_partitions(PREFERRED_REPLICA_ELECTION, data)
+
+
+def encode_reassignment(reassignment: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    listed = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
+        for tp, replicas in reassignment.items()
+    ]
+    return _encode({"version": 1, "partitions": listed})
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    found = _decode(_Reassignment, REASSIGN_PARTITIONS, data).partitions
+    return {TopicPartition(p.topic, p.partition): tuple(p.replicas) for p in found}
+
+
+class _LogDirEvent(Struct):
+    broker: Int32
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return f'{{"version":1,"broker":{broker_id},"event":1}}'.encode()
+
+
+def decode_log_dir_event(name: str, data: bytes) -> int:
+    return _decode(_LogDirEvent, f"{LOG_DIR_EVENTS}/{name}", data).broker
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+class _Config(Struct):
+    config: dict[str, str] = {}
+
+
+class _ConfigChange(Struct):
+    version: Int32
+    entity_path: str | None = None
+    entity_type: str | None = None
+    entity_name: str | None = None
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": java_properties(config)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """Return an entity's settings; an empty znode has none."""
+    return dict(_decode(_Config, path, data).config) if data else {}
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    return _encode({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(name: str, data: bytes) -> str:
+    """Return the changed entity's path below /config, such as `topics/T`."""
+    path = f"{CONFIG_CHANGES}/{name}"
+    found = _decode(_ConfigChange, path, data)
+    if found.version == 1 and found.entity_type in ("topics", "clients") and found.entity_name:
+        return f"{found.entity_type}/{found.entity_name}"
+    if found.version == 2 and found.entity_path and found.entity_path.partition("/")[2]:
+        return found.entity_path
+    raise MalformedZnodeError(path, f"no entity in version {found.version}")
+
+
+# --- producer ids, features -------------------------------------------------------------------
+
+
+class ProducerIdBlock(NamedTuple):
+    """Producer ids `first` to `last`, given to a broker."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+class _Block(Struct):
+    broker: Int32
+    block_start: str
+    block_end: str
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return (
+        f'{{"version":1,"broker":{block.broker_id},'
+        f'"block_start":"{block.first}","block_end":"{block.last}"}}'
+    ).encode()
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    found = _decode(_Block, PRODUCER_ID_BLOCK, data)
+    first = _number(PRODUCER_ID_BLOCK, "block_start", found.block_start, 64)
+    last = _number(PRODUCER_ID_BLOCK, "block_end", found.block_end, 64)
+    if not 0 <= first <= last:
+        raise MalformedZnodeError(PRODUCER_ID_BLOCK, f"the block {first} to {last}")
+    return ProducerIdBlock(found.broker, first, last)
+
+
+class Features(NamedTuple):
+    """Finalized features. `enabled` from inter.broker.protocol.version 2.7 on."""
+
+    enabled: bool
+    levels: Mapping[str, int]
+    version: int = 2
+
+
+class _Feature(Struct):
+    version: Int32
+    status: Int32
+    features: dict[str, dict[str, Int32]]
+
+
+def encode_features(features: Features) -> bytes:
+    levels = {
+        name: {"max_version_level": level, "min_version_level": level}
+        if features.version == 1
+        else {"max_version_level": level}
+        for name, level in features.levels.items()
+    }
+    fields = {
+        "version": features.version,
+        "status": int(features.enabled),
+        "features": scala_immutable(levels),
+    }
+    return _encode(scala_mutable(fields, built_with=3))
+
+
+def decode_features(data: bytes) -> Features:
+    found = _decode(_Feature, FEATURE, data)
+    if found.version not in (1, 2) or found.status not in (0, 1):
+        raise MalformedZnodeError(FEATURE, f"version {found.version}, status {found.status}")
+    levels = {}
+    for name, level in found.features.items():
+        top = level.get("max_version_level", 0)
+        bottom = level.get("min_version_level", 0) if found.version == 1 else 1
+        if not 1 <= bottom <= top:
+            raise MalformedZnodeError(FEATURE, f"feature {name!r} has the levels {level}")
+        levels[name] = top
+    return Features(bool(found.status), levels, found.version)
+
+
+# --- ACLs -------------------------------------------------------------------------------------
+
+
+class AclEntry(NamedTuple):
+    """One rule, in the words of the znode: `User:a`, `Allow`, `Read`, `*`."""
+
+    principal: str
+    permission_type: str
+    operation: str
+    host: str
+
+
+class _Acl(Struct):
+    principal: str
+    permissionType: str  # noqa: N815 - Kafka's key
+    operation: str
+    host: str
+
+
+class _Acls(Struct):
+    version: Int32
+    acls: list[_Acl]
+
+
+class _AclChange(Struct):
+    version: Int32
+    resourceType: str  # noqa: N815
+    name: str
+    patternType: str  # noqa: N815
+
+
+def encode_acls(entries: Iterable[AclEntry]) -> bytes:
+    listed = [
+        {"principal": e.principal, "permissionType": e.permission_type, "host": e.host,
+         "operation": e.operation}
+        for e in entries
+    ]  # fmt: skip
+    return _encode({"acls": listed, "version": 1})
+
+
+def decode_acls(path: str, data: bytes) -> list[AclEntry]:
+    if not data:
+        return []
+    found = _decode(_Acls, path, data)
+    if found.version != 1:
+        raise MalformedZnodeError(path, f"version {found.version} is not known")
+    return [AclEntry(a.principal, a.permissionType, a.operation, a.host) for a in found.acls]
+
+
+def encode_acl_change(resource_type: str, name: str) -> bytes:
+    """Return a literal resource's change: `TOPIC:name`, the type in upper case."""
+    return f"{resource_type}:{name}".encode()
+
+
+def decode_acl_change(node: str, data: bytes) -> tuple[str, str]:
+    kind, colon, name = data.decode("utf-8", "replace").partition(":")
+    if not colon:
+        raise MalformedZnodeError(f"{ACL_CHANGES}/{node}", "no resource type")
+    return kind, name
+
+
+def encode_extended_acl_change(resource_type: str, name: str, pattern_type: str) -> bytes:
+    return _encode(
+        {"version": 1, "resourceType": resource_type, "name": name, "patternType": pattern_type}
+    )
+
+
+def decode_extended_acl_change(node: str, data: bytes) -> tuple[str, str, str]:
+    found = _decode(_AclChange, f"{ACL_EXTENDED_CHANGES}/{node}", data)
+    return found.resourceType, found.name, found.patternType
