@@ -1,0 +1,10 @@
+"""The room `log`: partitions' logs on disk, in Kafka's files, byte for byte.
+
+`log.Log` is one partition's log, `manager.LogManager` all of a broker's. Everything is
+synchronous; what must wait for a disk (fsync) is handed out as a job for a worker. The deciders
+`epochs`, `producers`, `retention` and `validate` touch no file. Record batches stay memoryviews
+from the socket to the file, and hot reads are answered from the tail cache.
+
+Not here yet: compaction (`cleanup.policy=compact` is accepted and keeps everything), moving a
+replica between log dirs, tiered storage.
+"""

@@ -1,0 +1,32 @@
+"""Flush jobs: what a worker makes durable before a recovery point may move.
+
+Who may call: `log.Log` makes and completes them, `manager` has them run by a worker. Invariants:
+a job touches nothing but its own files; `run` raises OSError at the first failure, and the log it
+belongs to is then failed (R12): an fsync that failed is never tried again and believed.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.model.ports import File, Files
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """Files to fsync, small files to write whole, then the folder; all up to one offset."""
+
+    files: Files
+    upto_offset: int
+    truncations: int
+    to_sync: list[File] = field(default_factory=list)
+    to_write: list[tuple[str, bytes]] = field(default_factory=list)
+    folder: str | None = None
+    to_close: list[File] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Make it all durable; the only part a worker may call."""
+        for file in self.to_sync:
+            file.fsync()
+        for path, data in self.to_write:
+            self.files.write_atomic(path, data)
+        if self.folder is not None:
+            self.files.fsync_dir(self.folder)

@@ -1,0 +1,564 @@
+"""All logs of a broker, over its log dirs.
+
+Who may call: `replication.replica_manager` and `broker`. Answers to Kafka's `LogManager`.
+Invariants: a log dir is locked while we live; the clean marker is gone before anything is loaded
+and comes back only after everything is flushed; recovery points on disk never run ahead of an
+fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on.
+Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker wait
+for the disk; `loading` and `periodic` work in slices, so that no callback is long.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.log import checkpoints
+from ottla.log.checkpoints import CheckpointError, MetaProperties
+from ottla.log.flush import FlushJob
+from ottla.log.log import Log
+from ottla.log.tail import TailBudget
+from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.errors import OttlaError, StartupError, StorageError
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import Lock, Workers, World
+
+_logger = logging.getLogger(__name__)
+
+_DELETE = "-delete"
+_STRAY = "-stray"
+_FUTURE = "-future"
+_MAX_NAME = 255
+_SLICE_S = 0.005
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One log dir: its lock, whether it stopped cleanly, what its checkpoints said."""
+
+    path: str
+    lock: Lock | None = None
+    clean: bool = False
+    offline: str | None = None
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def parse_folder(name: str) -> TopicPartition | None:
+    """Return the partition a folder is named after, or None."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not (partition.isascii() and partition.isdigit()):
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+class LogManager:
+    """The logs of one broker."""
+
+    def __init__(
+        self, world: World, config: BrokerConfig, budget: TailBudget | None = None
+    ) -> None:
+        self._world = world
+        self._files = world.files
+        self._config = config
+        self.budget = budget or TailBudget()
+        self._dirs = {path: LogDir(path) for path in config.log_dirs}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config
+        self._expiration_ms = config.integer("producer.id.expiration.ms")
+        self.meta: MetaProperties | None = None
+        self.on_dir_failure: Callable[[str], None] | None = None
+        """told the path of a log dir that went offline"""
+        self._doomed: list[tuple[float, str]] = []
+        """(when, path) of renamed files and folders to remove, in order"""
+        self._retention_due_s = 0.0
+        self._retention_queue: list[TopicPartition] = []
+        self.recovered_logs = 0
+
+    # Start -----------------------------------------------------------------------------
+
+    @property
+    def offline_dirs(self) -> list[str]:
+        return [d.path for d in self._dirs.values() if d.offline is not None]
+
+    @property
+    def live_dirs(self) -> list[str]:
+        return [d.path for d in self._dirs.values() if d.offline is None]
+
+    def startup(self, topic_configs: Callable[[str], TopicConfig]) -> None:
+        """Lock the dirs, load all logs; StartupError names what is in the way."""
+        for _ in self.loading(topic_configs):
+            pass
+
+    def loading(self, topic_configs: Callable[[str], TopicConfig]) -> Iterator[tuple[int, int]]:
+        """As `startup`, one log per step; yields (logs loaded, logs found in this dir)."""
+        self._topic_configs = topic_configs
+        for log_dir in self._dirs.values():
+            self._open_dir(log_dir)
+        self._check_meta()
+        for log_dir in self._dirs.values():
+            if log_dir.offline is None:
+                try:
+                    yield from self._load_dir(log_dir)
+                except OSError as error:
+                    self._dir_failed(log_dir, error)
+        if not self.live_dirs:
+            raise StartupError(f"no log dir is usable: {', '.join(self._dirs)}")
+
+    def _open_dir(self, log_dir: LogDir) -> None:
+        try:
+            self._files.make_dirs(log_dir.path)
+            log_dir.lock = self._files.lock(log_dir.file(checkpoints.LOCK))
+        except BlockingIOError as error:
+            raise StartupError(
+                f"log dir {log_dir.path} is in use by another broker; stop it or use another "
+                "log.dirs"
+            ) from error
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+
+    def _check_meta(self) -> None:
+        """Read each dir's meta.properties; all must be of one broker and one cluster."""
+        for log_dir in self._dirs.values():
+            path = log_dir.file(checkpoints.META_PROPERTIES)
+            if log_dir.offline is not None or not self._files.exists(path):
+                continue
+            try:
+                meta = checkpoints.decode_meta_properties(self._files.read_bytes(path))
+            except CheckpointError as error:
+                raise StartupError(f"{path}: {error}") from error
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+                continue
+            if meta.broker_id != self._config.broker_id:
+                raise StartupError(
+                    f"{path} belongs to broker {meta.broker_id}, but broker.id="
+                    f"{self._config.broker_id}; use that id or another log.dirs"
+                )
+            if self.meta is not None and self.meta != meta:
+                raise StartupError(
+                    f"{path} belongs to cluster {meta.cluster_id}, another log dir to "
+                    f"{self.meta.cluster_id}"
+                )
+            self.meta = meta
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        """Mark all live dirs as this broker's and this cluster's, where they are not yet."""
+        data = checkpoints.encode_meta_properties(meta)
+        for log_dir in self._live():
+            path = log_dir.file(checkpoints.META_PROPERTIES)
+            try:
+                if not self._files.exists(path):
+                    self._files.write_atomic(path, data)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+        self.meta = meta
+
+    def _load_dir(self, log_dir: LogDir) -> Iterator[tuple[int, int]]:
+        files = self._files
+        marker = log_dir.file(checkpoints.CLEAN_SHUTDOWN)
+        log_dir.clean = files.exists(marker)
+        if log_dir.clean:
+            # Before anything is loaded: a crash from here on is an unclean stop.
+            files.remove(marker)
+            files.fsync_dir(log_dir.path)
+        names = files.listdir(log_dir.path)
+        log_dir.recovery_points = self._read(log_dir, checkpoints.RECOVERY_POINTS, names)
+        log_dir.log_starts = self._read(log_dir, checkpoints.LOG_STARTS, names)
+        log_dir.high_watermarks = self._read(log_dir, checkpoints.HIGH_WATERMARKS, names)
+        folders = [n for n in names if "-" in n and files.is_dir(log_dir.file(n))]
+        for done, name in enumerate(folders, 1):
+            self._load_folder(log_dir, name)
+            yield done, len(folders)
+
+    def _load_folder(self, log_dir: LogDir, name: str) -> None:
+        if name.endswith(_DELETE):
+            self._doom(log_dir.file(name), 0)
+            return
+        tp = parse_folder(name)
+        if tp is None or name.endswith((_FUTURE, _STRAY)):
+            _logger.warning("folder ignored dir=%s name=%s", log_dir.path, name)
+            return
+        if tp in self._logs:
+            raise StartupError(
+                f"{tp} is in two log dirs: {self._logs[tp].dir} and {log_dir.file(name)}; "
+                "move one away"
+            )
+        log = self._open_log(log_dir, tp, log_dir.clean)
+        self._logs[tp] = log
+        if not log_dir.clean:
+            self.recovered_logs += 1
+        log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
+
+    def _read(self, log_dir: LogDir, name: str, names: list[str]) -> dict[TopicPartition, int]:
+        """Read an offset checkpoint; what is missing or garbage has no entries (F21)."""
+        if name not in names:
+            return {}
+        try:
+            return checkpoints.decode_offsets(self._files.read_bytes(log_dir.file(name)))
+        except CheckpointError as error:
+            _logger.warning("checkpoint ignored file=%s reason=%s", log_dir.file(name), error)
+            return {}
+
+    def _open_log(self, log_dir: LogDir, tp: TopicPartition, clean: bool) -> Log:
+        return Log.open(
+            tp,
+            log_dir.file(str(tp)),
+            self._topic_configs(tp.topic),
+            self._world,
+            recovery_point=log_dir.recovery_points.get(tp, 0),
+            log_start_offset=log_dir.log_starts.get(tp, 0),
+            clean=clean,
+            budget=self.budget,
+            producer_expiration_ms=self._expiration_ms,
+            on_failure=self._log_failed,
+            on_recovery_point_lowered=self._recovery_point_lowered,
+        )
+
+    # Failure ---------------------------------------------------------------------------
+
+    def _log_failed(self, log: Log, error: OSError) -> None:
+        self._dir_failed(self._dir_of(log), error)
+
+    def _dir_failed(self, log_dir: LogDir, error: OSError) -> None:
+        """Take a dir and all logs in it offline; tell who asked to know."""
+        if log_dir.offline is not None:
+            return
+        log_dir.offline = str(error)
+        _logger.error("log dir offline dir=%s error=%s", log_dir.path, error)
+        for log in self._logs.values():
+            if self._dir_of(log) is log_dir:
+                log.mark_offline(f"log dir {log_dir.path} failed: {error}")
+        if self.on_dir_failure is not None:
+            self.on_dir_failure(log_dir.path)
+
+    def _dir_of(self, log: Log) -> LogDir:
+        return self._dirs[log.dir.rpartition("/")[0]]
+
+    def _live(self) -> list[LogDir]:
+        return [d for d in self._dirs.values() if d.offline is None]
+
+    # Logs ------------------------------------------------------------------------------
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        return self._logs.get(tp)
+
+    def logs(self) -> list[Log]:
+        return list(self._logs.values())
+
+    def get_or_create(
+        self, tp: TopicPartition, topic_id: bytes = ZERO_UUID, is_new: bool = False
+    ) -> Log:
+        """Return the partition's log, created in the emptiest dir if there is none.
+
+        StorageError if it is offline, or may be in a dir that is: only a partition the
+        controller calls new is created then. INCONSISTENT_TOPIC_ID if it is another topic's.
+        """
+        log = self._logs.get(tp)
+        if log is None:
+            log = self._create(tp, is_new)
+        elif log.failed is not None:
+            raise log.failed
+        if topic_id != ZERO_UUID:
+            log.assign_topic_id(topic_id)
+        return log
+
+    def _create(self, tp: TopicPartition, is_new: bool) -> Log:
+        if not is_new and self.offline_dirs:
+            raise StorageError(
+                f"{tp} may lie in an offline log dir: {', '.join(self.offline_dirs)}"
+            )
+        live = self._live()
+        if not live:
+            raise StorageError(f"no log dir is usable for {tp}")
+        counts = {d.path: 0 for d in live}
+        if len(live) > 1:
+            for log in self._logs.values():
+                path = self._dir_of(log).path
+                if path in counts:
+                    counts[path] += 1
+        log_dir = min(live, key=lambda d: counts[d.path])
+        try:
+            self._files.make_dirs(log_dir.file(str(tp)))
+            log_dir.recovery_points.pop(tp, None)
+            log_dir.log_starts.pop(tp, None)
+            log = self._open_log(log_dir, tp, clean=True)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+            raise StorageError(f"{tp} cannot be created in {log_dir.path}: {error}") from error
+        self._logs[tp] = log
+        return log
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Forget a log at once; its folder is renamed now and removed later."""
+        log = self._logs.pop(tp, None)
+        if log is None:
+            return
+        log_dir = self._dir_of(log)
+        delay_s = log.config.file_delete_delay_ms / 1000
+        offline = log_dir.offline is not None
+        log.abandon()
+        for known in (log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks):
+            known.pop(tp, None)
+        if offline:
+            return
+        unique = f"{self._world.random.getrandbits(128):032x}"
+        suffix = f"-{tp.partition}.{unique}{_DELETE}"
+        target = log_dir.file(tp.topic[: _MAX_NAME - len(suffix)] + suffix)
+        try:
+            self._files.rename(log.dir, target)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+            return
+        self._doom(target, delay_s)
+        _logger.info("log deleted tp=%s folder=%s", tp, target)
+
+    def delete_stray_folder(self, tp: TopicPartition) -> None:
+        """Remove the folder of a partition that has no log here, as StopReplica may ask."""
+        if tp in self._logs:
+            self.delete(tp)
+            return
+        for log_dir in self._live():
+            if self._files.is_dir(log_dir.file(str(tp))):
+                self._files.remove_tree(log_dir.file(str(tp)))
+
+    def _doom(self, path: str, delay_s: float) -> None:
+        self._doomed.append((self._world.clock.monotonic() + delay_s, path))
+
+    # Checkpoints -----------------------------------------------------------------------
+
+    def checkpoint_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks of all logs, given for those that are known better."""
+        for path, data in self.high_watermark_files(marks):
+            self._write(path, data)
+
+    def high_watermark_files(
+        self, marks: Mapping[TopicPartition, int] | None = None
+    ) -> list[tuple[str, bytes]]:
+        """Return (path, bytes) of each live dir's high watermark checkpoint."""
+        by_dir: dict[str, dict[TopicPartition, int]] = {d.path: {} for d in self._live()}
+        for tp, log in self._logs.items():
+            offsets = by_dir.get(self._dir_of(log).path)
+            if offsets is not None:
+                known = log.high_watermark if marks is None else marks.get(tp, log.high_watermark)
+                offsets[tp] = known
+        return [
+            (f"{path}/{checkpoints.HIGH_WATERMARKS}", checkpoints.encode_offsets(offsets))
+            for path, offsets in by_dir.items()
+        ]
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """Return the high watermarks as the checkpoints had them at the start."""
+        found: dict[TopicPartition, int] = {}
+        for log_dir in self._live():
+            found.update(log_dir.high_watermarks)
+        return found
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write recovery points and log starts of all live dirs, here and now."""
+        for path, data in self.recovery_files():
+            self._write(path, data)
+
+    def recovery_files(self) -> list[tuple[str, bytes]]:
+        """Return (path, bytes) of the recovery point and log start checkpoints."""
+        found = []
+        for log_dir in self._live():
+            logs = [log for log in self._logs.values() if self._dir_of(log) is log_dir]
+            points = {log.tp: log.recovery_point for log in logs}
+            starts = {
+                log.tp: log.log_start_offset
+                for log in logs
+                if log.log_start_offset > log.segments[0].base_offset
+            }
+            for name, offsets in (
+                (checkpoints.RECOVERY_POINTS, points),
+                (checkpoints.LOG_STARTS, starts),
+            ):
+                found.append((log_dir.file(name), checkpoints.encode_offsets(offsets)))
+        return found
+
+    def _write(self, path: str, data: bytes) -> None:
+        log_dir = self._dirs[path.rpartition("/")[0]]
+        if log_dir.offline is not None:
+            return
+        try:
+            self._files.write_atomic(path, data)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+
+    def _recovery_point_lowered(self, log: Log) -> None:
+        """Write the dir's points before anything is appended where flushed records were cut."""
+        log_dir = self._dir_of(log)
+        for path, data in self.recovery_files():
+            if path == log_dir.file(checkpoints.RECOVERY_POINTS):
+                self._write(path, data)
+
+    async def write_high_watermarks(
+        self, workers: Workers, marks: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """As `checkpoint_high_watermarks`, with a worker waiting for the disk."""
+        await self._write_with(workers, self.high_watermark_files(marks))
+
+    async def write_recovery_points(self, workers: Workers) -> None:
+        """As `checkpoint_recovery_points`, with a worker waiting for the disk."""
+        await self._write_with(workers, self.recovery_files())
+
+    async def _write_with(self, workers: Workers, files: list[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            log_dir = self._dirs[path.rpartition("/")[0]]
+            if log_dir.offline is not None:
+                continue
+            try:
+                await workers.run(self._files.write_atomic, path, data)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+
+    # Flushing --------------------------------------------------------------------------
+
+    async def flush_dirty(self, workers: Workers, *, everything: bool = False) -> int:
+        """Flush what is due in a worker: rolled segments, flush.ms; return the logs flushed."""
+        flushed = 0
+        for log in self.logs():
+            job = self._flush_job(log, everything)
+            if job is None:
+                continue
+            error: OSError | None = None
+            try:
+                await workers.run(job.run)
+            except OSError as failure:
+                error = failure
+            flushed += self._flushed(log, job, error)
+        return flushed
+
+    def _flush_job(self, log: Log, everything: bool) -> FlushJob | None:
+        if log.failed is not None:
+            return None
+        waited = log.unflushed_for_s
+        if everything or (waited is not None and waited * 1000 >= log.config.flush_ms):
+            return log.prepare_flush()
+        if log.has_unflushed_segments() or log.has_unsynced_files():
+            return log.prepare_flush(log.active_base_offset)
+        return None
+
+    @staticmethod
+    def _flushed(log: Log, job: FlushJob, error: OSError | None) -> int:
+        try:
+            log.complete_flush(job, error)
+        except StorageError:
+            return 0
+        return 1
+
+    # Time --------------------------------------------------------------------------------
+
+    def periodic(self, now_ms: int) -> None:
+        """Do a few milliseconds of what is due: retention, expiry, removal of deleted files."""
+        clock = self._world.clock
+        started_s = clock.monotonic()
+        if not self._retention_queue and started_s >= self._retention_due_s:
+            interval_ms = self._config.integer("log.retention.check.interval.ms")
+            self._retention_due_s = started_s + interval_ms / 1000
+            self._retention_queue = list(self._logs)
+        while self._retention_queue and clock.monotonic() - started_s < _SLICE_S:
+            log = self._logs.get(self._retention_queue.pop())
+            if log is not None and log.failed is None:
+                self._tend(log, now_ms)
+        while self._doomed and clock.monotonic() - started_s < _SLICE_S:
+            due_s, path = self._doomed[0]
+            if due_s > started_s:
+                break
+            del self._doomed[0]
+            self._remove(path)
+
+    def _tend(self, log: Log, now_ms: int) -> None:
+        try:
+            log.delete_old_segments(now_ms)
+        except OttlaError as error:
+            _logger.warning("retention failed tp=%s error=%s", log.tp, error)
+        log.expire_producers(now_ms)
+        log.release_idle()
+        delay_s = log.config.file_delete_delay_ms / 1000
+        for path in log.deleted_files:
+            self._doom(path, delay_s)
+        log.deleted_files.clear()
+
+    def _remove(self, path: str) -> None:
+        try:
+            if path.endswith(_DELETE):
+                self._files.remove_tree(path)
+            else:
+                self._files.remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            for log_dir in self._dirs.values():
+                if path.startswith(log_dir.path + "/"):
+                    self._dir_failed(log_dir, error)
+
+    # Stop ------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Flush and close everything; each dir that managed it gets the clean marker."""
+        jobs = self._prepare_shutdown()
+        results = [(log, job, _run(job)) for log, job in jobs]
+        self._finish_shutdown(results)
+
+    async def shutdown_with(self, workers: Workers) -> None:
+        """As `shutdown`, with a worker waiting for the disk."""
+        jobs = self._prepare_shutdown()
+        results = [(log, job, await workers.run(_run, job)) for log, job in jobs]
+        self._finish_shutdown(results)
+
+    def _prepare_shutdown(self) -> list[tuple[Log, FlushJob]]:
+        jobs = []
+        for log in self._logs.values():
+            try:
+                job = log.prepare_close()
+            except StorageError:
+                continue
+            if job is not None:
+                jobs.append((log, job))
+        return jobs
+
+    def _finish_shutdown(self, results: list[tuple[Log, FlushJob, OSError | None]]) -> None:
+        for log, job, error in results:
+            self._flushed(log, job, error)
+        self.checkpoint_recovery_points()
+        self.checkpoint_high_watermarks({})
+        for log in self._logs.values():
+            log.abandon()
+        for log_dir in self._live():
+            self._write(log_dir.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_TEXT)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of everything without a word to the disk, as a crash would."""
+        for log in self._logs.values():
+            log.abandon()
+        for log_dir in self._dirs.values():
+            if log_dir.lock is not None:
+                log_dir.lock.release()
+                log_dir.lock = None
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "logs": len(self._logs),
+            "offline_dirs": len(self.offline_dirs),
+            "doomed": len(self._doomed),
+            "tail_bytes": self.budget.used,
+            "recovered_logs": self.recovered_logs,
+        }
+
+
+def _run(job: FlushJob) -> OSError | None:
+    try:
+        job.run()
+    except OSError as error:
+        return error
+    return None
+
+
+def _no_topic_config(topic: str) -> TopicConfig:
+    raise AssertionError(f"startup() was not called before {topic}")

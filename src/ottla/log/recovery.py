@@ -1,0 +1,426 @@
+"""Recovery: from the files of a partition's folder to a log that can be used.
+
+Who may call: `log.Log.open`. Answers to Kafka's `LogLoader` and `LogSegment.recover`. After a
+clean stop nothing but names, sizes and the small checkpoint files is read. After an unclean one
+everything from the segment of the recovery point on is read and checked: the log is cut at the
+first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).
+Invariants: what was flushed before the recovery point is never cut; leftovers of interrupted
+deletions and compactions are finished or undone exactly as a JVM broker would.
+"""
+
+import contextlib
+import logging
+from dataclasses import dataclass, field
+
+from google_crc32c import value as crc32c
+
+from ottla.log import checkpoints
+from ottla.log.aborted import AbortedTransaction
+from ottla.log.epochs import EpochCache
+from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
+from ottla.log.segment import Segment, file_name
+from ottla.log.transactions import apply_batch
+from ottla.log.validate import BASE, BATCH_OVERHEAD, LAST_DELTA, LEADER_EPOCH, LENGTH, PRODUCER_ID
+from ottla.model.errors import CorruptRecordError
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import Files, World
+
+_log = logging.getLogger(__name__)
+
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_DIGITS = 20
+_NEVER = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a folder held."""
+
+    segments: list[Segment]
+    producers: Producers
+    epochs: EpochCache
+    snapshots: list[int]
+    topic_id: bytes = ZERO_UUID
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    recovery_point: int = 0
+    changed: bool = False
+    """True if files are not what a clean stop leaves, so a clean close must write again."""
+    cut_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Names:
+    """A folder's file names, sorted by what they are."""
+
+    logs: list[int] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+    indexes: list[tuple[int, str]] = field(default_factory=list)
+    others: set[str] = field(default_factory=set)
+
+
+def offset_of(name: str) -> int | None:
+    """Return the offset a segment file is named after, or None."""
+    digits = name[:_DIGITS]
+    if len(digits) == _DIGITS and digits.isascii() and digits.isdigit() and name[20:21] == ".":
+        return int(digits)
+    return None
+
+
+class Loader:
+    """Loads one folder, once."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        folder: str,
+        world: World,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        producer_expiration_ms: int,
+        index_interval: int,
+    ) -> None:
+        self._tp = tp
+        self._folder = folder
+        self._files = world.files
+        self._now_ms = world.clock.wall_ms()
+        self._clean = clean
+        self._interval = index_interval
+        self._recovered_from = _NEVER
+        self._loaded = Loaded(
+            [],
+            Producers(producer_expiration_ms),
+            EpochCache(),
+            [],
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+        )
+
+    def load(self) -> Loaded:
+        loaded = self._loaded
+        names = self._clean_up()
+        loaded.snapshots = names.snapshots
+        loaded.segments = [self._open_segment(base) for base in names.logs]
+        self._read_topic_id(names)
+        epochs_known = self._read_epochs(names)
+        if not self._clean:
+            self._recover(names)
+        self._find_log_end()
+        self._settle_epochs(epochs_known)
+        self._settle_snapshots()
+        self._load_producers()
+        return loaded
+
+    # Names -----------------------------------------------------------------------------
+
+    def _clean_up(self) -> _Names:
+        """Finish or undo what an interrupted deletion or compaction left; sort the rest."""
+        names = self._files.listdir(self._folder)
+        if any(n.endswith((".deleted", ".cleaned", ".swap")) for n in names):
+            self._finish_swaps(names)
+            names = self._files.listdir(self._folder)
+        found = _Names()
+        for name in names:
+            offset = offset_of(name)
+            if offset is None:
+                found.others.add(name)
+            elif name.endswith(".log"):
+                found.logs.append(offset)
+            elif name.endswith(".snapshot"):
+                found.snapshots.append(offset)
+            elif name.endswith(_INDEXES):
+                found.indexes.append((offset, name))
+        there = set(found.logs)
+        for offset, name in found.indexes:
+            if offset not in there:
+                _log.warning("orphan index removed tp=%s file=%s", self._tp, name)
+                self._remove(name)
+        return found
+
+    def _finish_swaps(self, names: list[str]) -> None:
+        cleaned = [n for n in names if n.endswith(".cleaned")]
+        smallest = min((offset_of(n) or 0 for n in cleaned), default=None)
+        swaps = []
+        for name in names:
+            if name.endswith(".swap"):
+                if smallest is not None and (offset_of(name) or 0) >= smallest:
+                    self._remove(name)
+                else:
+                    swaps.append(name)
+            elif name.endswith((".deleted", ".cleaned")):
+                self._remove(name)
+        swapped_logs = [n for n in swaps if n.endswith(".log.swap")]
+        if swapped_logs:
+            first = min(offset_of(n) or 0 for n in swapped_logs)
+            end = max(self._swap_end(n) for n in swapped_logs)
+            for name in names:
+                offset = offset_of(name)
+                if offset is None or name.endswith((".swap", ".deleted", ".cleaned")):
+                    continue
+                if first <= offset < end:
+                    self._remove(name)
+        for name in swaps:
+            self._files.rename(self._path(name), self._path(name.removesuffix(".swap")))
+        if swaps:
+            _log.info("finished an interrupted swap tp=%s files=%d", self._tp, len(swaps))
+
+    def _swap_end(self, name: str) -> int:
+        """Return the offset after the last batch of a `.log.swap`."""
+        path = self._path(name)
+        base = offset_of(name)
+        assert base is not None
+        segment = Segment.open(self._files, self._folder, base, self._files.size(path), 0)
+        segment.attach(self._files.open(path))
+        try:
+            end = segment.base_offset
+            for _, header in segment.headers(0):
+                end = header[BASE] + header[LAST_DELTA] + 1
+        finally:
+            segment.close()
+        return end
+
+    def _open_segment(self, base: int) -> Segment:
+        size = self._files.size(self._path(file_name(base, ".log")))
+        return Segment.open(self._files, self._folder, base, size, self._now_ms)
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove(self._path(name))
+
+    # Small files -----------------------------------------------------------------------
+
+    def _read_topic_id(self, names: _Names) -> None:
+        if checkpoints.PARTITION_METADATA not in names.others:
+            return
+        data = self._files.read_bytes(self._path(checkpoints.PARTITION_METADATA))
+        try:
+            self._loaded.topic_id = checkpoints.decode_partition_metadata(data)
+        except checkpoints.CheckpointError as error:
+            _log.warning("partition.metadata ignored tp=%s reason=%s", self._tp, error)
+
+    def _read_epochs(self, names: _Names) -> bool:
+        """Read the epochs; False if they must be found in the batches instead."""
+        if checkpoints.LEADER_EPOCHS not in names.others:
+            return False
+        data = self._files.read_bytes(self._path(checkpoints.LEADER_EPOCHS))
+        try:
+            self._loaded.epochs = EpochCache(checkpoints.decode_epochs(data))
+        except checkpoints.CheckpointError as error:
+            if any(s.size for s in self._loaded.segments):
+                _log.warning("leader epochs rebuilt tp=%s reason=%s", self._tp, error)
+            return False
+        return True
+
+    # Batches ---------------------------------------------------------------------------
+
+    def _recover(self, names: _Names) -> None:
+        """Check everything from the segment of the recovery point on; cut what is bad."""
+        loaded = self._loaded
+        segments = loaded.segments
+        point = loaded.recovery_point
+        first = 0
+        for index, segment in enumerate(segments):
+            if segment.base_offset <= point:
+                first = index
+        if any(s.size for s in segments[first:]):
+            loaded.changed = True
+        indexed = {name for _, name in names.indexes}
+        for segment in segments[:first]:
+            if segment.size and file_name(segment.base_offset, ".index") not in indexed:
+                _log.warning("index rebuilt tp=%s segment=%d", self._tp, segment.base_offset)
+                segment.rebuild_indexes(self._interval)
+        if segments:
+            self._recovered_from = segments[first].base_offset
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            cut = self._check_segment(segment)
+            if cut:
+                loaded.cut_bytes = cut
+                later = segments[index + 1 :]
+                _log.warning(
+                    "torn tail cut tp=%s segment=%d bytes=%d later_segments=%d",
+                    self._tp,
+                    segment.base_offset,
+                    cut,
+                    len(later),
+                )
+                for gone in later:
+                    gone.mark_deleted()
+                del segments[index + 1 :]
+                break
+
+    def _check_segment(self, segment: Segment) -> int:
+        """Check each batch, build the indexes; return how many bytes were cut off."""
+        epochs = self._loaded.epochs
+        segment.start_indexes()
+        end = 0
+        next_offset = segment.base_offset
+        try:
+            for position, header, _ in segment.batches(0):
+                last_offset = header[BASE] + header[LAST_DELTA]
+                if header[BASE] < next_offset or last_offset > segment.max_offset:
+                    raise CorruptRecordError(f"offset {header[BASE]} after {next_offset}")
+                next_offset = last_offset + 1
+                segment.index_batch(position, header, self._interval)
+                if header[LEADER_EPOCH] > epochs.latest:
+                    epochs.assign(header[LEADER_EPOCH], header[BASE])
+                end = position + header[LENGTH] + BATCH_OVERHEAD
+        except CorruptRecordError as error:
+            _log.warning("bad batch tp=%s %s", self._tp, error)
+        cut = segment.size - end
+        if cut:
+            segment.cut(end)
+        segment.replace_aborted([])
+        segment.finish_indexes()
+        return cut
+
+    def _find_log_end(self) -> None:
+        loaded = self._loaded
+        segments = loaded.segments
+        if segments:
+            last = segments[-1]
+            trusted = self._clean and loaded.snapshots[-1:] == [loaded.recovery_point]
+            if last.size == 0:
+                end = last.base_offset
+            elif trusted and loaded.recovery_point > last.base_offset:
+                # A clean stop leaves the log end in two places; both agree.
+                end = loaded.recovery_point
+            else:
+                end = self._read_log_end(last)
+            if end < loaded.log_start_offset:
+                _log.warning(
+                    "log end below log start, starting over tp=%s end=%d start=%d",
+                    self._tp,
+                    end,
+                    loaded.log_start_offset,
+                )
+                for segment in segments:
+                    segment.mark_deleted()
+                segments.clear()
+                loaded.epochs.clear()
+            else:
+                loaded.log_end_offset = end
+        if not segments:
+            start = loaded.log_start_offset
+            segments.append(Segment.create(self._files, self._folder, start, self._now_ms))
+            loaded.log_end_offset = start
+            loaded.changed = True
+        loaded.log_start_offset = max(loaded.log_start_offset, segments[0].base_offset)
+        loaded.recovery_point = min(loaded.recovery_point, loaded.log_end_offset)
+        if self._clean:
+            loaded.recovery_point = loaded.log_end_offset
+
+    def _read_log_end(self, last: Segment) -> int:
+        try:
+            return last.next_offset()
+        except CorruptRecordError as error:
+            # The clean marker lied, or somebody wrote into the file since.
+            _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
+            self._loaded.changed = True
+            self._loaded.cut_bytes = self._check_segment(last)
+            return last.next_offset()
+
+    def _settle_epochs(self, known: bool) -> None:
+        loaded = self._loaded
+        epochs = loaded.epochs
+        if not known and loaded.log_end_offset > loaded.log_start_offset:
+            epochs.clear()
+            for segment in loaded.segments:
+                for _, header in segment.headers(0):
+                    if header[LEADER_EPOCH] > epochs.latest:
+                        epochs.assign(header[LEADER_EPOCH], header[BASE])
+        epochs.truncate_from_end(loaded.log_end_offset)
+        epochs.truncate_from_start(loaded.log_start_offset)
+
+    # Producers -------------------------------------------------------------------------
+
+    def _settle_snapshots(self) -> None:
+        """Drop snapshots that may lie about what was recovered, or that nothing needs.
+
+        Kept are those at segment bases and the newest one (Kafka's `removeStraySnapshots`).
+        """
+        loaded = self._loaded
+        bound = min(loaded.log_end_offset, self._recovered_from)
+        bases = {s.base_offset for s in loaded.segments}
+        newest = max((s for s in loaded.snapshots if s <= bound), default=-1)
+        keep = []
+        for offset in loaded.snapshots:
+            if offset > bound or (offset not in bases and offset != newest):
+                self._remove(file_name(offset, ".snapshot"))
+            else:
+                keep.append(offset)
+        loaded.snapshots = keep
+
+    def _load_producers(self) -> None:
+        loaded = self._loaded
+        start = load_snapshot(
+            loaded.producers,
+            self._files,
+            self._folder,
+            loaded.snapshots,
+            loaded.log_start_offset,
+            self._now_ms,
+        )
+        replay(
+            loaded.producers, loaded.segments, start, loaded.log_end_offset, self._recovered_from
+        )
+
+
+def load_snapshot(
+    producers: Producers,
+    files: Files,
+    folder: str,
+    snapshots: list[int],
+    log_start_offset: int,
+    now_ms: int,
+) -> int:
+    """Restore the newest good snapshot; return the offset to replay from.
+
+    Bad ones are removed from the folder and from `snapshots`.
+    """
+    while snapshots:
+        offset = snapshots[-1]
+        path = f"{folder}/{file_name(offset, '.snapshot')}"
+        try:
+            data = files.read_bytes(path)
+            entries = decode_snapshot(data, crc32c(data[CRC_COVERS_FROM:]))
+        except (CorruptRecordError, FileNotFoundError) as error:
+            _log.warning("producer snapshot dropped path=%s reason=%s", path, error)
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(path)
+            snapshots.pop()
+            continue
+        producers.restore(entries, now_ms)
+        return max(offset, log_start_offset)
+    producers.clear()
+    return log_start_offset
+
+
+def replay(
+    producers: Producers,
+    segments: list[Segment],
+    start: int,
+    end: int,
+    note_aborted_from: int = _NEVER,
+) -> None:
+    """Apply the batches in [start, end); note aborted transactions where that is asked for."""
+    for index, segment in enumerate(segments):
+        next_base = segments[index + 1].base_offset if index + 1 < len(segments) else end
+        if next_base <= start or segment.base_offset >= end or not segment.size:
+            continue
+        found = segment.find(max(start, segment.base_offset))
+        if found is None:
+            continue
+        for _, header, batch in segment.batches(found[0]):
+            if header[BASE] >= end:
+                return
+            if header[PRODUCER_ID] < 0:
+                continue
+            done = apply_batch(producers, header, batch)
+            if done is not None and done.aborted and segment.base_offset >= note_aborted_from:
+                segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))

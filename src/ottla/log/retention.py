@@ -1,0 +1,95 @@
+"""Retention: which old segments a log may drop. A decider, no I/O.
+
+Who may call: `log.Log`. Answers to `UnifiedLog.deletableSegments`. Invariants: only a prefix of
+the segments goes, only below the high watermark. The active segment goes only if it was idle for
+the whole retention time by the monotonic clock too: a wall clock that jumps deletes nothing that
+is still written to (F23).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class SegmentFacts(NamedTuple):
+    """What retention needs to know of one segment."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+
+
+class Limits(NamedTuple):
+    """The topic's limits; negative means none."""
+
+    retention_ms: int
+    retention_bytes: int
+
+
+class Expired(NamedTuple):
+    """How many of the oldest segments go, and why, for the log line."""
+
+    count: int  # type: ignore[assignment]
+    reason: str
+
+
+def expired_segments(
+    segments: Sequence[SegmentFacts],
+    limits: Limits,
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    idle_ms: int,
+    delete_policy: bool,
+) -> Expired:
+    """Return how many of the oldest segments to delete, by the first reason that deletes most."""
+    bound = 0
+    for index, segment in enumerate(segments):
+        last = index + 1 == len(segments)
+        upper = log_end_offset if last else segments[index + 1].base_offset
+        if high_watermark < upper or (last and segment.size == 0):
+            break
+        bound = index + 1
+    best = Expired(_below_start(segments, log_start_offset, bound), "log_start")
+    if delete_policy:
+        by_time = Expired(_too_old(segments, limits, bound, now_ms, idle_ms), "retention_ms")
+        by_size = Expired(_too_big(segments, limits, bound), "retention_bytes")
+        best = max(best, by_time, by_size, key=lambda e: e.count)
+    return best
+
+
+def _below_start(segments: Sequence[SegmentFacts], log_start_offset: int, bound: int) -> int:
+    count = 0
+    while count < min(bound, len(segments) - 1):
+        if segments[count + 1].base_offset > log_start_offset:
+            break
+        count += 1
+    return count
+
+
+def _too_old(
+    segments: Sequence[SegmentFacts], limits: Limits, bound: int, now_ms: int, idle_ms: int
+) -> int:
+    if limits.retention_ms < 0:
+        return 0
+    count = 0
+    while count < bound:
+        active = count + 1 == len(segments)
+        if now_ms - segments[count].largest_timestamp <= limits.retention_ms:
+            break
+        if active and idle_ms <= limits.retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _too_big(segments: Sequence[SegmentFacts], limits: Limits, bound: int) -> int:
+    if limits.retention_bytes < 0:
+        return 0
+    excess = sum(s.size for s in segments) - limits.retention_bytes
+    count = 0
+    while count < bound and excess - segments[count].size >= 0:
+        excess -= segments[count].size
+        count += 1
+    return count

@@ -1,0 +1,72 @@
+"""Batches of producers, applied to their state: data batches and transaction markers.
+
+Who may call: `log` and `recovery`. The decider is `producers`; this module reads from a batch
+what it needs. Answers to `ProducerAppendInfo.append` and `EndTransactionMarker`.
+"""
+
+from typing import NamedTuple
+
+from ottla.log.producers import CompletedTransaction, Producers
+from ottla.log.validate import (
+    ATTRIBUTES,
+    BASE,
+    BASE_SEQUENCE,
+    CONTROL,
+    COUNT,
+    LAST_DELTA,
+    MAX_TS,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    Header,
+)
+from ottla.wire.records import ABORT, COMMIT, iter_records, parse_control_record
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as a control record says it."""
+
+    aborted: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+def read_marker(batch: memoryview) -> Marker | None:
+    """Return a control batch's marker; None if compaction left none or it is of another kind."""
+    for record in iter_records(batch):
+        control = parse_control_record(record)
+        if control.type not in (ABORT, COMMIT):
+            return None
+        return Marker(control.type == ABORT, control.coordinator_epoch, record.timestamp)
+    return None
+
+
+def apply_batch(
+    producers: Producers, header: Header, batch: memoryview
+) -> CompletedTransaction | None:
+    """Note a batch with a producer id that is in the log; return the transaction it ended."""
+    attributes = header[ATTRIBUTES]
+    first = header[BASE]
+    if attributes & CONTROL:
+        marker = read_marker(batch)
+        if marker is None:
+            return None
+        return producers.end_transaction(
+            header[PRODUCER_ID],
+            header[PRODUCER_EPOCH],
+            marker.coordinator_epoch,
+            first,
+            marker.timestamp,
+            marker.aborted,
+        )
+    producers.update(
+        header[PRODUCER_ID],
+        header[PRODUCER_EPOCH],
+        header[BASE_SEQUENCE],
+        header[COUNT],
+        first,
+        first + header[LAST_DELTA],
+        header[MAX_TS],
+        bool(attributes & TRANSACTIONAL),
+    )
+    return None

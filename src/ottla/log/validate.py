@@ -1,0 +1,279 @@
+"""Validate: may this batch be appended, and what the leader must change in it. A decider, no I/O.
+
+Who may call: `log.Log`, `segment`, `recovery`. Answers to Kafka's `LogValidator` and
+`UnifiedLog.analyzeAndValidateRecords`. Invariants: nothing of a refused batch was changed; the
+base offset and the partition leader epoch lie outside the CRC and are patched in place by
+`stamp`; a change inside the CRC (LogAppendTime, a wrong max timestamp, another codec) computes it
+anew. Only magic 2 is served.
+"""
+
+import struct
+from typing import NoReturn
+
+from google_crc32c import value as crc32c
+
+from ottla.model.config import TopicConfig
+from ottla.model.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    InvalidRecordError,
+    OttlaError,
+    RecordTooLargeError,
+    UnsupportedFormatError,
+)
+from ottla.model.ports import Buffer
+from ottla.wire.compression import compress, decompress
+from ottla.wire.records import check_records
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+unpack_header = _HEADER.unpack_from
+HEADER_SIZE = _HEADER.size
+BATCH_OVERHEAD = 12
+"""Bytes of base offset and length, which the length field does not count."""
+
+Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""A batch header's fields in order; plain, because each append and recovered batch has one."""
+
+(
+    BASE,
+    LENGTH,
+    LEADER_EPOCH,
+    MAGIC,
+    CRC,
+    ATTRIBUTES,
+    LAST_DELTA,
+    BASE_TS,
+    MAX_TS,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    BASE_SEQUENCE,
+    COUNT,
+) = range(13)
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+_CRC_AT = 17
+_CRC_FROM = 21
+_stamp = struct.Struct(">qii").pack_into
+_patch_crc = struct.Struct(">I").pack_into
+_patch_attributes = struct.Struct(">h").pack_into
+_patch_max_timestamp = struct.Struct(">q").pack_into
+_patch_length = struct.Struct(">i").pack_into
+_ATTRIBUTES_AT = 21
+_MAX_TS_AT = 35
+
+NO_TIMESTAMP = -1
+
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_UNBOUNDED = 2**63 - 1
+_CODEC_COUNT = 5
+
+CLIENT = "client"
+COORDINATOR = "coordinator"
+
+
+def crc_matches(batch: memoryview, header: Header) -> bool:
+    """Tell whether a whole batch's CRC-32C, which covers all from the attributes on, is right."""
+    return bool(crc32c(bytes(batch[_CRC_FROM:])) == header[CRC])
+
+
+def stamp(batch: memoryview, base_offset: int, length: int, leader_epoch: int) -> None:
+    """Write the offset and the leader epoch into a batch; both lie outside the CRC."""
+    _stamp(batch, 0, base_offset, length, leader_epoch)
+
+
+class Rules:
+    """A topic's settings as the checks need them; one object per change of the settings."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "bounds_timestamps",
+        "codec",
+        "compact",
+        "decompressed_max",
+        "log_append_time",
+        "max_message_bytes",
+        "per_record",
+    )
+
+    def __init__(self, config: TopicConfig, *, per_record: bool = True) -> None:
+        self.max_message_bytes = config.max_message_bytes
+        self.codec = CODECS.get(config.compression_type)
+        self.compact = config.compact
+        self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.bounds_timestamps = min(self.before_max_ms, self.after_max_ms) < _UNBOUNDED
+        # A batch may legitimately grow a lot, but not without end (F35).
+        self.decompressed_max = max(64 << 20, 4 * config.max_message_bytes)
+        self.per_record = per_record
+
+
+def check_leader_batch(
+    records: memoryview, rules: Rules, origin: str, now_ms: int
+) -> tuple[memoryview, Header]:
+    """Return the one batch to append, changed as the topic asks, with its header; else raise."""
+    size = len(records)
+    if size < HEADER_SIZE:
+        if size > MAGIC_AT and records[MAGIC_AT] < 2:
+            refuse_magic(records[MAGIC_AT])
+        raise InvalidRecordError(f"{size} bytes hold no record batch")
+    header: Header = unpack_header(records, 0)
+    if header[MAGIC] != 2:
+        refuse_magic(header[MAGIC])
+    length = header[LENGTH] + BATCH_OVERHEAD
+    if length != size:
+        records = _one_batch(records, length)
+        size = length
+    if size > rules.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {size} bytes exceeds max.message.bytes={rules.max_message_bytes}"
+        )
+    body = bytes(records[_CRC_FROM:])
+    if crc32c(body) != header[CRC]:
+        raise CorruptRecordError("the CRC of the batch does not match")
+    attributes = header[ATTRIBUTES]
+    count = header[COUNT]
+    if origin == CLIENT:
+        if header[BASE] != 0:
+            raise InvalidRecordError(f"the batch's base offset is {header[BASE]}, not 0")
+        if count <= 0 or header[LAST_DELTA] != count - 1:
+            raise InvalidRecordError(
+                f"{count} records, but the last offset delta is {header[LAST_DELTA]}"
+            )
+        if attributes & CONTROL:
+            raise InvalidRecordError("clients may not write control records")
+        if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
+            raise InvalidRecordError(f"sequence {header[BASE_SEQUENCE]} with a producer id")
+    return _check_content(records, body, header, rules, now_ms)
+
+
+MAGIC_AT = 16
+
+
+def refuse_magic(magic: int) -> NoReturn:
+    if magic in (0, 1):
+        raise UnsupportedFormatError(
+            f"record batches of magic {magic} (before Kafka 0.11) are not served; "
+            "use a client of Kafka 0.11 or newer"
+        )
+    raise InvalidRecordError(f"record batch of magic {magic}; only magic 2 is known")
+
+
+def check_follower_batches(records: memoryview) -> list[tuple[int, Header]]:
+    """Return (place, header) of each whole batch the leader sent; a torn last one is left out.
+
+    CorruptRecordError for a bad CRC or size; the offsets must increase.
+    """
+    found: list[tuple[int, Header]] = []
+    position = 0
+    total = len(records)
+    last = -1
+    while position + HEADER_SIZE <= total:
+        header: Header = unpack_header(records, position)
+        if header[MAGIC] != 2:
+            refuse_magic(header[MAGIC])
+        size = header[LENGTH] + BATCH_OVERHEAD
+        if size < HEADER_SIZE:
+            raise CorruptRecordError(f"a batch declares {size} bytes, less than its header")
+        if position + size > total:
+            break
+        if not crc_matches(records[position : position + size], header):
+            raise CorruptRecordError(f"the CRC of the batch at offset {header[BASE]} is wrong")
+        if header[BASE] <= last:
+            raise CorruptRecordError(f"offset {header[BASE]} follows {last} in a fetch response")
+        last = header[BASE] + header[LAST_DELTA]
+        found.append((position, header))
+        position += size
+    return found
+
+
+def _one_batch(records: memoryview, length: int) -> memoryview:
+    """Return the first batch of a longer buffer; refuse a second one, ignore a torn rest."""
+    size = len(records)
+    if length < HEADER_SIZE:
+        raise CorruptRecordError(f"the batch declares {length} bytes, less than its header")
+    if length > size:
+        raise InvalidRecordError(f"the batch declares {length} bytes, but {size} came")
+    rest = records[length:]
+    if len(rest) >= HEADER_SIZE:
+        more: int = unpack_header(rest, 0)[LENGTH]
+        if more + BATCH_OVERHEAD <= len(rest):
+            raise InvalidRecordError("exactly one record batch per partition is allowed")
+    return records[:length]
+
+
+def _check_content(
+    records: memoryview, body: bytes, header: Header, rules: Rules, now_ms: int
+) -> tuple[memoryview, Header]:
+    """Check the records, then change what the topic asks. `body` is all under the CRC."""
+    attributes = header[ATTRIBUTES]
+    codec = attributes & CODEC_MASK
+    if attributes & LOG_APPEND_TIME and not rules.log_append_time:
+        raise OttlaError(
+            "a producer may not set the timestamp type LogAppendTime", ErrorCode.INVALID_TIMESTAMP
+        )
+    payload: Buffer = body
+    start = HEADER_SIZE - _CRC_FROM
+    if codec:
+        if codec >= _CODEC_COUNT:
+            raise OttlaError(f"codec {codec} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        payload = decompress(codec, memoryview(body)[start:], rules.decompressed_max)
+        start = 0
+    max_timestamp = header[MAX_TS]
+    if rules.per_record:
+        facts = check_records(payload, header[COUNT], start=start)
+        if facts.has_null_key and rules.compact:
+            raise InvalidRecordError("a compacted topic takes no record without a key")
+        max_timestamp = header[BASE_TS] + facts.max_timestamp_delta
+        if rules.bounds_timestamps and not rules.log_append_time:
+            _check_timestamps(
+                header[BASE_TS] + facts.min_timestamp_delta, max_timestamp, rules, now_ms
+            )
+    if rules.codec is not None and rules.codec != codec and not attributes & CONTROL:
+        records = _with_codec(records, memoryview(payload)[start:], rules.codec)
+        header = unpack_header(records, 0)
+        attributes = header[ATTRIBUTES]
+    if rules.log_append_time:
+        return _with_max_timestamp(records, attributes | LOG_APPEND_TIME, now_ms)
+    if max_timestamp != header[MAX_TS]:
+        return _with_max_timestamp(records, attributes, max_timestamp)
+    return records, header
+
+
+def _check_timestamps(oldest: int, youngest: int, rules: Rules, now_ms: int) -> None:
+    if oldest == NO_TIMESTAMP and youngest == NO_TIMESTAMP:
+        return
+    if now_ms - oldest > rules.before_max_ms or youngest - now_ms > rules.after_max_ms:
+        raise OttlaError(
+            f"timestamps {oldest}..{youngest} are out of range; the topic takes "
+            f"{now_ms - rules.before_max_ms}..{now_ms + rules.after_max_ms}",
+            ErrorCode.INVALID_TIMESTAMP,
+        )
+
+
+def _with_max_timestamp(
+    records: memoryview, attributes: int, max_timestamp: int
+) -> tuple[memoryview, Header]:
+    _patch_attributes(records, _ATTRIBUTES_AT, attributes)
+    _patch_max_timestamp(records, _MAX_TS_AT, max_timestamp)
+    _patch_crc(records, _CRC_AT, crc32c(bytes(records[_CRC_FROM:])))
+    return records, unpack_header(records, 0)
+
+
+def _with_codec(records: memoryview, payload: memoryview, codec: int) -> memoryview:
+    """Return the batch with its records compressed as the topic's compression.type asks."""
+    body = compress(codec, payload) if codec else payload
+    batch = bytearray(HEADER_SIZE + len(body))
+    batch[:HEADER_SIZE] = records[:HEADER_SIZE]
+    batch[HEADER_SIZE:] = body
+    view = memoryview(batch)
+    attributes: int = unpack_header(records, 0)[ATTRIBUTES]
+    _patch_length(view, 8, len(batch) - BATCH_OVERHEAD)
+    _patch_attributes(view, _ATTRIBUTES_AT, (attributes & ~CODEC_MASK) | codec)
+    _patch_crc(view, _CRC_AT, crc32c(bytes(view[_CRC_FROM:])))
+    return view
