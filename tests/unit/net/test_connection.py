@@ -1,0 +1,378 @@
+"""Connections: answers in order, bounds held, nothing kept for those who left."""
+
+import asyncio
+import struct
+
+import pytest
+
+from ottla.model.errors import WireError
+from ottla.net.connection import CloseConnection
+
+PRODUCE = b"\x00\x00\x00\x09"
+FETCH = b"\x00\x01\x00\x0c"
+
+
+def framed(*bodies):
+    return b"".join(struct.pack(">i", len(b)) + b for b in bodies)
+
+
+def frames_of(data):
+    out = []
+    while data:
+        (size,) = struct.unpack_from(">i", data)
+        out.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return out
+
+
+def echo(connection, frame):
+    return (frame,)
+
+
+class Parker:
+    """Parks every request; `open` holds (frame, pending) in the order of dispatch."""
+
+    def __init__(self):
+        self.open = []
+
+    def __call__(self, connection, frame):
+        if frame[:1] == b"!":
+            return (bytes(frame),)
+        pending = connection.pending(pipelined=frame[:2] == b"\x00\x00")
+        self.open.append((bytes(frame), pending))
+        return pending
+
+
+def test_answers_of_one_chunk_leave_in_one_write(bench, run):
+    async def main():
+        tap = (await bench(echo).start()).connect()
+        tap.receive(framed(b"one!", b"two!", b""))
+        assert frames_of(tap.output()) == [b"one!", b"two!", b""]
+        assert tap.writes == 1
+
+    run(main)
+
+
+def test_produce_is_pipelined_and_answered_in_order(bench, run):
+    async def main():
+        parker = Parker()
+        tap = (await bench(parker).start()).connect()
+        tap.receive(framed(*[PRODUCE + bytes([i]) for i in range(5)]))
+        assert len(parker.open) == 5
+        for i in (4, 1, 3, 2):
+            parker.open[i][1].complete([b"a%d" % i])
+        await asyncio.sleep(0)
+        assert tap.output() == b""
+        parker.open[0][1].complete([b"a", b"0"])
+        await asyncio.sleep(0)
+        assert frames_of(tap.output()) == [b"a0", b"a1", b"a2", b"a3", b"a4"]
+        assert tap.writes == 1
+
+    run(main)
+
+
+def test_the_sixth_produce_waits_and_stops_the_reading(bench, run):
+    async def main():
+        parker = Parker()
+        tap = (await bench(parker).start()).connect()
+        tap.receive(framed(*[PRODUCE + bytes([i]) for i in range(7)]))
+        assert len(parker.open) == 5
+        assert not tap.reading
+        parker.open[0][1].complete([b"a"])
+        await asyncio.sleep(0)
+        assert len(parker.open) == 6
+        assert not tap.reading
+        parker.open[1][1].complete([b"a"])
+        await asyncio.sleep(0)
+        assert len(parker.open) == 7
+        assert tap.reading
+
+    run(main)
+
+
+def test_other_requests_wait_for_those_before_and_block_those_behind(bench, run):
+    async def main():
+        parker = Parker()
+        tap = (await bench(parker).start()).connect()
+        tap.receive(framed(PRODUCE, FETCH, PRODUCE))
+        assert [f for f, _ in parker.open] == [PRODUCE]
+        parker.open[0][1].complete([b"p"])
+        await asyncio.sleep(0)
+        assert [f for f, _ in parker.open] == [PRODUCE, FETCH]
+        parker.open[1][1].complete([b"f"])
+        await asyncio.sleep(0)
+        assert len(parker.open) == 3
+        assert frames_of(tap.output()) == [b"p", b"f"]
+
+    run(main)
+
+
+def test_a_direct_answer_queues_behind_open_produces(bench, run):
+    answers = iter(["pending", "direct", "none", "done"])
+    held = []
+
+    def dispatch(connection, frame):
+        kind = next(answers)
+        if kind == "direct":
+            return [b"second"]
+        if kind == "none":
+            return None
+        pending = connection.pending(pipelined=True)
+        if kind == "done":
+            pending.complete([b"fourth"])
+        else:
+            held.append(pending)
+        return pending
+
+    async def main():
+        tap = (await bench(dispatch).start()).connect()
+        tap.receive(framed(PRODUCE, PRODUCE, PRODUCE, PRODUCE))
+        assert tap.output() == b""
+        held[0].complete([b"first"])
+        await asyncio.sleep(0)
+        assert frames_of(tap.output()) == [b"first", b"second", b"fourth"]
+
+    run(main)
+
+
+def test_a_pending_completed_before_it_is_returned_is_a_direct_answer(bench, run):
+    def dispatch(connection, frame):
+        pending = connection.pending(pipelined=False)
+        pending.complete([b"now"])
+        return pending
+
+    async def main():
+        tap = (await bench(dispatch).start()).connect()
+        tap.receive(framed(FETCH, FETCH))
+        assert frames_of(tap.output()) == [b"now", b"now"]
+
+    run(main)
+
+
+def test_a_lost_connection_drops_its_pendings_once(bench, run):
+    async def main():
+        parker = Parker()
+        tap = (await bench(parker).start()).connect()
+        tap.receive(framed(PRODUCE, PRODUCE))
+        dropped = []
+        for i, (_, pending) in enumerate(parker.open):
+            pending.on_drop(lambda i=i: dropped.append(i))
+        parker.open[1][1].complete([b"x"])
+        tap.close()
+        assert dropped == [0]
+        parker.open[0][1].complete([b"late"])
+        await asyncio.sleep(0)
+        assert tap.output() == b""
+
+    run(main)
+
+
+def test_fail_closes_the_connection(bench, run):
+    async def main():
+        parker = Parker()
+        tap = (await bench(parker).start()).connect()
+        tap.receive(framed(PRODUCE))
+        parker.open[0][1].fail("storage gone")
+        assert tap.closing
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [CloseConnection("no"), WireError("bad"), ValueError("bug")])
+def test_errors_of_a_dispatch_close_after_earlier_answers(bench, run, error):
+    def dispatch(connection, frame):
+        if frame == b"bad":
+            raise error
+        return (frame,)
+
+    async def main():
+        at = await bench(dispatch).start()
+        tap = at.connect()
+        tap.receive(framed(b"good", b"bad", b"never"))
+        assert frames_of(tap.output()) == [b"good"]
+        assert tap.closing
+        assert at.server.refused_count == 1
+
+    run(main)
+
+
+def test_http_is_refused_with_a_hint(bench, run, caplog):
+    async def main():
+        tap = (await bench(echo).start()).connect()
+        tap.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert tap.closing
+
+    run(main)
+    assert "looks like HTTP" in caplog.text
+
+
+def test_a_peer_that_does_not_drain_gets_nothing_more(bench, run):
+    """Fault F30."""
+    served = []
+
+    def dispatch(connection, frame):
+        served.append(bytes(frame))
+        return [bytes(10_000)]
+
+    async def main():
+        at = await bench(dispatch, outbound_high_bytes=50_000).start()
+        tap = at.connect()
+        tap.stuck = True
+        tap.receive(framed(*[FETCH] * 100))
+        assert 5 <= len(served) <= 12
+        assert not tap.reading
+        tap.drain()
+        await asyncio.sleep(0)
+        assert len(served) == 100
+        assert tap.reading
+
+    run(main)
+
+
+def test_a_peer_that_drains_nothing_for_long_is_closed(bench, run):
+    async def main():
+        at = await bench(lambda c, f: [bytes(200_000)], outbound_high_bytes=50_000).start()
+        tap = at.connect()
+        tap.stuck = True
+        tap.receive(framed(FETCH))
+        at.later(1)
+        at.later(59)
+        assert not tap.closing
+        tap.stuck_bytes -= 1
+        at.later(30)
+        at.later(59)
+        assert not tap.closing
+        at.later(1)
+        assert tap.aborted
+
+    run(main)
+
+
+def test_a_trickled_request_is_closed_and_a_slow_large_one_is_not(bench, run):
+    """Fault F29."""
+
+    async def main():
+        at = await bench(echo).start()
+        slow, large, half_size = at.connect(), at.connect(), at.connect()
+        slow.receive(struct.pack(">i", 1000) + b"x")
+        large.receive(struct.pack(">i", 10_000_000) + b"x")
+        half_size.receive(b"\x00")
+        for _ in range(29):
+            at.later(1)
+            slow.receive(b"x")
+            large.receive(bytes(100_000))
+        assert not any(tap.closing for tap in (slow, large, half_size))
+        at.later(2)
+        assert slow.closing
+        assert half_size.closing
+        assert not large.closing
+
+    run(main)
+
+
+def test_idle_connections_go_busy_and_parked_ones_stay(bench, run):
+    async def main():
+        parker = Parker()
+        at = await bench(parker, idle_ms=10_000).start()
+        idle, busy, parked = at.connect(), at.connect(), at.connect()
+        parked.receive(framed(FETCH))
+        for _ in range(10):
+            at.later(1)
+            busy.receive(framed(b"!"))
+        assert idle.closing
+        assert not busy.closing
+        assert not parked.closing
+
+    run(main)
+
+
+def test_connections_are_counted_in_and_out(bench, run):
+    """Fault F28."""
+
+    async def main():
+        at = await bench(echo, max_connections=3, max_connections_per_ip=2).start()
+        a, b = at.connect(("1.1.1.1", 1)), at.connect(("1.1.1.1", 2))
+        assert at.connect(("1.1.1.1", 3)).aborted
+        c = at.connect(("2.2.2.2", 1))
+        assert at.connect(("3.3.3.3", 1)).aborted
+        assert not any(tap.closing for tap in (a, b, c))
+        b.close()
+        assert not at.connect(("1.1.1.1", 4)).closing
+        assert at.server.statistics()["connections"] == 3
+        assert at.server.statistics()["refused"] == 2
+
+    run(main)
+
+
+def test_a_reconnect_storm_is_accepted_but_read_at_the_rate(bench, run):
+    async def main():
+        at = await bench(echo, max_connection_rate=10.0).start()
+        taps = [at.connect() for _ in range(15)]
+        await asyncio.sleep(0)
+        assert [tap.reading for tap in taps] == [True] * 11 + [False] * 4
+
+    run(main)
+
+
+def test_throttle_stops_reading_for_a_while(bench, run):
+    async def main():
+        at = await bench(echo).start()
+        tap = at.connect()
+        tap.protocol.throttle(1)
+        assert not tap.reading
+        tap.receive(framed(b"x"))
+        while not tap.reading:
+            await asyncio.sleep(0)
+        tap.receive(b"")
+        assert frames_of(tap.output()) == [] if tap.refused_input else True
+        tap.protocol.throttle(0)
+        assert tap.reading
+
+    run(main)
+
+
+def test_large_requests_over_the_byte_budget_wait_their_turn(bench, run):
+    async def main():
+        at = await bench(echo, queued_bytes=150_000).start()
+        first, second, third = at.connect(), at.connect(), at.connect()
+        for tap in (first, second, third):
+            tap.receive(struct.pack(">i", 100_000) + b"x")
+        assert (first.reading, second.reading, third.reading) == (True, True, False)
+        assert at.server.budget.used_bytes == 200_000
+        second.close()
+        await asyncio.sleep(0)
+        assert third.reading
+        for tap in (first, third):
+            tap.receive(bytes(99_999))
+            assert len(frames_of(tap.output())) == 1
+        assert at.server.budget.used_bytes == 0
+
+    run(main)
+
+
+def test_one_client_waiting_for_the_budget_may_leave(bench, run):
+    async def main():
+        at = await bench(echo, queued_bytes=1).start()
+        first, second, third = at.connect(), at.connect(), at.connect()
+        for tap in (first, second, third):
+            tap.receive(struct.pack(">i", 100_000) + b"x")
+        second.close()
+        first.close()
+        await asyncio.sleep(0)
+        assert third.reading
+        third.close()
+        assert at.server.budget.used_bytes == 0
+
+    run(main)
+
+
+def test_closing_a_server_sends_what_was_answered(bench, run):
+    async def main():
+        at = await bench(echo).start()
+        tap = at.connect()
+        tap.receive(framed(b"x"))
+        await at.server.close()
+        assert tap.closing
+        assert frames_of(tap.output()) == [b"x"]
+
+    run(main)
