@@ -42,7 +42,7 @@ def compress(codec: int, data: Buffer) -> bytes:
         return _compress_snappy(memoryview(data))
     if codec == LZ4:
         compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(data if isinstance(data, bytes) else bytes(data))
         return bytes(compressor.finish())
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, 3))

@@ -22,13 +22,17 @@ class RecordFacts(NamedTuple):
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
     """Return a zigzag varint (up to 64 bits) and the position after it."""
-    value = shift = 0
+    byte = data[pos]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
+    value = byte & 0x7F
+    shift = 7
     while True:
-        byte = data[pos]
         pos += 1
+        byte = data[pos]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), pos
+            return (value >> 1) ^ -(value & 1), pos + 1
         shift += 7
         if shift > 63:
             raise InvalidRecordError("a varint is longer than ten bytes")
@@ -94,19 +98,23 @@ class _Walk:
     """A walk's state; where the last record had its fields stays for the columnar attempt."""
 
     __slots__ = (
-        "columns",
         "count",
         "data",
         "dense",
+        "headers_at",
         "index",
+        "key_at",
+        "key_end",
         "last_delta",
         "max_timestamp",
         "min_timestamp",
         "null_key",
         "offset_at",
-        "offset_width",
         "pos",
+        "start",
         "timestamp_at",
+        "value_at",
+        "value_end",
     )
 
     def __init__(self, data: bytes, pos: int, count: int, *, dense: bool) -> None:
@@ -124,68 +132,86 @@ class _Walk:
         if self.count == 0:
             return
         self.min_timestamp, self.max_timestamp = 1 << 63, -(1 << 63)
-        plain = 0
+        self._walk(1)
         while self.index < self.count:
-            start = self.pos
-            repeatable = self._record()
-            if plain > 0:
-                plain -= 1
-            elif repeatable and self.dense and self.count - self.index >= _SHORTEST_RUN:
-                plain = 0 if self._run_like_last(start) else _WALK_AFTER_MISS
+            left = self.count - self.index
+            if not self.dense or left < _SHORTEST_RUN or not self._run_like_last():
+                self._walk(min(left, _WALK_AFTER_MISS))
+            elif self.index < self.count:
+                self._walk(1)
 
-    # -- one record -------------------------------------------------------------------------
+    # -- one record after another -----------------------------------------------------------
 
-    def _record(self) -> bool:
-        """Check the record at `pos` and go behind it; tell whether a run may repeat its shape.
+    def _walk(self, records: int) -> None:
+        """Check the next `records` records; leave where the last one had its fields.
 
-        Leaves the positions of its lengths (bytes equal in all records of a run) in `columns`.
+        Long for a function on purpose: a call per field would double the time.
         """
-        data, pos = self.data, self.pos
-        size, pos = read_varint(data, pos)
-        columns = list(range(self.pos, pos))
-        end = pos + size
-        if size < 0 or end > len(data):
-            raise InvalidRecordError(
-                f"record {self.index} claims {size} of {len(data) - pos} bytes"
-            )
-        self.timestamp_at = pos + 1  # after the attributes, which nothing uses
-        timestamp, pos = read_varint(data, pos + 1)
-        self.offset_at = pos
-        delta, pos = read_varint(data, pos)
-        self.offset_width = pos - self.offset_at
-        if self.dense and delta != self.index:
-            raise InvalidRecordError(f"record {self.index} has offset delta {delta}")
-        if delta <= self.last_delta:
-            raise InvalidRecordError(f"offset delta {delta} follows {self.last_delta}")
-        columns.append(pos)
-        key_size, pos = read_varint(data, pos)
-        columns.extend(range(columns.pop(), pos))
-        if key_size >= 0:
-            pos += key_size
-        else:
-            self.null_key = True
-        columns.append(pos)
-        value_size, pos = read_varint(data, pos)
-        columns.extend(range(columns.pop(), pos))
-        if value_size > 0:
-            pos += value_size
-        if pos >= end:
-            raise InvalidRecordError(f"record {self.index} ends before its fields do")
-        columns.append(pos)
-        headers, pos = read_varint(data, pos)
-        if headers:
-            pos = self._headers(headers, pos, end)
-        if pos != end:
-            raise InvalidRecordError(f"record {self.index} is not as long as it claims")
-        self.min_timestamp = min(self.min_timestamp, timestamp)
-        self.max_timestamp = max(self.max_timestamp, timestamp)
-        self.last_delta = delta
-        self.index += 1
-        self.pos = end
-        self.columns = columns
-        return headers == 0
+        data, dense, last_delta = self.data, self.dense, self.last_delta
+        lowest, highest = self.min_timestamp, self.max_timestamp
+        start = timestamp_at = offset_at = key_at = key_end = value_at = value_end = 0
+        pos, index, total = self.pos, self.index, len(data)
+        stop = index + records
+        while index < stop:
+            self.index = index
+            start = pos
+            size, pos = read_varint(data, pos) if data[pos] & 0x81 else (data[pos] >> 1, pos + 1)
+            end = pos + size
+            if size < 0 or end > total:
+                raise InvalidRecordError(f"record {index} claims {size} of {total - pos} bytes")
+            timestamp_at = pos + 1  # after the attributes, which nothing uses
+            delta = data[timestamp_at]
+            if delta & 0x81:
+                delta, offset_at = read_varint(data, timestamp_at)
+            else:
+                delta >>= 1
+                offset_at = timestamp_at + 1
+            if delta < lowest:  # noqa: PLR1730 - min() costs a call per record
+                lowest = delta
+            if delta > highest:  # noqa: PLR1730
+                highest = delta
+            delta = data[offset_at]
+            if delta & 0x81:
+                delta, key_at = read_varint(data, offset_at)
+            else:
+                delta >>= 1
+                key_at = offset_at + 1
+            if dense and delta != index:
+                raise InvalidRecordError(f"record {index} has offset delta {delta}")
+            if delta <= last_delta:
+                raise InvalidRecordError(f"offset delta {delta} follows {last_delta}")
+            last_delta = delta
+            size = data[key_at]
+            if size == 1:  # a null key
+                self.null_key = True
+                key_end = value_at = key_at + 1
+            else:
+                size, key_end = read_varint(data, key_at)
+                if size < 0:
+                    self.null_key = True
+                value_at = key_end + size if size > 0 else key_end
+            size, value_end = read_varint(data, value_at)
+            pos = value_end + size if size > 0 else value_end
+            if pos >= end:
+                raise InvalidRecordError(f"record {index} ends before its fields do")
+            if data[pos]:
+                self.headers_at = -1
+                pos = self._headers(pos, end)
+            else:
+                self.headers_at = pos
+                pos += 1
+            if pos != end:
+                raise InvalidRecordError(f"record {index} is not as long as it claims")
+            index += 1
+        self.index, self.pos, self.last_delta = index, pos, last_delta
+        self.min_timestamp, self.max_timestamp = lowest, highest
+        self.start, self.timestamp_at, self.offset_at = start, timestamp_at, offset_at
+        self.key_at, self.key_end = key_at, key_end
+        self.value_at, self.value_end = value_at, value_end
 
-    def _headers(self, count: int, pos: int, end: int) -> int:
+    def _headers(self, pos: int, end: int) -> int:
+        """Check a record's headers, whose count stands at `pos`; return where they end."""
+        count, pos = read_varint(self.data, pos)
         if not 0 <= count <= end - pos:
             raise InvalidRecordError(f"record {self.index} claims {count} headers")
         for _ in range(count):
@@ -202,17 +228,17 @@ class _Walk:
 
     # -- many records -----------------------------------------------------------------------
 
-    def _run_like_last(self, start: int) -> bool:
-        """Go behind as many records shaped like the last (which began at `start`) as there are.
+    def _run_like_last(self) -> bool:
+        """Go behind as many records shaped like the last as there are.
 
         Return False if there were too few to be worth it; then nothing moved.
         """
         if self.index == _DELTA_GROWS_AT:
             return True  # the next record is a byte longer: walk one, then try again
         width, limit = (1, 64) if self.index < _DELTA_GROWS_AT else (2, 8192)
-        if self.offset_width != width:
+        if self.headers_at < 0 or self.key_at - self.offset_at != width:
             return False
-        stride = self.pos - start
+        stride = self.pos - self.start
         length = min(self.count, limit) - self.index
         length = min(length, (len(self.data) - self.pos) // stride)
         while length >= _SHORTEST_RUN:
@@ -232,11 +258,16 @@ class _Walk:
             """Return the byte at `at` (a position in the last record) of each next record."""
             return data[at + stride : at + stride + extent : stride]
 
-        for at in self.columns:
+        for at in (
+            *range(self.start, self.timestamp_at - 1),
+            *range(self.key_at, self.key_end),
+            *range(self.value_at, self.value_end),
+            self.headers_at,
+        ):
             if column(at).count(data[at]) != length:
                 return False
         offsets = column(self.offset_at)
-        if self.offset_width == 1:
+        if self.key_at - self.offset_at == 1:
             if offsets != _ONE_BYTE_DELTAS[index : index + length]:
                 return False
         else:
