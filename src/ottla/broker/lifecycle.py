@@ -19,7 +19,7 @@ from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper.errors import NodeExistsError, OperationTimeoutError
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
-from ottla.zookeeper.store import Store
+from ottla.zookeeper.store import Store, ensure_chroot
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
 RECONNECT_BACKOFF_S = 0.2
-REGISTER_POLL_S = 0.25
-LINGER_SLACK_MS = 4_000
-"""ZooKeeper expires sessions in ticks, so a dead one may outlive its timeout by a little."""
 
 
 class Membership:
@@ -40,7 +37,7 @@ class Membership:
         self._server = server
         self._broker_info = broker_info
         self._session: Session | None = None
-        self._old_sessions: list[int] = []
+        self._previous_session_id = 0
         self._lost = asyncio.Event()
         self._leaving = False
         self._joined = False
@@ -54,6 +51,12 @@ class Membership:
         connect_timeout_ms = config["zookeeper.connection.timeout.ms"] or session_timeout_ms
         assert isinstance(connect_timeout_ms, int)
         self._lost.clear()
+        await ensure_chroot(
+            self._server.world,
+            config.text("zookeeper.connect"),
+            session_timeout_ms,
+            connect_timeout_ms,
+        )
         self._session = await Session.connect(
             self._server.world,
             config.text("zookeeper.connect"),
@@ -66,8 +69,9 @@ class Membership:
             self._session.session_id,
             self._session.timeout_ms,
         )
-        self._server.current_store = Store(self._session)
-        return self._server.current_store
+        store = Store(self._session, previous_session_id=self._previous_session_id)
+        self._server.current_store = store
+        return store
 
     def _on_event(self, event: SessionEvent) -> None:
         logger.info(
@@ -80,8 +84,9 @@ class Membership:
         if session is None or event.session_id != session.session_id:
             return
         if event.state is SessionState.DEAD:
-            self._old_sessions.append(event.session_id)
+            self._previous_session_id = event.session_id
             self._server.current_store = None
+            self._server.replicas.fence()
             self._lost.set()
 
     async def join(self) -> None:
@@ -89,11 +94,14 @@ class Membership:
         store = await self.connect()
         info = self._broker_info()
         await self._check_endpoints(store, info)
-        epoch = await self._register(store, info)
+        try:
+            epoch = await store.register_broker(info)
+        except NodeExistsError as error:
+            raise StartupError(f"broker.id={info.id}: {error}") from None
         server = self._server
         server.broker_epoch = epoch
-        server.features_epoch = await store.get_feature_epoch()
-        logger.info("broker registered id=%d epoch=%d", info.id, epoch)
+        server.replicas.unfence()
+        await self._read_features(store)
         await server.topic_configs.watch()
         await server.controller.start(store)
         self._joined = True
@@ -109,37 +117,19 @@ class Membership:
                     f"{other.id}; give each broker an address of its own"
                 )
 
-    async def _register(self, store: Store, info: BrokerInfo) -> int:
-        """Create our ephemeral znode and return its czxid."""
-        clock = self._server.world.clock
-        session = store.session
-        path = f"/brokers/ids/{info.id}"
-        patience_ms = session.timeout_ms + LINGER_SLACK_MS
-        give_up_s = clock.monotonic() + patience_ms / 1000
-        told = False
-        while True:
-            try:
-                return await store.register_broker(info)
-            except NodeExistsError:
-                stat = await session.exists(path)
-            if stat is None:
-                continue
-            owner = stat.ephemeral_owner
-            if owner == session.session_id:
-                return stat.czxid  # our create was done, only its reply was lost
-            if owner in self._old_sessions:
-                logger.info("deleting our own stale registration session=%#x", owner)
-                await store.delete_if_version(path, stat.version)
-                continue
-            if clock.monotonic() >= give_up_s:
-                raise StartupError(
-                    f"broker.id={info.id} is registered by another session ({owner:#x}) and was "
-                    f"still so after {patience_ms} ms; is a second broker using this id?"
-                )
-            if not told:
-                told = True
-                logger.info("waiting for an earlier session to expire session=%#x", owner)
-            await asyncio.sleep(REGISTER_POLL_S)
+    async def _read_features(self, store: Store) -> None:
+        """Note the version of /feature, which ApiVersions shows, and read again when it changes."""
+
+        def changed(_event: object) -> None:
+            if store is self._server.current_store:
+                self._server.tasks.start(self._read_features(store), "features")
+
+        try:
+            found = await store.get_feature(changed)
+        except OttlaError as error:
+            logger.info("features not read error=%s", error)
+        else:
+            self._server.features_epoch = -1 if found is None else found[1]
 
     async def run(self) -> None:
         """Live through session losses. A loop root: ends only by `leave`."""
@@ -154,6 +144,7 @@ class Membership:
         server = self._server
         self._joined = False
         server.current_store = None
+        server.replicas.fence()
         server.topic_configs.stop()
         await server.controller.on_session_lost()
 

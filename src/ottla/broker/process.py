@@ -10,10 +10,10 @@ import argparse
 import asyncio
 import contextlib
 import faulthandler
-import gc
 import logging
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-GC_THRESHOLDS = (50_000, 20, 50)
-"""A collection of the young generation every 50,000 net allocations, not every 700: requests make
-few cycles, and a pause on the event loop is a pause for every client."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -99,7 +96,7 @@ async def _serve(config: BrokerConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    broker = Broker(config, runtime.real_world(OsFiles()))
+    broker = Broker(config, runtime.real_world(OsFiles()), host_name=socket.getfqdn())
     stopped = loop.create_task(stop.wait())
     starting = loop.create_task(broker.start())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -108,9 +105,7 @@ async def _serve(config: BrokerConfig) -> None:
         await asyncio.gather(starting, return_exceptions=True)
         return
     starting.result()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    runtime.settle_gc()
     failed = loop.create_task(broker.wait_failed())
     await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
     await broker.shutdown()
@@ -137,7 +132,7 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAILED
     logger.info("open files limit=%d", _raise_file_limit())
     try:
-        runtime.run(lambda: _serve(config))
+        runtime.run(_serve, config)
     except OttlaError as error:
         sys.stderr.write(f"ottla broker: {error}\n")
         return EXIT_FAILED

@@ -51,7 +51,6 @@ class BrokerServices:
     state: BrokerState = BrokerState.NOT_RUNNING
     current_store: "Store | None" = None
     features_epoch: int = -1
-    controller_epoch: int = 0
     served: Sequence[tuple[int, int, int]] = field(default=())
 
     @property
@@ -63,9 +62,9 @@ class BrokerServices:
 
     def accept_controller_epoch(self, epoch: int) -> bool:
         """Take note of a controller's epoch; tell whether it is not older than any seen (R10)."""
-        if epoch < max(self.controller_epoch, self.replicas.controller_epoch):
+        if epoch < self.replicas.controller_epoch:
             return False
-        self.controller_epoch = epoch
+        self.replicas.controller_epoch = epoch
         return True
 
     def is_stale(self, request_epoch: int) -> bool:

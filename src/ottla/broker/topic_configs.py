@@ -11,47 +11,19 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ports import World
-from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.znodes import CONFIG_CHANGE_PREFIX
 
 if TYPE_CHECKING:
-    from ottla.zookeeper.session import WatchEvent
     from ottla.zookeeper.store import Store
+    from ottla.zookeeper.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
 
-CHANGES_PATH = "/config/changes"
-TOPICS_PATH = "/config/topics"
-PREFIX = "config_change_"
 PURGE_AFTER_MS = 15 * 60 * 1000
-KNOWN_ENTITIES = ("topics", "clients", "users", "brokers", "ips")
-
-
-class _Notification(msgspec.Struct):
-    version: int
-    entity_path: str = ""
-    entity_type: str = ""
-    entity_name: str = ""
-
-
-def parse_notification(data: bytes) -> tuple[str, str] | None:
-    """Return (entity type, sanitized entity name) of a change notification; None if malformed."""
-    try:
-        note = msgspec.json.decode(data, type=_Notification)
-    except msgspec.DecodeError:
-        return None
-    if note.version == 1:
-        kind, name = note.entity_type, note.entity_name
-    elif note.version == 2:
-        kind, _, name = note.entity_path.partition("/")
-    else:
-        return None
-    return (kind, name) if kind in KNOWN_ENTITIES and name else None
 
 
 class TopicConfigs:
@@ -84,8 +56,8 @@ class TopicConfigs:
         self._store = store
         self._last_change = -1
         names = await store.get_all_entities_with_config("topics")
-        for name in names:
-            await self._refresh(store, name)
+        for name, overrides in (await store.get_entities_configs("topics", names)).items():
+            self._apply(name, overrides)
         for name in sorted(set(self._configs) - set(names)):
             self._apply(name, {})
 
@@ -144,37 +116,26 @@ class TopicConfigs:
             self._handling = False
 
     async def _handle_pending(self, store: "Store") -> None:
-        names = await store.session.children(
-            CHANGES_PATH, watch=lambda event: self._on_watch(store, event)
-        )
-        numbered = sorted(
-            (int(n.removeprefix(PREFIX)), n)
-            for n in names
-            if n.startswith(PREFIX) and n.removeprefix(PREFIX).isdigit()
+        names = await store.get_all_config_change_notifications(
+            lambda event: self._on_watch(store, event)
         )
         now_ms = self._world.clock.wall_ms()
-        for number, name in numbered:
-            path = f"{CHANGES_PATH}/{name}"
-            try:
-                data, stat = await store.session.get(path)
-                if number > self._last_change:
-                    await self._handle_one(store, name, data)
-                    self._last_change = number
-                if now_ms - stat.ctime > PURGE_AFTER_MS:
-                    await store.session.delete(path)
-            except NoNodeError:
-                continue  # another broker has purged it
+        purge = []
+        last = self._last_change
+        for name, entity_path, ctime_ms in await store.get_config_changes(names):
+            number = int(name.removeprefix(CONFIG_CHANGE_PREFIX))
+            if number > last:
+                await self._handle_one(store, entity_path)
+                self._last_change = max(self._last_change, number)
+            if now_ms - ctime_ms > PURGE_AFTER_MS:
+                purge.append(name)
+        if purge:
+            await store.delete_config_change_notifications(purge)
 
-    async def _handle_one(self, store: "Store", name: str, data: bytes) -> None:
-        entity = parse_notification(data)
-        if entity is None:
-            logger.error("config change ignored node=%s data=%r", name, data[:200])
-            return
-        kind, entity_name = entity
+    async def _handle_one(self, store: "Store", entity_path: str) -> None:
+        kind, _, name = entity_path.partition("/")
         if kind == "topics":
-            await self._refresh(store, entity_name)
-            logger.info(
-                "config change topic=%s overrides=%s", entity_name, self.get(entity_name).overrides
-            )
+            await self._refresh(store, name)
+            logger.info("config change topic=%s overrides=%s", name, self.get(name).overrides)
         else:
-            logger.info("config change of %s %s is not acted on yet", kind, entity_name)
+            logger.info("config change not acted on entity=%s", entity_path)

@@ -145,7 +145,7 @@ class TopicCreation:
         if problem is not None:
             raise InvalidTopicError(f"Topic name is invalid: {problem}")
         store = self._store()
-        if name in await store.get_topic_deletions():
+        if await store.is_topic_marked_for_deletion(name):
             raise TopicExistsError(f"Topic '{name}' is marked for deletion.")
         topics = await store.get_all_topics_in_cluster()
         if name in topics:

@@ -108,7 +108,7 @@ def _new_topic(server: "BrokerServices", wanted: CreateTopicsRequest.CreatableTo
         number("num.partitions") if partitions == DEFAULT else partitions,
         number("default.replication.factor") if factor == DEFAULT else factor,
         {a.partition_index: tuple(a.broker_ids) for a in wanted.assignments},
-        {c.name: c.value for c in wanted.configs},
+        {c.name: str(c.value) for c in wanted.configs},
     )
 
 

@@ -1,0 +1,266 @@
+"""Broker: one server from configuration to clean end, and the order of every step.
+
+Who may call: `process` and the simulator; both enter here. Order of start: ZooKeeper session and
+cluster id, data folders (locked, and of this cluster), topic settings, logs, listeners, then the
+registration that makes the controller talk to us, then elections. Order of end: leadership moved
+away, listeners, replicas, logs (clean marker), controller, session. Answers to Kafka's
+`KafkaServer`.
+"""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import replace
+
+from ottla.broker.controller_channel import ControllerChannel
+from ottla.broker.housekeeping import keep_house
+from ottla.broker.lifecycle import Membership, shut_down_controlled
+from ottla.broker.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.router import Router
+from ottla.broker.routes import HANDLERS
+from ottla.broker.services import BrokerServices
+from ottla.broker.state import BrokerState
+from ottla.broker.tasks import Tasks
+from ottla.broker.topic_configs import TopicConfigs
+from ottla.broker.topic_creation import TopicCreation
+from ottla.controller.loop import Controller
+from ottla.log.checkpoints import (
+    META_PROPERTIES,
+    CheckpointError,
+    MetaProperties,
+    decode_meta_properties,
+)
+from ottla.log.manager import LogManager
+from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.errors import StartupError, StorageError
+from ottla.model.ids import uuid_to_text
+from ottla.model.ports import World
+from ottla.net.limits import Budget, Census, ServerLimits
+from ottla.net.server import Server
+from ottla.replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+LOADING_SLICE_S = 0.02
+
+
+def server_limits(config: BrokerConfig) -> ServerLimits:
+    """Return the bounds of a listener, from the settings Kafka names for them."""
+    number = config.integer
+    return ServerLimits(
+        max_frame_bytes=number("socket.request.max.bytes"),
+        max_connections=number("max.connections"),
+        max_connections_per_ip=number("max.connections.per.ip"),
+        idle_ms=number("connections.max.idle.ms"),
+        queued_bytes=number("queued.max.request.bytes"),
+    )
+
+
+class Broker:
+    """One server. Start it once, shut it down once."""
+
+    def __init__(self, config: BrokerConfig, world: World, *, host_name: str = "localhost") -> None:
+        self.config = config
+        self.world = world
+        self.broker_id = config.broker_id
+        self._host_name = host_name
+        self._loaded = False
+        self._servers: dict[str, Server] = {}
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tasks = Tasks()
+        self.logs = LogManager(world, config)
+        metadata = MetadataCache()
+        channel = ControllerChannel(world, config, metadata)
+        self.services = BrokerServices(
+            world=world,
+            config=config,
+            broker_id=config.broker_id,
+            metadata=metadata,
+            blobs=MetadataBlobs(metadata),
+            topic_configs=TopicConfigs(world, config, self.tasks, self._topic_config_changed),
+            tasks=self.tasks,
+            replicas=ReplicaManager(
+                world,
+                config,
+                self.logs,
+                cluster=metadata,
+                broker_epoch=lambda: self.services.broker_epoch,
+                controller_peer=channel.peer,
+                on_log_dir_offline=self._log_dir_offline,
+            ),
+            controller=Controller(world, config, self.broker_info),
+            controller_channel=channel,
+            producer_ids=ProducerIds(
+                config.broker_id, lambda: self.services.broker_epoch, channel.send
+            ),
+            topic_creation=TopicCreation(world, config, metadata, lambda: self.services.store),
+        )
+        self.logs.on_dir_failure = self.services.replicas.log_dir_failed
+        self.router = Router(self.services, HANDLERS)
+        self.membership = Membership(self.services, self.broker_info)
+
+    @property
+    def state(self) -> BrokerState:
+        return self.services.state
+
+    def port(self, listener: str) -> int:
+        """Return the port a listener is bound to, also when 0 was configured."""
+        return self._servers[listener].port
+
+    def broker_info(self) -> BrokerInfo:
+        """Return what this broker registers: its advertised addresses with real ports and host."""
+        return BrokerInfo(
+            self.broker_id,
+            tuple(map(self._advertised, self.config.advertised_listeners)),
+            self.config.text("broker.rack") or None,
+        )
+
+    def _advertised(self, endpoint: Endpoint) -> Endpoint:
+        port = endpoint.port
+        if port == 0 and endpoint.listener in self._servers:
+            port = self.port(endpoint.listener)
+        return replace(endpoint, host=endpoint.host or self._host_name, port=port)
+
+    def _topic_config_changed(self, topic: str, config: TopicConfig) -> None:
+        for log in self.logs.logs():
+            if log.tp.topic == topic:
+                log.update_config(config)
+
+    def _log_dir_offline(self, path: str) -> None:
+        """Tell the controller that a folder of ours failed, or give up when none is left (F17)."""
+        if not self.logs.live_dirs:
+            if not self._failure.done():
+                error = StorageError(f"no log dir is usable any more (the last was {path})")
+                self._failure.set_exception(error)
+            return
+        store = self.services.current_store
+        if store is not None:
+            self.tasks.start(store.propagate_log_dir_event(self.broker_id), "log-dir-event")
+
+    async def start(self) -> None:
+        """Start every part; StartupError (one line) if something in the world is wrong."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._clean_up()
+            raise
+
+    async def _start(self) -> None:
+        server = self.services
+        server.state = BrokerState.STARTING
+        store = await self.membership.connect()
+        await store.create_top_level_paths()
+        proposed = uuid_to_text(self.world.random.randbytes(16))
+        server.cluster_id = await store.create_or_get_cluster_id(proposed)
+        logger.info("starting broker_id=%d cluster_id=%s", self.broker_id, server.cluster_id)
+        await server.topic_configs.load(store)
+        server.state = BrokerState.RECOVERY
+        await self._load_logs()
+        server.state = BrokerState.STARTING
+        await self._listen()
+        await server.replicas.start()
+        await self.membership.join()
+        self.tasks.start(keep_house(self.world, self.config, self.logs), "housekeeping")
+        self.tasks.start(self.membership.run(), "membership")
+        server.state = BrokerState.RUNNING
+        logger.info(
+            "started broker_id=%d listeners=%s",
+            self.broker_id,
+            ",".join(str(e) for e in self.broker_info().endpoints),
+        )
+
+    async def _load_logs(self) -> None:
+        """Lock and load the data folders, letting the ZooKeeper session ping in between."""
+        self._check_folders()
+        clock = self.world.clock
+        started_s = slice_s = clock.monotonic()
+        for _ in self.logs.loading(self.services.topic_configs.get):
+            if clock.monotonic() - slice_s > LOADING_SLICE_S:
+                await asyncio.sleep(0)
+                slice_s = clock.monotonic()
+        self._loaded = True
+        self.logs.write_meta(MetaProperties(self.services.cluster_id, self.broker_id))
+        logger.info(
+            "logs loaded count=%d recovered=%d took_s=%.2f",
+            len(self.logs.logs()),
+            self.logs.recovered_logs,
+            clock.monotonic() - started_s,
+        )
+
+    def _check_folders(self) -> None:
+        """Refuse folders of another cluster before anything in them is touched (F11)."""
+        for folder in self.config.log_dirs:
+            path = f"{folder}/{META_PROPERTIES}"
+            try:
+                meta = decode_meta_properties(self.world.files.read_bytes(path))
+            except (OSError, CheckpointError):
+                continue  # the log manager says what is wrong with it
+            if meta.cluster_id != self.services.cluster_id:
+                raise StartupError(
+                    f"{folder} belongs to cluster {meta.cluster_id}, but the ZooKeeper at "
+                    f"{self.config.text('zookeeper.connect')} is of cluster "
+                    f"{self.services.cluster_id}; use another log.dirs or zookeeper.connect"
+                )
+
+    async def _listen(self) -> None:
+        limits = server_limits(self.config)
+        census = Census(limits.max_connections, limits.max_connections_per_ip)
+        budget = Budget(limits.queued_bytes)
+        for endpoint in self.config.listeners:
+            server = Server(
+                self.world,
+                endpoint.host,
+                endpoint.port,
+                self.router.dispatch,
+                limits,
+                listener=endpoint.listener,
+                census=census,
+                budget=budget,
+            )
+            try:
+                await server.start()
+            except OSError as error:
+                where = f"{endpoint.host or '*'}:{endpoint.port}"
+                raise StartupError(
+                    f"cannot listen on {where} (listeners): {error.strerror or error}"
+                ) from error
+            self._servers[endpoint.listener] = server
+
+    async def wait_failed(self) -> None:
+        """Wait for a failure that the server cannot live with, and raise it."""
+        await self._failure
+
+    async def shutdown(self) -> None:
+        """End well: hand leadership over, close everything, mark the folders clean."""
+        server = self.services
+        logger.info("shutting down")
+        if server.state is BrokerState.RUNNING:
+            await shut_down_controlled(server)
+        server.state = BrokerState.SHUTTING_DOWN
+        await self._clean_up()
+        server.state = BrokerState.NOT_RUNNING
+        logger.info("shut down")
+
+    async def _clean_up(self) -> None:
+        """Close what is open, in the reverse order of dependence; each step even if one fails."""
+        server = self.services
+        server.topic_configs.stop()
+        async with contextlib.AsyncExitStack() as steps:
+            steps.push_async_callback(self.membership.leave)
+            steps.push_async_callback(server.controller.shutdown)
+            steps.push_async_callback(self._close_logs)
+            steps.push_async_callback(server.replicas.shutdown)
+            steps.push_async_callback(server.producer_ids.close)
+            steps.callback(server.controller_channel.close)
+            steps.push_async_callback(self.tasks.close)
+            for listener in self._servers.values():
+                steps.push_async_callback(listener.close)
+
+    async def _close_logs(self) -> None:
+        if self._loaded:
+            await self.logs.shutdown_with(self.world.workers)
+        else:
+            self.logs.abandon()

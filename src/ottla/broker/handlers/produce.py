@@ -1,0 +1,269 @@
+"""Produce: a client's batches into the logs of the partitions we lead. The hottest path there is.
+
+Who may call: the router. Invariants: with acks 0 and 1 the answer is complete when this returns;
+with acks=all it waits in the purgatory for what is not replicated yet. With acks 0 an error closes
+the connection, since there is no other way to tell. A successful answer for one partition is not
+encoded but patched: its bytes differ from the last one's in four fields.
+
+Answers to `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. Transaction
+verification (KIP-890) is not done here yet.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.answers import answer
+from ottla.log.log import AppendInfo
+from ottla.model.errors import ErrorCode, InvalidRecordError, OttlaError, UnsupportedFormatError
+from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection
+from ottla.replication.partition import Partition
+from ottla.replication.producing import ParkedProduce, PartitionResult
+from ottla.wire.codec import encode_response
+from ottla.wire.headers import RequestHeader, response_header
+from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+ACKS_ALL = -1
+ADMIN_CLIENT_ID = "__admin_client"
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+MAGIC_AT = 16
+ATTRIBUTES_AT = 21
+CODEC_MASK = 0x07
+ZSTD = 4
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_LEADER = 10
+
+# error code, base offset, log append time and, from version 5 on, log start offset
+_RESULT = struct.Struct(">hqqq")
+_OLD_RESULT = struct.Struct(">hqq")
+_MARK = 0x0102030405060708
+
+
+def handle(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
+) -> "Sequence[Buffer] | Pending | None":
+    acks = request.acks
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1 and acks in (1, ACKS_ALL):
+        return _one(server, conn, header, request)
+    return _many(server, conn, header, request)
+
+
+def _append(
+    server: "BrokerServices", header: RequestHeader, topic: str, item: object, acks: int
+) -> tuple[Partition, AppendInfo]:
+    """Append one partition's batch; raises what is wrong with it, or with us."""
+    assert isinstance(item, ProduceRequest.PartitionProduceData)
+    replicas = server.replicas
+    if topic in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID:
+        raise OttlaError(f"{topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = replicas.hosted(topic, item.index)
+    records = item.records
+    version = header.api_version
+    if records is None or len(records) <= ATTRIBUTES_AT + 1:
+        raise InvalidRecordError("a produce request needs one record batch per partition")
+    if version < FIRST_VERSION_WITH_ZSTD:
+        _check_old(version, records)
+    return partition, partition.append_as_leader(records, acks, replicas.clock.wall_ms())
+
+
+def _check_old(version: int, records: memoryview) -> None:
+    """Refuse what a version may not carry: old formats below 3, zstd below 7."""
+    if version < 3 and records[MAGIC_AT] < 2:
+        raise UnsupportedFormatError("record formats 0 and 1 are not served")
+    if records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD:
+        raise OttlaError("zstd needs Produce version 7", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def _one(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
+) -> "Sequence[Buffer] | Pending":
+    """Serve the usual request: one partition, with an answer."""
+    topic = request.topic_data[0]
+    item = topic.partition_data[0]
+    try:
+        partition, info = _append(server, header, topic.name, item, request.acks)
+    except OttlaError as error:
+        result = PartitionResult(topic.name, item.index).failed(error.code, str(error))
+        return answer(header, _response(server, conn, header, [result]))
+    log = partition.log
+    if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
+        result = PartitionResult(topic.name, item.index)
+        result.info = info
+        waiting: list[tuple[PartitionResult, Partition]] = [(result, partition)]
+        return _park(server, conn, header, [result], waiting, request.timeout_ms)
+    return _patched(header, partition, info)
+
+
+def _patched(header: RequestHeader, partition: Partition, info: AppendInfo) -> list[Buffer]:
+    """Return the answer "done" of one partition, from its template."""
+    version = header.api_version
+    template = partition.produce_templates.get(version)
+    if template is None:
+        template = partition.produce_templates[version] = _template(partition, version)
+    before, after = template
+    if version >= 5:
+        middle = _RESULT.pack(0, info.first_offset, info.log_append_time, info.log_start_offset)
+    elif version >= 2:
+        middle = _OLD_RESULT.pack(0, info.first_offset, info.log_append_time)
+    else:
+        middle = _OLD_RESULT.pack(0, info.first_offset, 0)[:10]
+    head = response_header(0, version, header.correlation_id)
+    return [b"".join((head, before, middle, after))]
+
+
+def _template(partition: Partition, version: int) -> tuple[bytes, bytes]:
+    """Encode an answer once and cut it around the fields that change."""
+    marked = ProduceResponse(
+        responses=[
+            ProduceResponse.TopicProduceResponse(
+                name=partition.tp.topic,
+                partition_responses=[
+                    ProduceResponse.PartitionProduceResponse(
+                        index=partition.tp.partition,
+                        error_code=0,
+                        base_offset=_MARK,
+                        log_append_time_ms=_MARK,
+                        log_start_offset=_MARK,
+                    )
+                ],
+            )
+        ]
+    )
+    whole = b"".join(encode_response(marked, version))
+    mark = struct.pack(">q", _MARK)
+    first = whole.index(mark)
+    last = whole.rindex(mark)
+    # A topic's name comes first and might hold the mark too, but never so many of them in a row.
+    count = 1 + (version >= 2) + (version >= 5)
+    first = whole.index(mark * count, first)
+    assert last == first + 8 * (count - 1)
+    return whole[: first - 2], whole[last + 8 :]
+
+
+def _many(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
+) -> "Sequence[Buffer] | Pending | None":
+    acks = request.acks
+    results: list[PartitionResult] = []
+    waiting: list[tuple[PartitionResult, Partition]] = []
+    for topic in request.topic_data:
+        for item in topic.partition_data:
+            result = PartitionResult(topic.name, item.index)
+            results.append(result)
+            if acks not in (0, 1, ACKS_ALL):
+                result.failed(ErrorCode.INVALID_REQUIRED_ACKS)
+                continue
+            try:
+                partition, info = _append(server, header, topic.name, item, acks)
+            except OttlaError as error:
+                result.failed(error.code, str(error))
+                continue
+            result.info = info
+            log = partition.log
+            if acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
+                waiting.append((result, partition))
+    if acks == 0:
+        wrong = [r for r in results if r.code is not ErrorCode.NONE]
+        if wrong:
+            raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
+        return None
+    if waiting:
+        return _park(server, conn, header, results, waiting, request.timeout_ms)
+    return answer(header, _response(server, conn, header, results))
+
+
+def _park(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    results: list[PartitionResult],
+    waiting: list[tuple[PartitionResult, Partition]],
+    timeout_ms: int,
+) -> "Pending":
+    """Wait for the in-sync replicas."""
+    pending = conn.pending(pipelined=True)
+
+    def deliver(operation: ParkedProduce) -> None:
+        pending.complete(answer(header, _response(server, conn, header, operation.results)))
+
+    operation = ParkedProduce(server.replicas.purgatory, results, deliver)
+    for result, partition in waiting:
+        info = result.info
+        assert info is not None
+        operation.wait(result, partition, info.last_offset + 1)
+    pending.on_drop(operation.drop)
+    server.replicas.purgatory.park(operation, max(timeout_ms, 0))
+    return pending
+
+
+def _response(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    results: list[PartitionResult],
+) -> ProduceResponse:
+    response = ProduceResponse()
+    topics: dict[str, ProduceResponse.TopicProduceResponse] = {}
+    for result in results:
+        topic = topics.get(result.topic)
+        if topic is None:
+            topic = topics[result.topic] = ProduceResponse.TopicProduceResponse(name=result.topic)
+            response.responses.append(topic)
+        topic.partition_responses.append(
+            _partition_response(server, conn, header, result, response)
+        )
+    return response
+
+
+def _partition_response(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    result: PartitionResult,
+    response: ProduceResponse,
+) -> ProduceResponse.PartitionProduceResponse:
+    item = ProduceResponse.PartitionProduceResponse(
+        index=result.index, error_code=result.code, base_offset=-1
+    )
+    info = result.info
+    if info is not None:
+        # Also with an error that came after the append, as Kafka does: the records are there.
+        item.base_offset = info.first_offset
+        item.log_append_time_ms = info.log_append_time
+        item.log_start_offset = info.log_start_offset
+    elif result.message and result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+        item.error_message = result.message
+    if (
+        result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and header.api_version >= FIRST_VERSION_WITH_LEADER
+    ):
+        _name_leader(server, conn, result, item, response)
+    return item
+
+
+def _name_leader(
+    server: "BrokerServices",
+    conn: "Connection",
+    result: PartitionResult,
+    item: ProduceResponse.PartitionProduceResponse,
+    response: ProduceResponse,
+) -> None:
+    """Say who leads (KIP-951), so that the client need not ask for metadata."""
+    known = server.current_leader(result.topic, result.index)
+    item.current_leader.leader_id, item.current_leader.leader_epoch = known
+    endpoint = server.metadata.endpoint(known[0], conn.listener)
+    if endpoint is not None and all(n.node_id != known[0] for n in response.node_endpoints):
+        response.node_endpoints.append(
+            ProduceResponse.NodeEndpoint(
+                node_id=known[0],
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=server.metadata.snapshot.brokers[known[0]].rack,
+            )
+        )

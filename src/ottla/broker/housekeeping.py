@@ -1,0 +1,35 @@
+"""Housekeeping: what the logs need now and then: flushes, retention, recovery points.
+
+Who may call: `broker.Broker`. Invariants: disks are waited for by workers, everything else goes in
+slices of a few milliseconds. Answers to the scheduled tasks of Kafka's `LogManager`.
+"""
+
+import asyncio
+import logging
+
+from ottla.log.manager import LogManager
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import OttlaError
+from ottla.model.ports import World
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.5
+
+
+async def keep_house(world: World, config: BrokerConfig, logs: LogManager) -> None:
+    """Look after the logs until cancelled. A loop root."""
+    interval_s = config.integer("log.flush.offset.checkpoint.interval.ms") / 1000
+    checkpoint_due_s = world.clock.monotonic() + interval_s
+    while True:
+        await asyncio.sleep(TICK_S)
+        try:
+            logs.periodic(world.clock.wall_ms())
+            await logs.flush_dirty(world.workers)
+            if world.clock.monotonic() >= checkpoint_due_s:
+                checkpoint_due_s = world.clock.monotonic() + interval_s
+                await logs.write_recovery_points(world.workers)
+        except OttlaError as error:
+            logger.warning("housekeeping error=%s", error)
+        except Exception:
+            logger.exception("housekeeping failed")

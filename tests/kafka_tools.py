@@ -1,0 +1,54 @@
+"""Kafka's own command line tools, run from the jars that `scripts/kafka-jars` brings."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+VERSION = "3.9.1"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+CONFIGS = "kafka.admin.ConfigCommand"
+BROKER_API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
+
+
+def libs() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return Path(os.environ.get("OTTLA_KAFKA_LIBS", cache / "ottla" / "kafka" / VERSION))
+
+
+def java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home and (found := shutil.which("java", path=str(Path(home) / "bin"))):
+        return found
+    return shutil.which("java")
+
+
+def why_not() -> str | None:
+    """Return why the tools cannot run here, or None."""
+    if java() is None:
+        return "no java: install one or set JAVA_HOME"
+    if not any(libs().glob("kafka_2.13-*.jar")):
+        return f"no Kafka jars in {libs()}: run scripts/kafka-jars or set OTTLA_KAFKA_LIBS"
+    return None
+
+
+def run(
+    tool: str, *arguments: str, stdin: str = "", timeout_s: float = 60, check: bool = True
+) -> str:
+    """Run a tool; return what it printed. AssertionError with all of it unless it exits with 0."""
+    done = subprocess.run(
+        [java() or "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+         "-cp", f"{libs()}/*", tool, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )  # fmt: skip
+    if check:
+        assert done.returncode == 0, f"{tool} exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + (done.stderr if not check else "")
