@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from ottla.broker.producer_ids import NoProducerIdError, ProducerIds
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsResponse
