@@ -12,14 +12,14 @@ from ottla.model.ports import File, Files
 
 @dataclass(slots=True)
 class FlushJob:
-    """Files to fsync, small files to write whole, then the folder; all up to one offset."""
+    """Files to fsync, small files to write whole, then the folders; all up to one offset."""
 
     files: Files
     upto_offset: int
     truncations: int
     to_sync: list[File] = field(default_factory=list)
     to_write: list[tuple[str, bytes]] = field(default_factory=list)
-    folder: str | None = None
+    folders: list[str] = field(default_factory=list)
     to_close: list[File] = field(default_factory=list)
 
     def run(self) -> None:
@@ -28,5 +28,5 @@ class FlushJob:
             file.fsync()
         for path, data in self.to_write:
             self.files.write_atomic(path, data)
-        if self.folder is not None:
-            self.files.fsync_dir(self.folder)
+        for folder in self.folders:
+            self.files.fsync_dir(folder)

@@ -1,31 +1,23 @@
-"""One partition's log: append, read, truncate, roll, flush.
+"""One partition's log: append, read, truncate, retain.
 
 Who may call: `replication.partition`, the coordinators (through it) and `manager`. Answers to
-Kafka's `UnifiedLog` and `LocalLog`. Everything is synchronous: an append with the move of the end
+Kafka's `UnifiedLog`. Everything is synchronous: an append with the move of the end
 offset is one step. Invariants: log_start <= last_stable <= high_watermark <= log_end; offsets on
-disk only grow; after the first OSError of a write, a truncation or an fsync the log is failed and
-refuses everything (R12) - a disk that lied once is not asked again. fsync happens in `FlushJob`s,
-which a worker may run; an append syncs only where flush.messages asks for it.
+disk only grow. What a log is made of (segments, flushes, failure) is in `local_log`.
 """
 
-import contextlib
 import logging
-from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
 
-from google_crc32c import value as crc32c
-
-from ottla.log import checkpoints
 from ottla.log.aborted import AbortedTransaction, overlapping
-from ottla.log.epochs import EpochCache
-from ottla.log.flush import FlushJob
 from ottla.log.index import CorruptIndexError
-from ottla.log.producers import CRC_COVERS_FROM, Producers, WrittenBatch, encode_snapshot
-from ottla.log.recovery import Loader, load_snapshot, replay
+from ottla.log.local_log import LocalLog
+from ottla.log.producers import Producers, WrittenBatch
+from ottla.log.recovery import Loaded, Loader, load_snapshot, replay
+from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
 from ottla.log.retention import Limits, SegmentFacts, expired_segments
-from ottla.log.segment import Segment, file_name
-from ottla.log.tail import TailBudget, TailCache
+from ottla.log.segment import Segment
+from ottla.log.tail import TailBudget
 from ottla.log.transactions import apply_batch, read_marker
 from ottla.log.validate import (
     ATTRIBUTES,
@@ -43,21 +35,17 @@ from ottla.log.validate import (
     PRODUCER_ID,
     TRANSACTIONAL,
     Header,
-    Rules,
     check_follower_batches,
     check_leader_batch,
     stamp,
 )
 from ottla.model.config import TopicConfig
-from ottla.model.errors import (
-    ErrorCode,
-    OffsetOutOfRangeError,
-    OttlaError,
-    StorageError,
-)
-from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.wire.records import iter_records
+
+__all__ = ["AppendInfo", "Log", "LogRead", "TimestampOffset", "UnexpectedOffsetError"]
 
 _logger = logging.getLogger(__name__)
 
@@ -66,49 +54,7 @@ _UNKNOWN = -2
 NO_TIMESTAMP = -1
 
 
-class AppendInfo(NamedTuple):
-    """What an append did. For a duplicate the offsets are those of the batch it repeats."""
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time: int
-    log_start_offset: int
-    duplicate: bool
-    bytes: int
-    count: int  # type: ignore[assignment]
-
-
-class LogRead(NamedTuple):
-    """Whole batches from the one that holds `start_offset` on.
-
-    `first_batch_incomplete` tells that there is data but `max_bytes` holds not one batch of it.
-    """
-
-    parts: list[Buffer]
-    size: int
-    start_offset: int
-    first_batch_incomplete: bool
-
-
-class TimestampOffset(NamedTuple):
-    """A record's timestamp and offset, and the leader epoch that wrote it."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
-class UnexpectedOffsetError(OttlaError):
-    """A follower was given batches that begin before its log end; nothing was appended."""
-
-    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
-        super().__init__(message)
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-
-
-class Log:
+class Log(LocalLog):
     """A partition's log."""
 
     def __init__(
@@ -117,47 +63,21 @@ class Log:
         folder: str,
         config: TopicConfig,
         world: World,
-        loader: Loader,
-        *,
+        loaded: Loaded,
         budget: TailBudget,
-        on_failure: Callable[["Log", OSError], None] | None,
-        on_recovery_point_lowered: Callable[["Log"], None] | None,
     ) -> None:
-        self.tp = tp
-        self.dir = folder
-        self._world = world
-        self._files = world.files
-        self._on_failure = on_failure
-        self._on_recovery_point_lowered = on_recovery_point_lowered
-        self.failed: StorageError | None = None
-        loaded = loader.load()
-        self.segments = loaded.segments
-        self._active = loaded.segments[-1]
-        self.epochs: EpochCache = loaded.epochs
-        self.producers: Producers = loaded.producers
-        self._snapshots = loaded.snapshots
-        self.topic_id = loaded.topic_id
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        self.cut_bytes = loaded.cut_bytes
+        super().__init__(tp, folder, config, world, loaded, budget)
         self.high_watermark = loaded.log_start_offset
-        self._changed = loaded.changed
-        self._folder_unsynced = loaded.changed
-        self._unflushed = 0
-        self._unflushed_since_s: float | None = None
-        self._last_append_s = world.clock.monotonic()
-        self._roll_timestamp = _UNKNOWN
+        self.cut_bytes = loaded.cut_bytes
+        self.on_recovery_point_lowered: Callable[[Log], None] | None = None
+        """told when flushed records were truncated, before anything is appended there"""
         self._latest_epoch = self.epochs.latest
-        self.truncations = 0
-        """grows with every truncation: what was read by a worker before is worth nothing"""
-        self._tail = TailCache(budget)
-        self._metadata_unsynced = False
-        self.deleted_files: list[str] = []
-        """renamed to .deleted; the manager removes them after file.delete.delay.ms"""
+        self._idle_since_s = world.clock.monotonic()
+        self._idle_at_offset = self.log_end_offset
+        self.corrupt_reads = 0
+        """reads refused because a batch on disk failed its checksum (F20)"""
         self._cold_reads = 0
         self._appends = 0
-        self.update_config(config)
 
     @classmethod
     def open(
@@ -170,14 +90,14 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean: bool = False,
+        fresh: bool = False,
         budget: TailBudget | None = None,
         producer_expiration_ms: int = 86_400_000,
-        on_failure: Callable[["Log", OSError], None] | None = None,
-        on_recovery_point_lowered: Callable[["Log"], None] | None = None,
     ) -> "Log":
         """Load the log of an existing folder, or begin an empty one in it.
 
-        OSError means the log dir is bad; nothing else is wrong enough not to open.
+        `clean` says the folder was closed cleanly, `fresh` that it was made just now. OSError
+        means the log dir is bad; nothing else is wrong enough not to open.
         """
         loader = Loader(
             tp,
@@ -189,16 +109,8 @@ class Log:
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
         )
-        return cls(
-            tp,
-            dir_path,
-            config,
-            world,
-            loader,
-            budget=budget or TailBudget(),
-            on_failure=on_failure,
-            on_recovery_point_lowered=on_recovery_point_lowered,
-        )
+        loaded = loader.begin() if fresh else loader.load()
+        return cls(tp, dir_path, config, world, loaded, budget or TailBudget())
 
     def __repr__(self) -> str:
         return f"Log({self.tp}, {self.log_start_offset}..{self.log_end_offset})"
@@ -209,10 +121,6 @@ class Log:
     def latest_epoch(self) -> int:
         """The newest leader epoch with a known start, -1 if none."""
         return self._latest_epoch
-
-    @property
-    def size(self) -> int:
-        return sum(s.size for s in self.segments)
 
     @property
     def last_stable_offset(self) -> int:
@@ -235,38 +143,9 @@ class Log:
             "tail_bytes": self._tail.used,
             "appends": self._appends,
             "cold_reads": self._cold_reads,
+            "corrupt_reads": self.corrupt_reads,
             "truncations": self.truncations,
         }
-
-    def update_config(self, config: TopicConfig) -> None:
-        self.config = config
-        self._rules = Rules(config)
-        self._index_interval = config.index_interval_bytes
-        self._segment_bytes = config.segment_bytes
-        self._max_index_entries = max(config.segment_index_bytes // 12, 1)
-        self._flush_messages = config.flush_messages
-        self._roll_timestamp = _UNKNOWN
-
-    # Failure ---------------------------------------------------------------------------
-
-    def _fail(self, error: OSError, doing: str) -> StorageError:
-        """Take the log offline for good and tell who must know; return what to raise."""
-        first = self.failed is None
-        failure = self.mark_offline(f"{doing} failed: {error}")
-        if first:
-            _logger.error(
-                "log failed tp=%s dir=%s doing=%s error=%s", self.tp, self.dir, doing, error
-            )
-            if self._on_failure is not None:
-                self._on_failure(self, error)
-        return failure
-
-    def mark_offline(self, reason: str) -> StorageError:
-        """Refuse everything from now on; idempotent."""
-        if self.failed is None:
-            self.failed = StorageError(f"{self.tp} in {self.dir} is offline: {reason}")
-            self._tail.clear()
-        return self.failed
 
     # Appending -------------------------------------------------------------------------
 
@@ -306,7 +185,10 @@ class Log:
             self._note_producer(segment, (first, *header[1:]), batch)
         self._appends += 1
         count = header[COUNT]
-        self._note_unflushed(count)
+        unflushed = self._unflushed
+        self._unflushed = unflushed + count
+        if not unflushed or self._unflushed >= self._flush_messages:
+            self._flush_if_due()
         return AppendInfo(
             first,
             last,
@@ -387,7 +269,8 @@ class Log:
             if head[PRODUCER_ID] >= 0:
                 self._note_producer(segment, head, records[at + place :])
         self._appends += 1
-        self._note_unflushed(sum(head[COUNT] for _, head in run))
+        self._unflushed += sum(head[COUNT] for _, head in run)
+        self._flush_if_due()
         return stop
 
     def _check_producer(
@@ -430,115 +313,6 @@ class Log:
             except OSError as error:
                 raise self._fail(error, "write of an aborted transaction") from error
 
-    def _note_unflushed(self, count: int) -> None:
-        if not self._unflushed:
-            self._unflushed_since_s = self._world.clock.monotonic()
-        self._unflushed += count
-        if self._unflushed >= self._flush_messages:
-            self.flush()
-
-    def _segment_for(
-        self, size: int, first: int, last: int, max_timestamp: int, now_ms: int
-    ) -> Segment:
-        """Return the segment to append to, after a roll if one is due; set the roll's clock."""
-        if size > self._segment_bytes:
-            raise OttlaError(
-                f"a batch of {size} bytes exceeds segment.bytes={self._segment_bytes}",
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-            )
-        segment = self._active
-        if segment.size:
-            if self._roll_timestamp == _UNKNOWN:
-                self._roll_timestamp = self._roll_time(segment.first_batch_timestamp())
-            full = segment.size + size > self._segment_bytes or last > segment.max_offset
-            waited = max_timestamp > self._roll_timestamp or (
-                segment.first_batch_timestamp() < 0
-                and now_ms - segment.created_ms > self.config.segment_ms
-            )
-            if full or waited or len(segment.offsets) >= self._max_index_entries:
-                segment = self.roll(first)
-        elif last > segment.max_offset or first < segment.base_offset:
-            segment = self._replace_empty(first)
-        if segment.size == 0:
-            self._roll_timestamp = self._roll_time(max_timestamp)
-        return segment
-
-    def _roll_time(self, first_timestamp: int) -> int:
-        """Return the timestamp after which a batch begins a new segment (segment.ms)."""
-        if first_timestamp < 0:
-            return _NEVER
-        jitter = self.config.segment_jitter_ms
-        if jitter:
-            jitter = int(self._world.random.random() * min(jitter, self.config.segment_ms))
-        return first_timestamp + self.config.segment_ms - jitter
-
-    # Segments --------------------------------------------------------------------------
-
-    def roll(self, base_offset: int | None = None) -> Segment:
-        """Begin a new segment at the log end (or at `base_offset` beyond it)."""
-        base = self.log_end_offset if base_offset is None else base_offset
-        active = self._active
-        if active.size == 0:
-            return active if active.base_offset == base else self._replace_empty(base)
-        try:
-            active.write_indexes()
-            segment = Segment.create(self._files, self.dir, base, self._world.clock.wall_ms())
-            self._write_snapshot(base)
-        except OSError as error:
-            raise self._fail(error, "roll") from error
-        self.segments.append(segment)
-        self._active = segment
-        self._roll_timestamp = _UNKNOWN
-        self._folder_unsynced = True
-        return segment
-
-    def _replace_empty(self, base_offset: int) -> Segment:
-        """Put an empty segment of another base offset in the place of the empty active one."""
-        old = self.segments.pop()
-        assert old.size == 0, old
-        try:
-            old.close()
-            with contextlib.suppress(FileNotFoundError):
-                self._files.remove(old.path(".log"))
-            segment = Segment.create(
-                self._files, self.dir, base_offset, self._world.clock.wall_ms()
-            )
-        except OSError as error:
-            raise self._fail(error, "roll") from error
-        self.segments.append(segment)
-        self._active = segment
-        self._roll_timestamp = _UNKNOWN
-        self._folder_unsynced = True
-        return segment
-
-    def _write_snapshot(self, offset: int) -> None:
-        """Write the producers as they are at `offset`, unless there is such a snapshot."""
-        if offset == 0 or (self._snapshots and self._snapshots[-1] >= offset):
-            return
-        data = encode_snapshot(self.producers.producers.values())
-        data[2:6] = crc32c(bytes(data[CRC_COVERS_FROM:])).to_bytes(4, "big")
-        file = self._files.open(f"{self.dir}/{file_name(offset, '.snapshot')}", create=True)
-        file.truncate(0)
-        file.pwrite((data,), 0)
-        self._active.unsynced.append(file)
-        self._snapshots.append(offset)
-
-    def _drop_snapshots(self, keep: Callable[[int], bool]) -> None:
-        for offset in self._snapshots:
-            if not keep(offset):
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.remove(f"{self.dir}/{file_name(offset, '.snapshot')}")
-        self._snapshots = [o for o in self._snapshots if keep(o)]
-
-    def _segment_index(self, offset: int) -> int:
-        """Return the index of the segment whose range holds `offset`."""
-        return max(bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1, 0)
-
-    def release_idle(self) -> None:
-        """Drop loaded indexes of segments nobody read lately."""
-        for segment in self.segments[:-1]:
-            segment.release()
-
     # Reading ---------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool = True) -> LogRead:
@@ -575,6 +349,10 @@ class Log:
                     return LogRead(parts, len(found.data), offset, found.too_small)
         except OSError as error:
             raise self._fail(error, "read") from error
+        except CorruptRecordError as error:
+            self.corrupt_reads += 1
+            _logger.error("corrupt record tp=%s offset=%d error=%s", self.tp, offset, error)  # noqa: TRY400
+            raise
         return LogRead([], 0, offset, False)
 
     def aborted_transactions(self, offset: int, upto_offset: int) -> list[AbortedTransaction]:
@@ -642,6 +420,10 @@ class Log:
 
     # Epochs and offsets ----------------------------------------------------------------
 
+    def epoch_entries(self) -> list[tuple[int, int]]:
+        """Return (epoch, start offset) of every leader's reign, oldest first."""
+        return self.epochs.entries
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch <= `epoch`, its end offset), (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
@@ -674,29 +456,6 @@ class Log:
         self.epochs.truncate_from_start(offset)
         self._latest_epoch = self.epochs.latest
         return True
-
-    def assign_topic_id(self, topic_id: bytes) -> None:
-        """Remember whose data this is; the id is on disk before the first record is."""
-        assert topic_id != ZERO_UUID
-        if self.topic_id == topic_id:
-            return
-        if self.topic_id != ZERO_UUID:
-            raise OttlaError(
-                f"{self.tp} belongs to another topic id", ErrorCode.INCONSISTENT_TOPIC_ID
-            )
-        # Not synced here: 2,000 new partitions must not wait for 2,000 fsyncs. The first flush
-        # job syncs it, before any recovery point moves.
-        path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
-        try:
-            file = self._files.open(path + ".tmp", create=True)
-            file.truncate(0)
-            file.pwrite((checkpoints.encode_partition_metadata(topic_id),), 0)
-            file.close()
-            self._files.rename(path + ".tmp", path)
-        except OSError as error:
-            raise self._fail(error, "write of partition.metadata") from error
-        self.topic_id = topic_id
-        self._metadata_unsynced = True
 
     # Truncating ------------------------------------------------------------------------
 
@@ -758,12 +517,11 @@ class Log:
         self.truncations += 1
         self._tail.clear()
         self._roll_timestamp = _UNKNOWN
-        self._folder_unsynced = True
-        self._changed = True
+        self._unsynced_folders = [self.dir]
         if self.recovery_point > offset:
             self.recovery_point = offset
-            if self._on_recovery_point_lowered is not None:
-                self._on_recovery_point_lowered(self)
+            if self.on_recovery_point_lowered is not None:
+                self.on_recovery_point_lowered(self)
 
     def _reload_producers(self) -> None:
         start = load_snapshot(
@@ -782,16 +540,15 @@ class Log:
         """Drop what retention allows; return how many segments went."""
         if self.failed is not None:
             raise self.failed
-        idle_s = self._world.clock.monotonic() - self._last_append_s
         try:
             expired = expired_segments(
-                [SegmentFacts(s.base_offset, s.size, s.largest_timestamp()) for s in self.segments],
+                [SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in self.segments],
                 Limits(self.config.retention_ms, self.config.retention_bytes),
                 log_start_offset=self.log_start_offset,
                 log_end_offset=self.log_end_offset,
                 high_watermark=self.high_watermark,
                 now_ms=now_ms,
-                idle_ms=int(idle_s * 1000),
+                idle_ms=self._idle_ms(),
                 delete_policy=self.config.delete,
             )
             if not expired.count:
@@ -808,7 +565,7 @@ class Log:
         self.log_start_offset = start
         self.epochs.truncate_from_start(start)
         self._latest_epoch = self.epochs.latest
-        self._folder_unsynced = True
+        self._unsynced_folders = [self.dir]
         _logger.info(
             "segments deleted tp=%s count=%d reason=%s log_start=%d",
             self.tp,
@@ -818,118 +575,13 @@ class Log:
         )
         return expired.count
 
-    def _delete_files(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            self.deleted_files += segment.mark_deleted()
+    def _idle_ms(self) -> int:
+        """Return how long nothing was appended, counted from when somebody asked first."""
+        now_s = self._world.clock.monotonic()
+        if self.log_end_offset != self._idle_at_offset:
+            self._idle_at_offset = self.log_end_offset
+            self._idle_since_s = now_s
+        return int((now_s - self._idle_since_s) * 1000)
 
     def expire_producers(self, now_ms: int) -> int:
         return self.producers.expire(now_ms)
-
-    # Flushing and closing --------------------------------------------------------------
-
-    @property
-    def unflushed_for_s(self) -> float | None:
-        """How long the oldest unflushed record has waited (flush.ms), None if there is none."""
-        if self._unflushed_since_s is None:
-            return None
-        return self._world.clock.monotonic() - self._unflushed_since_s
-
-    def has_unflushed_segments(self) -> bool:
-        """Tell whether a segment that is not the active one still awaits its fsync."""
-        return self.recovery_point < self._active.base_offset
-
-    def has_unsynced_files(self) -> bool:
-        """Tell whether small files (epochs, topic id, indexes, snapshots) await their fsync."""
-        return (
-            self.epochs.changed
-            or self._metadata_unsynced
-            or self._folder_unsynced
-            or any(s.unsynced for s in self.segments)
-        )
-
-    @property
-    def active_base_offset(self) -> int:
-        return self._active.base_offset
-
-    def prepare_flush(self, upto: int | None = None) -> FlushJob | None:
-        """Return what must be made durable for offsets below `upto`, None if nothing."""
-        if self.failed is not None:
-            raise self.failed
-        upto = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
-        job = FlushJob(self._files, upto, self.truncations)
-        first = self._segment_index(self.recovery_point)
-        for segment in self.segments[first:]:
-            if segment.base_offset < upto and (upto > self.recovery_point) and segment.size:
-                job.to_sync.append(segment.file)
-            job.to_sync += segment.unsynced
-            job.to_close += segment.unsynced
-            segment.unsynced = []
-        if self.epochs.changed:
-            path = f"{self.dir}/{checkpoints.LEADER_EPOCHS}"
-            job.to_write.append((path, checkpoints.encode_epochs(self.epochs.entries)))
-            self.epochs.changed = False
-        if self._metadata_unsynced:
-            path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
-            job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
-            self._metadata_unsynced = False
-        if self._folder_unsynced:
-            job.folder = self.dir
-            self._folder_unsynced = False
-        if not (job.to_sync or job.to_write or job.folder):
-            return None
-        if upto == self.log_end_offset:
-            self._unflushed = 0
-            self._unflushed_since_s = None
-        return job
-
-    def complete_flush(self, job: FlushJob, error: OSError | None = None) -> None:
-        """Move the recovery point after the job ran, or fail the log if it did not."""
-        for file in job.to_close:
-            file.close()
-        if error is not None:
-            raise self._fail(error, "flush") from error
-        # After a truncation meanwhile the same offsets are other, unflushed records.
-        if job.truncations == self.truncations:
-            self.recovery_point = max(self.recovery_point, job.upto_offset)
-
-    def flush(self, upto: int | None = None) -> None:
-        """Make everything below `upto` durable, here and now; for workers see `prepare_flush`."""
-        job = self.prepare_flush(upto)
-        if job is None:
-            return
-        try:
-            job.run()
-        except OSError as error:
-            self.complete_flush(job, error)
-        self.complete_flush(job)
-
-    def prepare_close(self) -> FlushJob | None:
-        """Write what a clean stop leaves: indexes, snapshot, epochs. The job makes it durable."""
-        if self.failed is not None:
-            return None
-        try:
-            if self.log_end_offset > 0:
-                self._write_snapshot(self.log_end_offset)
-            for segment in self.segments:
-                segment.write_indexes()
-        except OSError as error:
-            raise self._fail(error, "close") from error
-        return self.prepare_flush()
-
-    def close(self) -> None:
-        """Close cleanly: after it, and with the clean marker, a start needs no recovery."""
-        job = self.prepare_close()
-        if job is not None:
-            try:
-                job.run()
-            except OSError as error:
-                self.complete_flush(job, error)
-            self.complete_flush(job)
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Give back descriptors and memory; writes nothing."""
-        self._tail.clear()
-        for segment in self.segments:
-            segment.close()
-        self.mark_offline("closed")

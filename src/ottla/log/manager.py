@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError, MetaProperties
 from ottla.log.flush import FlushJob
+from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.tail import TailBudget
 from ottla.model.config import BrokerConfig, TopicConfig
@@ -187,7 +188,7 @@ class LogManager:
                 f"{tp} is in two log dirs: {self._logs[tp].dir} and {log_dir.file(name)}; "
                 "move one away"
             )
-        log = self._open_log(log_dir, tp, log_dir.clean)
+        log = self._open_log(log_dir, tp, clean=log_dir.clean)
         self._logs[tp] = log
         if not log_dir.clean:
             self.recovered_logs += 1
@@ -203,8 +204,10 @@ class LogManager:
             _logger.warning("checkpoint ignored file=%s reason=%s", log_dir.file(name), error)
             return {}
 
-    def _open_log(self, log_dir: LogDir, tp: TopicPartition, clean: bool) -> Log:
-        return Log.open(
+    def _open_log(
+        self, log_dir: LogDir, tp: TopicPartition, *, clean: bool, fresh: bool = False
+    ) -> Log:
+        log = Log.open(
             tp,
             log_dir.file(str(tp)),
             self._topic_configs(tp.topic),
@@ -212,15 +215,17 @@ class LogManager:
             recovery_point=log_dir.recovery_points.get(tp, 0),
             log_start_offset=log_dir.log_starts.get(tp, 0),
             clean=clean,
+            fresh=fresh,
             budget=self.budget,
             producer_expiration_ms=self._expiration_ms,
-            on_failure=self._log_failed,
-            on_recovery_point_lowered=self._recovery_point_lowered,
         )
+        log.on_failure = self._log_failed
+        log.on_recovery_point_lowered = self._recovery_point_lowered
+        return log
 
     # Failure ---------------------------------------------------------------------------
 
-    def _log_failed(self, log: Log, error: OSError) -> None:
+    def _log_failed(self, log: LocalLog, error: OSError) -> None:
         self._dir_failed(self._dir_of(log), error)
 
     def _dir_failed(self, log_dir: LogDir, error: OSError) -> None:
@@ -235,7 +240,7 @@ class LogManager:
         if self.on_dir_failure is not None:
             self.on_dir_failure(log_dir.path)
 
-    def _dir_of(self, log: Log) -> LogDir:
+    def _dir_of(self, log: LocalLog) -> LogDir:
         return self._dirs[log.dir.rpartition("/")[0]]
 
     def _live(self) -> list[LogDir]:
@@ -282,10 +287,11 @@ class LogManager:
                     counts[path] += 1
         log_dir = min(live, key=lambda d: counts[d.path])
         try:
+            fresh = not self._files.exists(log_dir.file(str(tp)))
             self._files.make_dirs(log_dir.file(str(tp)))
             log_dir.recovery_points.pop(tp, None)
             log_dir.log_starts.pop(tp, None)
-            log = self._open_log(log_dir, tp, clean=True)
+            log = self._open_log(log_dir, tp, clean=fresh, fresh=fresh)
         except OSError as error:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{tp} cannot be created in {log_dir.path}: {error}") from error

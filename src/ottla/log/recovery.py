@@ -44,9 +44,10 @@ class Loaded:
     log_start_offset: int = 0
     log_end_offset: int = 0
     recovery_point: int = 0
-    changed: bool = False
-    """True if files are not what a clean stop leaves, so a clean close must write again."""
+    fresh: bool = False
+    """True if the folder itself may not be durable yet."""
     cut_bytes: int = 0
+    deleted_files: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -97,6 +98,14 @@ class Loader:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
         )
+
+    def begin(self) -> Loaded:
+        """Begin an empty log in a folder that was made just now."""
+        loaded = self._loaded
+        loaded.segments = [Segment.create(self._files, self._folder, 0, self._now_ms)]
+        loaded.log_start_offset = loaded.recovery_point = 0
+        loaded.fresh = True
+        return loaded
 
     def load(self) -> Loaded:
         loaded = self._loaded
@@ -227,8 +236,6 @@ class Loader:
         for index, segment in enumerate(segments):
             if segment.base_offset <= point:
                 first = index
-        if any(s.size for s in segments[first:]):
-            loaded.changed = True
         indexed = {name for _, name in names.indexes}
         for segment in segments[:first]:
             if segment.size and file_name(segment.base_offset, ".index") not in indexed:
@@ -250,7 +257,7 @@ class Loader:
                     len(later),
                 )
                 for gone in later:
-                    gone.mark_deleted()
+                    loaded.deleted_files += gone.mark_deleted()
                 del segments[index + 1 :]
                 break
 
@@ -300,7 +307,7 @@ class Loader:
                     loaded.log_start_offset,
                 )
                 for segment in segments:
-                    segment.mark_deleted()
+                    loaded.deleted_files += segment.mark_deleted()
                 segments.clear()
                 loaded.epochs.clear()
             else:
@@ -309,7 +316,6 @@ class Loader:
             start = loaded.log_start_offset
             segments.append(Segment.create(self._files, self._folder, start, self._now_ms))
             loaded.log_end_offset = start
-            loaded.changed = True
         loaded.log_start_offset = max(loaded.log_start_offset, segments[0].base_offset)
         loaded.recovery_point = min(loaded.recovery_point, loaded.log_end_offset)
         if self._clean:
@@ -321,7 +327,6 @@ class Loader:
         except CorruptRecordError as error:
             # The clean marker lied, or somebody wrote into the file since.
             _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
-            self._loaded.changed = True
             self._loaded.cut_bytes = self._check_segment(last)
             return last.next_offset()
 

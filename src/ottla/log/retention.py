@@ -6,16 +6,16 @@ the whole retention time by the monotonic clock too: a wall clock that jumps del
 is still written to (F23).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of one segment."""
+    """What retention needs to know of one segment; its timestamp only if it comes to that."""
 
     base_offset: int
     size: int
-    largest_timestamp: int
+    largest_timestamp: Callable[[], int]
 
 
 class Limits(NamedTuple):
@@ -76,7 +76,7 @@ def _too_old(
     count = 0
     while count < bound:
         active = count + 1 == len(segments)
-        if now_ms - segments[count].largest_timestamp <= limits.retention_ms:
+        if now_ms - segments[count].largest_timestamp() <= limits.retention_ms:
             break
         if active and idle_ms <= limits.retention_ms:
             break

@@ -54,7 +54,6 @@ class Segment:
         "_file",
         "_files",
         "_folder",
-        "_index_changed",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offsets",
@@ -63,6 +62,7 @@ class Segment:
         "bytes_since_index",
         "created_ms",
         "first_timestamp",
+        "index_changed",
         "max_offset",
         "size",
         "unsynced",
@@ -81,7 +81,7 @@ class Segment:
         self.first_timestamp: int | None = None
         self.used = False
         self.unsynced: list[File] = []
-        self._index_changed = False
+        self.index_changed = False
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
@@ -157,7 +157,7 @@ class Segment:
             self.offsets.append(last_offset, position)
             self.times.maybe_append(self.max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index = 0
-            self._index_changed = True
+            self.index_changed = True
         self.bytes_since_index += size
         self.size = position + size
 
@@ -241,6 +241,20 @@ class Segment:
             self.rebuild_indexes()
             return
         self._offsets, self._times = offsets, times
+        if not self._times_agree():
+            self.rebuild_indexes()
+
+    def _times_agree(self) -> bool:
+        """Tell whether the last time index entry is true; retention deletes by what it says."""
+        assert self._times is not None
+        timestamp, offset = self._times.last()
+        if timestamp < 0:
+            return True
+        try:
+            found = self.find(offset)
+        except CorruptRecordError:
+            return False
+        return found is not None and found[1][MAX_TS] == timestamp
 
     def _find_max_timestamp(self) -> None:
         """Start from the last time index entry, look at the batches behind it."""
@@ -276,7 +290,7 @@ class Segment:
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
         self.bytes_since_index = 0
-        self._index_changed = True
+        self.index_changed = True
 
     def index_batch(self, position: int, header: Header, index_interval: int) -> None:
         """Note one batch of a scan that began with `start_indexes`."""
@@ -291,7 +305,7 @@ class Segment:
             self._offsets.append(last_offset, position)
             self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index = 0
-            self._index_changed = True
+            self.index_changed = True
         self.bytes_since_index += header[LENGTH] + BATCH_OVERHEAD
 
     def finish_indexes(self) -> None:
@@ -299,7 +313,7 @@ class Segment:
         before = len(self.times)
         self.times.maybe_append(self.max_timestamp, self._max_timestamp_offset)
         if len(self.times) != before:
-            self._index_changed = True
+            self.index_changed = True
 
     def write_indexes(self) -> None:
         """Write the index files whole, as a roll or a clean close leaves them."""
@@ -308,7 +322,7 @@ class Segment:
         if self._offsets is None and self._has_index_files():
             return
         self.finish_indexes()
-        if not self._index_changed and self._has_index_files():
+        if not self.index_changed and self._has_index_files():
             return
         for suffix, data in (
             (".index", self.offsets.dump()),
@@ -319,7 +333,7 @@ class Segment:
             if data:
                 file.pwrite((data,), 0)
             self.unsynced.append(file)
-        self._index_changed = False
+        self.index_changed = False
 
     def _has_index_files(self) -> bool:
         return self._files.exists(self.path(".index")) and self._files.exists(
@@ -330,11 +344,10 @@ class Segment:
         """Drop what can be loaded again, unless it was used since the last call."""
         if self.used:
             self.used = False
-        elif not self._index_changed and self.size:
-            _ = self.max_timestamp  # retention asks for it; keeps the loading for later reads
+        elif self._offsets is not None and not self.index_changed and self.size:
+            _ = self.max_timestamp  # kept: retention asks for it again and again
             self._offsets = self._times = None
             self._aborted = None
-            self.used = False
 
     # Reading ---------------------------------------------------------------------------
 
@@ -477,7 +490,7 @@ class Segment:
             self._start_empty()
         else:
             self._max_timestamp = None
-        self._index_changed = True
+        self.index_changed = True
 
     def cut(self, size: int) -> None:
         """Shorten the file only; the caller sees to the indexes."""

@@ -1,0 +1,352 @@
+"""The part of a log that is segments and files: roll, flush, close, fail.
+
+Who may call: `log.Log`, which is one of these and adds what records mean. Answers to Kafka's
+`LocalLog`. Invariants: `segments` is never empty and its last one is the active one; after the
+first OSError of a write, a truncation or an fsync the log is failed and refuses everything (R12):
+a disk that lied once is not asked again. fsync happens in `FlushJob`s, which a worker may run;
+an append syncs only where flush.messages asks for it.
+"""
+
+import contextlib
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+
+from google_crc32c import value as crc32c
+
+from ottla.log import checkpoints
+from ottla.log.flush import FlushJob
+from ottla.log.producers import CRC_COVERS_FROM, encode_snapshot
+from ottla.log.recovery import Loaded
+from ottla.log.segment import Segment, file_name
+from ottla.log.tail import TailBudget, TailCache
+from ottla.log.validate import Rules
+from ottla.model.config import TopicConfig
+from ottla.model.errors import ErrorCode, OttlaError, StorageError
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import World
+
+_logger = logging.getLogger(__name__)
+
+_NEVER = 2**63 - 1
+_UNKNOWN = -2
+_TIME_INDEX_ENTRY = 12
+
+
+class LocalLog:
+    """Segments in a folder, with the small files beside them."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        folder: str,
+        config: TopicConfig,
+        world: World,
+        loaded: Loaded,
+        budget: TailBudget,
+    ) -> None:
+        self.tp = tp
+        self.dir = folder
+        self._world = world
+        self._files = world.files
+        self.on_failure: Callable[[LocalLog, OSError], None] | None = None
+        """told once, when this log fails"""
+        self.failed: StorageError | None = None
+        self.segments = loaded.segments
+        self._active = loaded.segments[-1]
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self._snapshots = loaded.snapshots
+        self.topic_id = loaded.topic_id
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.deleted_files = loaded.deleted_files
+        """renamed to .deleted; the manager removes them after file.delete.delay.ms"""
+        self.truncations = 0
+        """grows with every truncation: what was read by a worker before is worth nothing"""
+        self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
+        self._metadata_unsynced = False
+        self._unflushed = 0
+        self._unflushed_since_s: float | None = None
+        self._roll_timestamp = _UNKNOWN
+        self._tail = TailCache(budget)
+        self.update_config(config)
+
+    @property
+    def size(self) -> int:
+        return sum(s.size for s in self.segments)
+
+    @property
+    def active_base_offset(self) -> int:
+        return self._active.base_offset
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Take new topic settings; in force from the next append on."""
+        self.config = config
+        self._rules = Rules(config)
+        self._index_interval = config.index_interval_bytes
+        self._segment_bytes = config.segment_bytes
+        self._max_index_entries = max(config.segment_index_bytes // _TIME_INDEX_ENTRY, 1)
+        self._flush_messages = config.flush_messages
+        self._roll_timestamp = _UNKNOWN
+
+    # Failure ---------------------------------------------------------------------------
+
+    def _fail(self, error: OSError, doing: str) -> StorageError:
+        """Take the log offline for good and tell who must know; return what to raise."""
+        first = self.failed is None
+        failure = self.mark_offline(f"{doing} failed: {error}")
+        if first:
+            _logger.error(
+                "log failed tp=%s dir=%s doing=%s error=%s", self.tp, self.dir, doing, error
+            )
+            if self.on_failure is not None:
+                self.on_failure(self, error)
+        return failure
+
+    def mark_offline(self, reason: str) -> StorageError:
+        """Refuse everything from now on; idempotent."""
+        if self.failed is None:
+            self.failed = StorageError(f"{self.tp} in {self.dir} is offline: {reason}")
+            self._tail.clear()
+        return self.failed
+
+    def _flush_if_due(self) -> None:
+        """Start flush.ms's clock; flush at once if flush.messages asks for it."""
+        if self._unflushed_since_s is None:
+            self._unflushed_since_s = self._world.clock.monotonic()
+        if self._unflushed >= self._flush_messages:
+            self.flush()
+
+    def _segment_for(
+        self, size: int, first: int, last: int, max_timestamp: int, now_ms: int
+    ) -> Segment:
+        """Return the segment to append to, after a roll if one is due; set the roll's clock."""
+        if size > self._segment_bytes:
+            raise OttlaError(
+                f"a batch of {size} bytes exceeds segment.bytes={self._segment_bytes}",
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+            )
+        segment = self._active
+        if segment.size:
+            if self._roll_timestamp == _UNKNOWN:
+                self._roll_timestamp = self._roll_time(segment.first_batch_timestamp())
+            full = segment.size + size > self._segment_bytes or last > segment.max_offset
+            waited = max_timestamp > self._roll_timestamp or (
+                segment.first_batch_timestamp() < 0
+                and now_ms - segment.created_ms > self.config.segment_ms
+            )
+            if full or waited or len(segment.offsets) >= self._max_index_entries:
+                segment = self.roll(first)
+        elif last > segment.max_offset or first < segment.base_offset:
+            segment = self._replace_empty(first)
+        if segment.size == 0:
+            self._roll_timestamp = self._roll_time(max_timestamp)
+        return segment
+
+    def _roll_time(self, first_timestamp: int) -> int:
+        """Return the timestamp after which a batch begins a new segment (segment.ms)."""
+        if first_timestamp < 0:
+            return _NEVER
+        jitter = self.config.segment_jitter_ms
+        if jitter:
+            jitter = int(self._world.random.random() * min(jitter, self.config.segment_ms))
+        return first_timestamp + self.config.segment_ms - jitter
+
+    # Segments --------------------------------------------------------------------------
+
+    def roll(self, base_offset: int | None = None) -> Segment:
+        """Begin a new segment at the log end (or at `base_offset` beyond it)."""
+        base = self.log_end_offset if base_offset is None else base_offset
+        active = self._active
+        if active.size == 0:
+            return active if active.base_offset == base else self._replace_empty(base)
+        try:
+            active.write_indexes()
+            segment = Segment.create(self._files, self.dir, base, self._world.clock.wall_ms())
+            self._write_snapshot(base)
+        except OSError as error:
+            raise self._fail(error, "roll") from error
+        self.segments.append(segment)
+        self._active = segment
+        self._roll_timestamp = _UNKNOWN
+        self._unsynced_folders = [self.dir]
+        return segment
+
+    def _replace_empty(self, base_offset: int) -> Segment:
+        """Put an empty segment of another base offset in the place of the empty active one."""
+        old = self.segments.pop()
+        assert old.size == 0, old
+        try:
+            old.close()
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(old.path(".log"))
+            segment = Segment.create(
+                self._files, self.dir, base_offset, self._world.clock.wall_ms()
+            )
+        except OSError as error:
+            raise self._fail(error, "roll") from error
+        self.segments.append(segment)
+        self._active = segment
+        self._roll_timestamp = _UNKNOWN
+        self._unsynced_folders = [self.dir]
+        return segment
+
+    def _write_snapshot(self, offset: int) -> None:
+        """Write the producers as they are at `offset`, unless there is such a snapshot."""
+        if offset == 0 or (self._snapshots and self._snapshots[-1] >= offset):
+            return
+        data = encode_snapshot(self.producers.producers.values())
+        data[2:6] = crc32c(bytes(data[CRC_COVERS_FROM:])).to_bytes(4, "big")
+        file = self._files.open(f"{self.dir}/{file_name(offset, '.snapshot')}", create=True)
+        file.truncate(0)
+        file.pwrite((data,), 0)
+        self._active.unsynced.append(file)
+        self._snapshots.append(offset)
+
+    def _drop_snapshots(self, keep: Callable[[int], bool]) -> None:
+        for offset in self._snapshots:
+            if not keep(offset):
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.remove(f"{self.dir}/{file_name(offset, '.snapshot')}")
+        self._snapshots = [o for o in self._snapshots if keep(o)]
+
+    def _segment_index(self, offset: int) -> int:
+        """Return the index of the segment whose range holds `offset`."""
+        return max(bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1, 0)
+
+    def release_idle(self) -> None:
+        """Drop loaded indexes of segments nobody read lately."""
+        for segment in self.segments[:-1]:
+            segment.release()
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Remember whose data this is, before the first record is written."""
+        assert topic_id != ZERO_UUID
+        if self.topic_id == topic_id:
+            return
+        if self.topic_id != ZERO_UUID:
+            raise OttlaError(
+                f"{self.tp} belongs to another topic id", ErrorCode.INCONSISTENT_TOPIC_ID
+            )
+        # Not synced here: 2,000 new partitions must not wait for 2,000 fsyncs. The first flush
+        # job syncs it, before any recovery point moves.
+        path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
+        try:
+            file = self._files.open(path + ".tmp", create=True)
+            file.pwrite((checkpoints.encode_partition_metadata(topic_id),), 0)
+            file.close()
+            self._files.rename(path + ".tmp", path)
+        except OSError as error:
+            raise self._fail(error, "write of partition.metadata") from error
+        self.topic_id = topic_id
+        self._metadata_unsynced = True
+
+    def _delete_files(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            self.deleted_files += segment.mark_deleted()
+
+    # Flushing and closing --------------------------------------------------------------
+
+    @property
+    def unflushed_for_s(self) -> float | None:
+        """How long the oldest unflushed record has waited (flush.ms), None if there is none."""
+        if self._unflushed_since_s is None:
+            return None
+        return self._world.clock.monotonic() - self._unflushed_since_s
+
+    def has_unflushed_segments(self) -> bool:
+        """Tell whether a segment that is not the active one still awaits its fsync."""
+        return self.recovery_point < self._active.base_offset
+
+    def has_unsynced_files(self) -> bool:
+        """Tell whether small files (epochs, topic id, indexes, snapshots) await their fsync."""
+        return (
+            self.epochs.changed
+            or self._metadata_unsynced
+            or bool(self._unsynced_folders)
+            or any(s.unsynced for s in self.segments)
+        )
+
+    def prepare_flush(self, upto: int | None = None) -> FlushJob | None:
+        """Return what must be made durable for offsets below `upto`, None if nothing."""
+        if self.failed is not None:
+            raise self.failed
+        upto = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
+        job = FlushJob(self._files, upto, self.truncations)
+        first = self._segment_index(self.recovery_point)
+        for segment in self.segments[first:]:
+            if segment.base_offset < upto and (upto > self.recovery_point) and segment.size:
+                job.to_sync.append(segment.file)
+            job.to_sync += segment.unsynced
+            job.to_close += segment.unsynced
+            segment.unsynced = []
+        if self.epochs.changed:
+            path = f"{self.dir}/{checkpoints.LEADER_EPOCHS}"
+            job.to_write.append((path, checkpoints.encode_epochs(self.epochs.entries)))
+            self.epochs.changed = False
+        if self._metadata_unsynced:
+            path = f"{self.dir}/{checkpoints.PARTITION_METADATA}"
+            job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
+            self._metadata_unsynced = False
+        job.folders, self._unsynced_folders = self._unsynced_folders, []
+        if not (job.to_sync or job.to_write or job.folders):
+            return None
+        if upto == self.log_end_offset:
+            self._unflushed = 0
+            self._unflushed_since_s = None
+        return job
+
+    def complete_flush(self, job: FlushJob, error: OSError | None = None) -> None:
+        """Move the recovery point after the job ran, or fail the log if it did not."""
+        for file in job.to_close:
+            file.close()
+        if error is not None:
+            raise self._fail(error, "flush") from error
+        # After a truncation meanwhile the same offsets are other, unflushed records.
+        if job.truncations == self.truncations:
+            self.recovery_point = max(self.recovery_point, job.upto_offset)
+
+    def flush(self, upto: int | None = None) -> None:
+        """Make everything below `upto` durable, here and now; for workers see `prepare_flush`."""
+        job = self.prepare_flush(upto)
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.complete_flush(job, error)
+        self.complete_flush(job)
+
+    def prepare_close(self) -> FlushJob | None:
+        """Write what a clean stop leaves: indexes, snapshot, epochs. The job makes it durable."""
+        if self.failed is not None:
+            return None
+        try:
+            if self.log_end_offset > 0:
+                self._write_snapshot(self.log_end_offset)
+            for segment in self.segments:
+                if segment.index_changed or segment is self._active:
+                    segment.write_indexes()
+        except OSError as error:
+            raise self._fail(error, "close") from error
+        return self.prepare_flush()
+
+    def close(self) -> None:
+        """Close cleanly: after it, and with the clean marker, a start needs no recovery."""
+        job = self.prepare_close()
+        if job is not None:
+            try:
+                job.run()
+            except OSError as error:
+                self.complete_flush(job, error)
+            self.complete_flush(job)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give back descriptors and memory; writes nothing."""
+        self._tail.clear()
+        for segment in self.segments:
+            segment.close()
+        self.mark_offline("closed")

@@ -1,0 +1,52 @@
+"""What a log answers: values handed up to replication.
+
+Who may call: everyone above. All are plain tuples, since each append and each read makes one.
+Answers to Kafka's `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
+"""
+
+from typing import NamedTuple
+
+from ottla.model.errors import OttlaError
+from ottla.model.ports import Buffer
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. For a duplicate the offsets are those of the batch it repeats."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool
+    bytes: int
+    count: int  # type: ignore[assignment]
+
+
+class LogRead(NamedTuple):
+    """Whole batches from the one that holds `start_offset` on.
+
+    `first_batch_incomplete` tells that there is data but `max_bytes` holds not one batch of it.
+    """
+
+    parts: list[Buffer]
+    size: int
+    start_offset: int
+    first_batch_incomplete: bool
+
+
+class TimestampOffset(NamedTuple):
+    """A record's timestamp and offset, and the leader epoch that wrote it."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class UnexpectedOffsetError(OttlaError):
+    """A follower was given batches that begin before its log end; nothing was appended."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
