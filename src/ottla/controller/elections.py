@@ -1,0 +1,163 @@
+"""Elections: who leads one partition, and why the others do not.
+
+A decider. Who may call: `leadership`, `explain`. Invariants: a clean election never leaves the
+ISR; the ISR an election writes holds the new leader; the leader epoch grows by one whoever wins;
+every replica that did not win is named with the rule that kept it out. Answers to Kafka's
+`Election` and `PartitionLeaderElectionAlgorithms`.
+
+Kinds: OFFLINE (the leader is gone: first live replica of the ISR, in the order of assignment),
+UNCLEAN (as OFFLINE, and if the ISR has no live member the first live replica: may lose records,
+so the partition is marked RECOVERING), REASSIGNMENT (first live ISR member of the target),
+PREFERRED (the first assigned replica or nobody), CONTROLLED_SHUTDOWN (first ISR member that is
+not itself on its way out). A new partition has no ISR to choose from: `initial` decides there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from ottla.model.cluster import (
+    INITIAL_LEADER_EPOCH,
+    RECOVERING,
+    LeaderAndIsr,
+    ReplicaAssignment,
+)
+
+Online = Callable[[int], bool]
+
+
+class ElectionKind(Enum):
+    """What occasions an election."""
+
+    OFFLINE = "offline"
+    UNCLEAN = "unclean"
+    REASSIGNMENT = "reassignment"
+    PREFERRED = "preferred"
+    CONTROLLED_SHUTDOWN = "controlled-shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """An election's outcome: the new state, or None with the reason nobody could be elected.
+
+    `rule` names what decided; `rejected` pairs every passed-over replica with its reason;
+    `recipients` are the replicas that are to hear of it.
+    """
+
+    state: LeaderAndIsr | None
+    rule: str
+    rejected: tuple[tuple[int, str], ...]
+    recipients: tuple[int, ...]
+
+
+def initial(assignment: ReplicaAssignment, online: Online) -> Election:
+    """Choose the first leader of a new partition: the first live replica; all live ones are ISR."""
+    live = tuple(r for r in assignment.replicas if online(r))
+    rejected = tuple((r, "offline") for r in assignment.replicas if r not in live)
+    if not live:
+        return Election(None, "no live replica", rejected, ())
+    state = LeaderAndIsr(live[0], INITIAL_LEADER_EPOCH, live)
+    later = tuple((r, "later in the assignment") for r in live[1:])
+    return Election(state, "first live replica", rejected + later, live)
+
+
+def elect(
+    kind: ElectionKind,
+    assignment: ReplicaAssignment,
+    state: LeaderAndIsr,
+    online: Online,
+    *,
+    shutting_down: Callable[[int], bool] = lambda _broker: False,
+) -> Election:
+    """Hold one election. `online` says whether a replica's broker and log directory live.
+
+    For CONTROLLED_SHUTDOWN `online` includes brokers that are shutting down.
+    """
+    if kind is ElectionKind.PREFERRED:
+        return _preferred(assignment, state, online)
+    if kind is ElectionKind.REASSIGNMENT:
+        return _reassignment(assignment, state, online)
+    if kind is ElectionKind.CONTROLLED_SHUTDOWN:
+        return _controlled_shutdown(assignment, state, online, shutting_down)
+    return _offline(assignment, state, online, unclean=kind is ElectionKind.UNCLEAN)
+
+
+def _first(
+    candidates: tuple[int, ...], objection: Callable[[int], str | None]
+) -> tuple[int | None, tuple[tuple[int, str], ...]]:
+    """Return the first candidate without objection, and all others with theirs."""
+    chosen: int | None = None
+    rejected = []
+    for candidate in candidates:
+        problem = objection(candidate)
+        if problem is None and chosen is None:
+            chosen = candidate
+        else:
+            rejected.append((candidate, problem or "later in the assignment"))
+    return chosen, tuple(rejected)
+
+
+def _in_sync_and_live(state: LeaderAndIsr, online: Online) -> Callable[[int], str | None]:
+    def objection(replica: int) -> str | None:
+        if not online(replica):
+            return "offline"
+        return None if replica in state.isr else "not in the ISR"
+
+    return objection
+
+
+def _offline(
+    assignment: ReplicaAssignment, state: LeaderAndIsr, online: Online, *, unclean: bool
+) -> Election:
+    live = tuple(r for r in assignment.replicas if online(r))
+    leader, rejected = _first(assignment.replicas, _in_sync_and_live(state, online))
+    if leader is not None:
+        isr = tuple(r for r in state.isr if online(r))
+        return Election(state.with_leader(leader, isr), "first live ISR member", rejected, live)
+    if not unclean:
+        return Election(None, "no live ISR member", rejected, live)
+    leader, rejected = _first(assignment.replicas, lambda r: None if online(r) else "offline")
+    if leader is None:
+        return Election(None, "no live replica", rejected, live)
+    new = replace(state.with_leader(leader, (leader,)), recovery_state=RECOVERING)
+    return Election(new, "unclean: first live replica", rejected, live)
+
+
+def _reassignment(assignment: ReplicaAssignment, state: LeaderAndIsr, online: Online) -> Election:
+    target = assignment.target
+    leader, rejected = _first(target, _in_sync_and_live(state, online))
+    if leader is None:
+        return Election(None, "no live ISR member among the target replicas", rejected, target)
+    new = state.with_leader(leader, state.isr)
+    return Election(new, "first live ISR member of the target", rejected, target)
+
+
+def _preferred(assignment: ReplicaAssignment, state: LeaderAndIsr, online: Online) -> Election:
+    replicas = assignment.replicas
+    leader, rejected = _first(replicas[:1], _in_sync_and_live(state, online))
+    others = tuple((r, "not the preferred replica") for r in replicas[1:])
+    if leader is None:
+        reason = "the preferred replica is offline or not in the ISR"
+        return Election(None, reason, rejected + others, replicas)
+    new = state.with_leader(leader, state.isr)
+    return Election(new, "preferred replica", others, replicas)
+
+
+def _controlled_shutdown(
+    assignment: ReplicaAssignment,
+    state: LeaderAndIsr,
+    online: Online,
+    shutting_down: Callable[[int], bool],
+) -> Election:
+    eligible = _in_sync_and_live(state, online)
+    recipients = tuple(r for r in assignment.replicas if online(r))
+    leader, rejected = _first(
+        assignment.replicas,
+        lambda r: eligible(r) or ("shutting down" if shutting_down(r) else None),
+    )
+    if leader is None:
+        reason = "no live ISR member that is not shutting down"
+        return Election(None, reason, rejected, recipients)
+    isr = tuple(r for r in state.isr if not shutting_down(r))
+    new = state.with_leader(leader, isr)
+    return Election(new, "first live ISR member that stays", rejected, recipients)

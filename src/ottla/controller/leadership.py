@@ -1,0 +1,176 @@
+"""Leadership: plans for many partitions from the context and the states just read.
+
+A decider. Who may call: `moves`, `explain`. Invariants: what is written is decided from the state
+read from ZooKeeper, never from the context's memory; a state that a newer controller wrote is
+left alone. Answers to the deciding halves of Kafka's `ZkPartitionStateMachine`
+(`initializeLeaderAndIsrForPartitions`, `doElectLeaderForPartitions`) and
+`ZkReplicaStateMachine` (`doRemoveReplicasFromIsr`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ottla.controller.context import Context
+from ottla.controller.elections import Election, ElectionKind, elect, initial
+from ottla.controller.plan import Decision, Failure, Plan
+from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
+from ottla.model.ids import NO_LEADER, TopicPartition
+
+States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
+
+
+def plan_new(context: Context, partitions: Iterable[TopicPartition]) -> Plan:
+    """Plan the first leader and ISR of new partitions."""
+    plan = Plan()
+    for tp in partitions:
+        assignment = context.assignment(tp)
+        outcome = initial(assignment, lambda r, tp=tp: context.is_online(r, tp))  # type: ignore[misc]
+        _note(plan, tp, "new", None, assignment, outcome)
+    return plan
+
+
+def plan_election(
+    context: Context,
+    kind: ElectionKind,
+    partitions: Iterable[TopicPartition],
+    read: States,
+    unclean_allowed: Mapping[str, bool],
+) -> Plan:
+    """Plan elections of one kind. `unclean_allowed` says of a topic whether ISR may be left."""
+    plan = Plan()
+    shutting_down = kind is ElectionKind.CONTROLLED_SHUTDOWN
+    for tp in partitions:
+        state = _usable(context, tp, read, plan)
+        if state is None:
+            continue
+        this = kind
+        if kind is ElectionKind.OFFLINE and unclean_allowed.get(tp.topic, False):
+            this = ElectionKind.UNCLEAN
+        assignment = context.assignment(tp)
+        outcome = elect(
+            this,
+            assignment,
+            state,
+            lambda r, tp=tp: context.is_online(r, tp, or_shutting_down=shutting_down),  # type: ignore[misc]
+            shutting_down=context.shutting_down.__contains__,
+        )
+        _note(plan, tp, this.value, state, assignment, outcome)
+    return plan
+
+
+def needs_unclean_config(
+    context: Context, partitions: Iterable[TopicPartition], read: States
+) -> list[str]:
+    """Return the topics whose configuration decides: those with a partition without live ISR."""
+    topics: dict[str, None] = {}
+    for tp in partitions:
+        state = read.get(tp)
+        if state is not None and not any(
+            context.is_online(r, tp) for r in state.leader_and_isr.isr
+        ):
+            topics[tp.topic] = None
+    return list(topics)
+
+
+def plan_isr_removal(
+    context: Context, broker: int, partitions: Iterable[TopicPartition], read: States
+) -> Plan:
+    """Plan to take a broker out of the ISR, and out of leadership where it leads.
+
+    The last member of an ISR stays in it: it alone holds all that was acknowledged.
+    """
+    plan = Plan()
+    for tp in partitions:
+        state = _usable(context, tp, read, plan, quiet_if_absent=tp.topic in context.deleting)
+        if state is None:
+            continue
+        if broker not in state.isr:
+            plan.unchanged[tp] = state
+            continue
+        leader = NO_LEADER if state.leader == broker else state.leader
+        last = len(state.isr) == 1
+        isr = state.isr if last else tuple(r for r in state.isr if r != broker)
+        after = state.with_leader(leader, isr)
+        plan.writes[tp] = after
+        assignment = context.assignment(tp)
+        rule = "last ISR member stays in the ISR" if last else "offline replica leaves the ISR"
+        plan.decisions[tp] = _decision(tp, "isr-removal", rule, state, after, assignment)
+    return plan
+
+
+def plan_epoch_bump(context: Context, partitions: Iterable[TopicPartition], read: States) -> Plan:
+    """Plan a new leader epoch under the same leader, so that it learns of a new assignment."""
+    plan = Plan()
+    for tp in partitions:
+        state = _usable(context, tp, read, plan)
+        if state is None:
+            continue
+        after = replace(state, leader_epoch=state.leader_epoch + 1)
+        plan.writes[tp] = after
+        rule = "new leader epoch for a new assignment"
+        assignment = context.assignment(tp)
+        plan.decisions[tp] = _decision(tp, "epoch", rule, state, after, assignment)
+    return plan
+
+
+def _usable(
+    context: Context,
+    tp: TopicPartition,
+    read: States,
+    plan: Plan,
+    *,
+    quiet_if_absent: bool = False,
+) -> LeaderAndIsr | None:
+    found = read.get(tp)
+    if found is None:
+        if not quiet_if_absent:
+            plan.failures[tp] = Failure("its state znode does not exist or cannot be read")
+        return None
+    if found.controller_epoch > context.epoch:
+        plan.failures[tp] = Failure(
+            f"its state was written by a controller of epoch {found.controller_epoch}, "
+            f"ours is {context.epoch}",
+            superseded=True,
+        )
+        return None
+    return found.leader_and_isr
+
+
+def _note(
+    plan: Plan,
+    tp: TopicPartition,
+    kind: str,
+    before: LeaderAndIsr | None,
+    assignment: ReplicaAssignment,
+    outcome: Election,
+) -> None:
+    plan.decisions[tp] = _decision(
+        tp, kind, outcome.rule, before, outcome.state, assignment, outcome.rejected
+    )
+    if outcome.state is None:
+        plan.failures[tp] = Failure(outcome.rule)
+    else:
+        plan.writes[tp] = outcome.state
+        plan.recipients[tp] = outcome.recipients
+
+
+def _decision(
+    tp: TopicPartition,
+    kind: str,
+    rule: str,
+    before: LeaderAndIsr | None,
+    after: LeaderAndIsr | None,
+    assignment: ReplicaAssignment,
+    rejected: tuple[tuple[int, str], ...] = (),
+) -> Decision:
+    return Decision(
+        tp,
+        kind,
+        rule,
+        before,
+        after,
+        assignment.replicas,
+        rejected,
+        assignment.adding,
+        assignment.removing,
+    )

@@ -1,0 +1,56 @@
+"""Plan: what a decider wants written, what it could not decide, and why.
+
+A decider's output. Who may call: the controller's parts, `explain`. Invariants: a plan names each
+partition at most once; `writes` hold the partition epoch they were decided from, so that the
+store can compare and swap; a decision carries all its inputs, so that it can be replayed alone.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.model.cluster import LeaderAndIsr
+from ottla.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One partition's decision with everything that led to it."""
+
+    partition: TopicPartition
+    kind: str
+    rule: str
+    before: LeaderAndIsr | None
+    after: LeaderAndIsr | None
+    replicas: tuple[int, ...]
+    rejected: tuple[tuple[int, str], ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why nothing could be decided. `superseded`: a newer controller wrote the state."""
+
+    reason: str
+    superseded: bool = False
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(slots=True)
+class Plan:
+    """Decisions about many partitions."""
+
+    writes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    unchanged: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    recipients: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    failures: dict[TopicPartition, Failure] = field(default_factory=dict)
+    decisions: dict[TopicPartition, Decision] = field(default_factory=dict)
+
+    def merge(self, other: "Plan") -> None:
+        """Take over another slice's decisions."""
+        self.writes.update(other.writes)
+        self.unchanged.update(other.unchanged)
+        self.recipients.update(other.recipients)
+        self.failures.update(other.failures)
+        self.decisions.update(other.decisions)
