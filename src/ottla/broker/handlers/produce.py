@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
+from ottla.broker.leader_hints import name_leader
 from ottla.log.log import AppendInfo
 from ottla.model.errors import ErrorCode, InvalidRecordError, OttlaError, UnsupportedFormatError
 from ottla.model.ports import Buffer
@@ -37,6 +38,20 @@ CODEC_MASK = 0x07
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADER = 10
+
+# Of these Kafka does not tell the log start; after the others a producer may want to know it.
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
 
 # error code, base offset, log append time and, from version 5 on, log start offset
 _RESULT = struct.Struct(">hqqq")
@@ -237,33 +252,23 @@ def _partition_response(
         item.base_offset = info.first_offset
         item.log_append_time_ms = info.log_append_time
         item.log_start_offset = info.log_start_offset
-    elif result.message and result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
-        item.error_message = result.message
+    else:
+        if result.code not in WITHOUT_LOG_START:
+            partition = server.replicas.partitions.get((result.topic, result.index))  # type: ignore[call-overload]
+            if partition is not None and partition.log is not None:
+                item.log_start_offset = partition.log.log_start_offset
+        if result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+            item.error_message = result.message
     if (
         result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         and header.api_version >= FIRST_VERSION_WITH_LEADER
     ):
-        _name_leader(server, conn, result, item, response)
-    return item
-
-
-def _name_leader(
-    server: "BrokerServices",
-    conn: "Connection",
-    result: PartitionResult,
-    item: ProduceResponse.PartitionProduceResponse,
-    response: ProduceResponse,
-) -> None:
-    """Say who leads (KIP-951), so that the client need not ask for metadata."""
-    known = server.current_leader(result.topic, result.index)
-    item.current_leader.leader_id, item.current_leader.leader_epoch = known
-    endpoint = server.metadata.endpoint(known[0], conn.listener)
-    if endpoint is not None and all(n.node_id != known[0] for n in response.node_endpoints):
-        response.node_endpoints.append(
-            ProduceResponse.NodeEndpoint(
-                node_id=known[0],
-                host=endpoint.host,
-                port=endpoint.port,
-                rack=server.metadata.snapshot.brokers[known[0]].rack,
-            )
+        name_leader(
+            server,
+            conn.listener,
+            (result.topic, result.index),
+            item.current_leader,
+            response.node_endpoints,
+            ProduceResponse.NodeEndpoint,
         )
+    return item

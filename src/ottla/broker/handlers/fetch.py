@@ -1,0 +1,149 @@
+"""Fetch: records for consumers and for followers.
+
+Who may call: the router. Invariants: nothing is answered while a parked fetch waits, and then
+exactly once; records are handed on as the log gave them, never copied. Which partitions are read
+and which are told is `replication.fetching`'s to decide; here a request becomes a `Fetch`, and its
+answers become bytes. An incremental answer with nothing to tell is not even encoded.
+
+Answers to `KafkaApis.handleFetchRequest`. Quotas and ACLs come in front of this.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.answers import answer
+from ottla.broker.leader_hints import name_leader
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import ZERO_UUID
+from ottla.model.ports import Buffer
+from ottla.replication.fetch_session import FetchSession
+from ottla.replication.fetching import Fetch
+from ottla.wire.headers import RequestHeader, response_header
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+WITH_TOPIC_IDS = 13
+WITH_REPLICA_STATE = 15
+WITH_NODE_ENDPOINTS = 16
+FLEXIBLE = 12
+WITH_SESSIONS = 7
+CONSUMER = -1
+
+# Body of an answer without partitions: throttle time, error, session id, no topics.
+_NOTHING_NEW = struct.Struct(">ihiBB")
+_NOTHING_NEW_OLD = struct.Struct(">ihii")
+
+
+def handle(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: FetchRequest
+) -> "Sequence[Buffer] | Pending":
+    version = header.api_version
+    if version >= WITH_REPLICA_STATE:
+        replica_id = request.replica_state.replica_id
+        replica_epoch = request.replica_state.replica_epoch
+    else:
+        replica_id = request.replica_id
+        replica_epoch = -1
+    replicas = server.replicas
+    session = replicas.sessions.open(
+        request.session_id,
+        request.session_epoch if version >= WITH_SESSIONS else -1,
+        is_follower=replica_id >= 0,
+        uses_topic_ids=version >= WITH_TOPIC_IDS,
+        now_ms=replicas.now_ms(),
+    )
+    if isinstance(session, ErrorCode):
+        return answer(header, FetchResponse(error_code=session))
+    session.replica_id = replica_id
+    _update(server, session, request, version)
+    fetch = Fetch(
+        replicas.fetches,
+        session,
+        version=version,
+        replica_id=replica_id,
+        replica_epoch=replica_epoch,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, replicas.fetch_max_bytes) if version >= 3 else 2**31 - 1,
+        isolation_level=request.isolation_level,
+    )
+    if replicas.fetches.start(fetch):
+        return _respond(server, conn, header, fetch)
+    pending = conn.pending(pipelined=False)
+
+    def deliver(done: Fetch) -> None:
+        pending.complete(_respond(server, conn, header, done))
+
+    fetch.deliver = deliver
+    pending.on_drop(lambda: replicas.fetches.drop(fetch))
+    return pending
+
+
+def _update(
+    server: "BrokerServices", session: FetchSession, request: FetchRequest, version: int
+) -> None:
+    """Take the request's partitions into the session."""
+    by_id = version >= WITH_TOPIC_IDS
+    for topic in request.topics:
+        topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
+        name = server.metadata.topic_name(topic_id) if by_id else topic.topic
+        for item in topic.partitions:
+            entry = session.entry(name, topic_id, item.partition)
+            entry.fetch_offset = item.fetch_offset
+            entry.log_start_offset = item.log_start_offset
+            entry.max_bytes = item.partition_max_bytes
+            entry.leader_epoch = item.current_leader_epoch
+            entry.last_fetched_epoch = item.last_fetched_epoch
+    for gone in request.forgotten_topics_data:
+        topic_id = bytes(gone.topic_id) if by_id else ZERO_UUID
+        for index in gone.partitions:
+            session.forget(gone.topic, topic_id, index)
+    if by_id and session.unnamed:
+        for entry in session.dirty:
+            if entry.topic is None:
+                entry.topic = server.metadata.topic_name(entry.topic_id)
+
+
+def _respond(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: Fetch
+) -> list[Buffer]:
+    version = header.api_version
+    if fetch.overtaken:
+        return answer(
+            header,
+            FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=fetch.session_id
+            ),
+        )
+    if not fetch.answers and version >= WITH_SESSIONS:
+        head = response_header(1, version, header.correlation_id)
+        if version >= FLEXIBLE:
+            return [head + _NOTHING_NEW.pack(0, 0, fetch.session_id, 1, 0)]
+        return [head + _NOTHING_NEW_OLD.pack(0, 0, fetch.session_id, 0)]
+    response = FetchResponse(session_id=fetch.session_id)
+    last: FetchResponse.FetchableTopicResponse | None = None
+    for entry, data in fetch.answers:
+        if last is None or last.topic_id != entry.topic_id or last.topic != (entry.topic or ""):
+            last = FetchResponse.FetchableTopicResponse(
+                topic=entry.topic or "", topic_id=entry.topic_id
+            )
+            response.responses.append(last)
+        last.partitions.append(data)
+        if (
+            data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+            and version >= WITH_NODE_ENDPOINTS
+            and entry.topic is not None
+        ):
+            name_leader(
+                server,
+                conn.listener,
+                (entry.topic, entry.index),
+                data.current_leader,
+                response.node_endpoints,
+                FetchResponse.NodeEndpoint,
+            )
+    return answer(header, response)

@@ -1,0 +1,185 @@
+"""ListOffsets: the earliest, the latest, the first after a time.
+
+Who may call: the router. Invariants: consumers see offsets below the high watermark (or the last
+stable offset) only; a leader whose high watermark has not yet reached the start of its epoch does
+not claim to know the latest offset (OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5).
+
+Answers to `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.answers import answer
+from ottla.log.log import Log
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import NO_EPOCH
+from ottla.model.ports import Buffer
+from ottla.replication.partition import Partition
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The version from which a negative timestamp is understood."""
+
+CONSUMER = -1
+DEBUGGING_CONSUMER = -2
+READ_COMMITTED = 1
+
+Found = tuple[int, int, int]
+"""Timestamp, offset, leader epoch; -1s where there is none."""
+
+NOTHING: Found = (-1, -1, -1)
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: ListOffsetsRequest,
+) -> Sequence[Buffer]:
+    version = header.api_version
+    response = ListOffsetsResponse()
+    twice = _named_twice(request)
+    for topic in request.topics:
+        answers = []
+        for item in topic.partitions:
+            if (topic.name, item.partition_index) in twice and version > 0:
+                answers.append(_failed(item, ErrorCode.INVALID_REQUEST))
+                continue
+            try:
+                answers.append(_lookup(server, request, version, topic.name, item))
+            except OttlaError as error:
+                answers.append(_failed(item, _code(error, version)))
+        response.topics.append(
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+        )
+    return answer(header, response)
+
+
+def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for item in topic.partitions:
+            key = (topic.name, item.partition_index)
+            (twice if key in seen else seen).add(key)
+    return twice
+
+
+def _code(error: OttlaError, version: int) -> ErrorCode:
+    if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return error.code
+
+
+def _failed(
+    item: ListOffsetsRequest.ListOffsetsPartition, code: ErrorCode
+) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=item.partition_index, error_code=code, timestamp=-1, offset=-1
+    )
+
+
+def _lookup(
+    server: "BrokerServices",
+    request: ListOffsetsRequest,
+    version: int,
+    topic: str,
+    item: ListOffsetsRequest.ListOffsetsPartition,
+) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+    timestamp = item.timestamp
+    if timestamp < 0 and version < LOWEST_VERSION.get(timestamp, 2**15) and version > 0:
+        return _failed(item, ErrorCode.UNSUPPORTED_VERSION)
+    if version == 0 and timestamp < EARLIEST:
+        return _failed(item, ErrorCode.UNSUPPORTED_VERSION)
+    partition = server.replicas.hosted(topic, item.partition_index)
+    log = partition.local_log(
+        item.current_leader_epoch if version >= 4 else NO_EPOCH,
+        leader_only=request.replica_id != DEBUGGING_CONSUMER,
+    )
+    if version == 0:
+        offsets = _old_style(log, timestamp, item.max_num_offsets, request.replica_id == CONSUMER)
+        return ListOffsetsResponse.ListOffsetsPartitionResponse(
+            partition_index=item.partition_index, old_style_offsets=offsets
+        )
+    bound: int | None = None
+    if request.replica_id == CONSUMER:
+        committed = request.isolation_level == READ_COMMITTED
+        bound = log.last_stable_offset if committed else log.high_watermark
+    found_at, offset, epoch = find_offset(partition, log, timestamp, bound)
+    return ListOffsetsResponse.ListOffsetsPartitionResponse(
+        partition_index=item.partition_index,
+        timestamp=found_at,
+        offset=offset,
+        leader_epoch=epoch if version >= 4 else -1,
+    )
+
+
+def find_offset(partition: Partition, log: Log, timestamp: int, bound: int | None) -> Found:
+    """Look an offset up; `bound` is a consumer's upper limit, None for a replica."""
+    start = partition.epoch_start
+    behind = bound is not None and start is not None and log.high_watermark < start
+    limit = log.log_end_offset if bound is None else bound
+    if timestamp == LATEST:
+        if behind:
+            raise _not_available(partition, log)
+        return -1, limit, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, _epoch_at(log, log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return -1, -1, -1
+    found = (
+        log.max_timestamp_offset()
+        if timestamp == MAX_TIMESTAMP
+        else (log.offset_for_timestamp(timestamp))
+    )
+    if found is not None and found.offset < limit:
+        return found.timestamp, found.offset, found.leader_epoch
+    if behind:
+        raise _not_available(partition, log)
+    return NOTHING
+
+
+def _epoch_at(log: Log, offset: int) -> int:
+    """Return the leader epoch that starts at or before an offset, if it still covers it."""
+    return log.epochs.epoch_of(offset)
+
+
+def _not_available(partition: Partition, log: Log) -> OttlaError:
+    return OttlaError(
+        f"{partition.tp}: high watermark {log.high_watermark} is below the start "
+        f"{partition.epoch_start} of this leader's epoch",
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    )
+
+
+def _old_style(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[int]:
+    """Version 0: segment starts, youngest first, and the log end in front for "latest"."""
+    starts = [
+        max(s.base_offset, log.log_start_offset)
+        for s in log.segments
+        if s.size or s is log.segments[0]
+    ]
+    if timestamp == LATEST:
+        offsets = [log.log_end_offset, *reversed(starts)]
+    elif timestamp == EARLIEST:
+        offsets = starts[:1]
+    else:
+        found = log.offset_for_timestamp(timestamp)
+        upto = log.log_end_offset if found is None else found.offset
+        offsets = [s for s in reversed(starts) if s <= upto]
+    if is_consumer and any(o > log.high_watermark for o in offsets):
+        offsets = [log.high_watermark, *(o for o in offsets if o <= log.high_watermark)]
+    unique = list(dict.fromkeys(offsets))
+    return unique[:limit]

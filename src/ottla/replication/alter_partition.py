@@ -1,0 +1,218 @@
+"""ISR changes on their way to the controller: gathered, one request in flight, sent until answered.
+
+Who may call: `replica_manager`. Invariants:
+- at most one open change per partition, at most one request in flight
+- a change stays queued until the controller answered for that very partition; a request that is
+  lost is sent again, since the controller recognises a change that it already made (R6)
+- an answer goes to the partition, which knows whether its proposal is still the one it waits for
+
+Version 3 while all topics have ids, else 1, bounded by what the controller lists. In ZooKeeper mode
+the members' broker epochs are -1 (PROTOCOL 6.2). Answers to Kafka's `DefaultAlterPartitionManager`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ottla.model.cluster import LeaderAndIsr
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.net.peer import PeerConnection
+from ottla.replication.isr import IsrState
+from ottla.replication.partition import Partition
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+MAX_RETRY_S = 1.0
+ANSWER_S = 30.0
+WITH_TOPIC_IDS = 3
+WITHOUT_TOPIC_IDS = 1
+LISTED_VERSIONS = 4
+"""The ApiVersions version the first request of a controller connection uses."""
+
+
+@dataclass(slots=True)
+class Change:
+    """One partition's open ISR change."""
+
+    partition: Partition
+    state: IsrState
+    wanted: LeaderAndIsr
+
+
+class AlterPartitionManager:
+    """Queue and sender of one broker's ISR changes."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        controller_peer: Callable[[], Awaitable[PeerConnection]],
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._controller_peer = controller_peer
+        self._queue: dict[TopicPartition, Change] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._peer: PeerConnection | None = None
+        self._highest = WITHOUT_TOPIC_IDS
+        self.sent_total = 0
+        self.failed_total = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="alter-partition")
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def submit(self, partition: Partition, state: IsrState, wanted: LeaderAndIsr) -> None:
+        """Queue a change. Another one still open for that partition makes it not attempted."""
+        open_one = self._queue.get(partition.tp)
+        if open_one is not None and open_one.partition.isr is open_one.state:
+            partition.alter_rejected(state, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            return
+        # An open change that its partition gave up (a new leader epoch) makes way.
+        self._queue[partition.tp] = Change(partition, state, wanted)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        retry_s = RETRY_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._forget_superseded()
+            if not self._queue:
+                continue
+            try:
+                settled = await self._send(list(self._queue.values()))
+            except OttlaError as error:
+                logger.info("alter partition not sent error=%s changes=%d", error, len(self._queue))
+                settled = False
+            except Exception:
+                logger.exception("alter partition failed changes=%d", len(self._queue))
+                settled = False
+            if settled:
+                retry_s = RETRY_S
+            else:
+                self.failed_total += 1
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, MAX_RETRY_S)
+            if self._queue:
+                self._wake.set()
+
+    def _forget_superseded(self) -> None:
+        for tp, change in list(self._queue.items()):
+            if change.partition.isr is not change.state:
+                del self._queue[tp]
+
+    async def _version(self, peer: PeerConnection, ids: bool) -> int:
+        """Return the version to speak; asks a new controller connection what it lists."""
+        if peer is not self._peer:
+            listed = await peer.send(
+                ApiVersionsRequest(client_software_name="ottla", client_software_version="1"),
+                LISTED_VERSIONS,
+                ANSWER_S,
+            )
+            highest = [k.max_version for k in listed.api_keys if k.api_key == 56]
+            self._highest = highest[0] if highest else WITHOUT_TOPIC_IDS
+            self._peer = peer
+        return min(self._highest, WITH_TOPIC_IDS if ids else WITHOUT_TOPIC_IDS)
+
+    async def _send(self, changes: list[Change]) -> bool:
+        """Send all `changes` in one request; True if the controller took the request at all."""
+        peer = await self._controller_peer()
+        ids = all(c.partition.topic_id != ZERO_UUID for c in changes)
+        version = await self._version(peer, ids)
+        request = self._request(changes, version)
+        self.sent_total += 1
+        response = await peer.send(request, version, ANSWER_S)
+        code = ErrorCode(response.error_code)
+        if code is not ErrorCode.NONE:
+            logger.info("alter partition refused error=%s", code.name)
+            return False
+        return self._settle(changes, response, version)
+
+    def _request(self, changes: list[Change], version: int) -> AlterPartitionRequest:
+        topics: dict[str, AlterPartitionRequest.TopicData] = {}
+        for change in changes:
+            tp = change.partition.tp
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = topics[tp.topic] = AlterPartitionRequest.TopicData(
+                    topic_name=tp.topic, topic_id=change.partition.topic_id
+                )
+            item = AlterPartitionRequest.PartitionData(
+                partition_index=tp.partition,
+                leader_epoch=change.wanted.leader_epoch,
+                partition_epoch=change.wanted.partition_epoch,
+                leader_recovery_state=change.wanted.recovery_state,
+            )
+            if version >= 3:
+                item.new_isr_with_epochs = [
+                    AlterPartitionRequest.BrokerState(broker_id=b, broker_epoch=-1)
+                    for b in change.wanted.isr
+                ]
+            else:
+                item.new_isr = list(change.wanted.isr)
+            topic.partitions.append(item)
+        return AlterPartitionRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            topics=list(topics.values()),
+        )
+
+    def _settle(
+        self, changes: list[Change], response: AlterPartitionResponse, version: int
+    ) -> bool:
+        """Hand each answer to its partition; False if something has to be sent again."""
+        sent = {c.partition.tp: c for c in changes}
+        names = {c.partition.topic_id: c.partition.tp.topic for c in changes}
+        clean = True
+        for topic in response.topics:
+            name = names.get(bytes(topic.topic_id)) if version >= 2 else topic.topic_name
+            for answer in topic.partitions:
+                tp = TopicPartition(name or "", answer.partition_index)
+                change = sent.pop(tp, None)
+                if change is None:
+                    continue
+                if self._queue.get(tp) is change:
+                    del self._queue[tp]
+                clean = self._answered(change, answer) and clean
+        return clean and not sent
+
+    def _answered(self, change: Change, answer: AlterPartitionResponse.PartitionData) -> bool:
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.NONE:
+            change.partition.alter_accepted(
+                change.state,
+                LeaderAndIsr(
+                    leader=answer.leader_id,
+                    leader_epoch=answer.leader_epoch,
+                    isr=tuple(answer.isr),
+                    partition_epoch=answer.partition_epoch,
+                    recovery_state=answer.leader_recovery_state,
+                ),
+            )
+            return True
+        if change.partition.alter_rejected(change.state, code):
+            self._queue.setdefault(change.partition.tp, change)
+            return False
+        return True
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "open_changes": len(self._queue),
+            "sent_total": self.sent_total,
+            "failed_total": self.failed_total,
+        }

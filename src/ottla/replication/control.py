@@ -1,0 +1,280 @@
+"""The controller's word: LeaderAndIsr and StopReplica, applied partition by partition.
+
+Who may call: the broker's replica_control handler, inside its own coroutine. Invariants:
+- one control request at a time, in the order they came; each partition's change is one step, and
+  between partitions others may run, so that 2,000 of them never stall a produce
+- a lower controller epoch is refused whole (R10); within a request only a *higher* leader epoch is
+  applied (R8 is the handler's: it knows the broker epoch)
+- a topic id that differs from the one on disk is never overwritten (R15, KIP-516)
+
+Answers to Kafka's `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.model.cluster import EPOCH_DURING_DELETE
+from ottla.model.errors import ErrorCode, OttlaError, StorageError
+from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.replication.partition import Partition
+from ottla.replication.replica_manager import ReplicaManager, Turn
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Applied:
+    """What one LeaderAndIsr changed."""
+
+    leaders: list[Partition]
+    followers: list[Partition]
+    replicas_of_leaders: set[int]
+
+
+def _states(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bytes, Any]]:
+    for state in request.ungrouped_partition_states:
+        yield TopicPartition(state.topic_name, state.partition_index), ZERO_UUID, state
+    for topic in request.topic_states:
+        topic_id = bytes(topic.topic_id)
+        for state in topic.partition_states:
+            yield TopicPartition(topic.topic_name, state.partition_index), topic_id, state
+
+
+async def apply_leader_and_isr(
+    replicas: ReplicaManager, request: LeaderAndIsrRequest, version: int
+) -> LeaderAndIsrResponse:
+    """Become leader or follower of every partition named."""
+    async with replicas.control_lock:
+        if request.controller_epoch < replicas.controller_epoch:
+            logger.warning(
+                "leader and isr refused controller=%d epoch=%d ours=%d",
+                request.controller_id, request.controller_epoch, replicas.controller_epoch,
+            )  # fmt: skip
+            return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
+        replicas.controller_epoch = request.controller_epoch
+        applied = Applied([], [], set())
+        errors: dict[TopicPartition, ErrorCode] = {}
+        turn = Turn(replicas.world)
+        for tp, topic_id, state in _states(request):
+            errors[tp] = _apply_state(replicas, tp, topic_id, state, applied)
+            if turn.over:
+                _spread(replicas, applied)
+                await turn.next()
+        _spread(replicas, applied)
+        replicas.fetchers.close_idle()
+        return _answer(request, version, errors, ErrorCode.NONE)
+
+
+def _spread(replicas: ReplicaManager, applied: Applied) -> None:
+    """Tell whoever must know of the leaderships that changed so far."""
+    if applied.replicas_of_leaders:
+        replicas.expect_followers(applied.replicas_of_leaders)
+    if replicas.on_leadership is not None and (applied.leaders or applied.followers):
+        replicas.on_leadership(applied.leaders, applied.followers)
+    applied.leaders = []
+    applied.followers = []
+    applied.replicas_of_leaders = set()
+
+
+def _apply_state(
+    replicas: ReplicaManager, tp: TopicPartition, topic_id: bytes, state: Any, applied: Applied
+) -> ErrorCode:
+    if tp in replicas.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    partition = replicas.partitions.get(tp)
+    known_id = _known_topic_id(replicas, tp, partition)
+    if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
+        logger.error("leader and isr for another topic id partition=%s", tp)
+        return ErrorCode.INCONSISTENT_TOPIC_ID
+    epoch = partition.leader_epoch if partition is not None else NO_EPOCH
+    if state.leader_epoch < epoch:
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    if state.leader_epoch == epoch and partition is not None:
+        return _same_epoch(replicas, partition, topic_id)
+    if replicas.broker_id not in state.replicas:
+        logger.warning("leader and isr for a foreign partition partition=%s", tp)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        if partition is None:
+            log = replicas.logs.get_or_create(tp, topic_id, bool(state.is_new))
+            partition = Partition(tp, replicas)
+            replicas.partitions[tp] = partition
+        else:
+            log = replicas.logs.get_or_create(tp, topic_id)
+        _transition(replicas, partition, topic_id or known_id, log, state, applied)
+    except StorageError as error:
+        logger.error("leader and isr: storage failed partition=%s %s", tp, error)  # noqa: TRY400
+        if partition is not None:
+            replicas.take_offline(partition)
+        else:
+            replicas.offline[tp] = None
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    except OttlaError as error:
+        logger.error("leader and isr failed partition=%s %s", tp, error)  # noqa: TRY400
+        return error.code
+    return ErrorCode.NONE
+
+
+def _known_topic_id(
+    replicas: ReplicaManager, tp: TopicPartition, partition: Partition | None
+) -> bytes:
+    if partition is not None and partition.topic_id != ZERO_UUID:
+        return partition.topic_id
+    log = replicas.logs.get(tp)
+    return log.topic_id if log is not None else ZERO_UUID
+
+
+def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes) -> ErrorCode:
+    """Nothing new, unless the controller has just given the topic an id, or stopped to send it."""
+    if topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
+        if partition.log is not None:
+            partition.log.assign_topic_id(topic_id)
+        partition.topic_id = topic_id
+    elif topic_id == ZERO_UUID and partition.topic_id != ZERO_UUID and not partition.is_leader:
+        return ErrorCode.NONE
+    else:
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    if not partition.is_leader:
+        replicas.fetchers.topic_id_changed(partition)
+    return ErrorCode.NONE
+
+
+def _transition(
+    replicas: ReplicaManager,
+    partition: Partition,
+    topic_id: bytes,
+    log: Any,
+    state: Any,
+    applied: Applied,
+) -> None:
+    if state.leader == replicas.broker_id:
+        # The fetcher goes first: nothing may be appended as follower to a log that we lead.
+        replicas.fetchers.remove((partition.tp,))
+        if partition.make_leader(state, topic_id, log):
+            applied.leaders.append(partition)
+        applied.replicas_of_leaders.update(state.replicas)
+        return
+    if not partition.make_follower(state, topic_id, log):
+        return
+    replicas.fetchers.remove((partition.tp,))
+    applied.followers.append(partition)
+    # A leader that is not alive yet is asked for again and again until it is; Kafka would leave
+    # the partition without a fetcher until the next LeaderAndIsr.
+    if partition.leader >= 0 and not replicas.shutting_down:
+        replicas.fetchers.add(partition)
+
+
+def leader_and_isr_error(
+    request: LeaderAndIsrRequest, version: int, code: ErrorCode
+) -> LeaderAndIsrResponse:
+    """Return the answer that refuses a whole request."""
+    return _answer(request, version, {}, code)
+
+
+def _answer(
+    request: LeaderAndIsrRequest,
+    version: int,
+    errors: dict[TopicPartition, ErrorCode],
+    code: ErrorCode,
+) -> LeaderAndIsrResponse:
+    response = LeaderAndIsrResponse(error_code=code)
+    item = LeaderAndIsrResponse.LeaderAndIsrPartitionError
+    if version < 5:
+        response.partition_errors = [
+            item(topic_name=tp.topic, partition_index=tp.partition, error_code=errors.get(tp, code))
+            for tp, _, _ in _states(request)
+        ]
+        return response
+    for topic in request.topic_states:
+        answers = []
+        for state in topic.partition_states:
+            tp = TopicPartition(topic.topic_name, state.partition_index)
+            answers.append(item(partition_index=tp.partition, error_code=errors.get(tp, code)))
+        response.topics.append(
+            LeaderAndIsrResponse.LeaderAndIsrTopicError(
+                topic_id=topic.topic_id, partition_errors=answers
+            )
+        )
+    return response
+
+
+# --- StopReplica --------------------------------------------------------------------------------
+
+
+def stop_states(
+    request: StopReplicaRequest, version: int
+) -> Iterator[tuple[TopicPartition, int, bool]]:
+    """Yield (partition, leader epoch or -1, delete) in any version's shape."""
+    if version < 1:
+        for old in request.ungrouped_partitions:
+            tp = TopicPartition(old.topic_name, old.partition_index)
+            yield tp, NO_EPOCH, request.delete_partitions
+    elif version < 3:
+        for topic in request.topics:
+            for index in topic.partition_indexes:
+                yield TopicPartition(topic.name, index), NO_EPOCH, request.delete_partitions
+    else:
+        for group in request.topic_states:
+            for state in group.partition_states:
+                tp = TopicPartition(group.topic_name, state.partition_index)
+                yield tp, state.leader_epoch, state.delete_partition
+
+
+async def apply_stop_replica(
+    replicas: ReplicaManager, request: StopReplicaRequest, version: int
+) -> StopReplicaResponse:
+    """Stop following, and delete where asked, also what is on disk but not hosted."""
+    async with replicas.control_lock:
+        if request.controller_epoch < replicas.controller_epoch:
+            logger.warning(
+                "stop replica refused controller=%d epoch=%d ours=%d",
+                request.controller_id, request.controller_epoch, replicas.controller_epoch,
+            )  # fmt: skip
+            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        replicas.controller_epoch = request.controller_epoch
+        response = StopReplicaResponse()
+        turn = Turn(replicas.world)
+        for tp, epoch, delete in stop_states(request, version):
+            response.partition_errors.append(
+                StopReplicaResponse.StopReplicaPartitionError(
+                    topic_name=tp.topic,
+                    partition_index=tp.partition,
+                    error_code=_stop(replicas, tp, epoch, delete=delete),
+                )
+            )
+            if turn.over:
+                await turn.next()
+        replicas.fetchers.close_idle()
+        return response
+
+
+def _stop(replicas: ReplicaManager, tp: TopicPartition, epoch: int, *, delete: bool) -> ErrorCode:
+    if tp in replicas.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    partition = replicas.partitions.get(tp)
+    if partition is not None:
+        if epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        replicas.fetchers.remove((tp,))
+        if delete:
+            del replicas.partitions[tp]
+            partition.stop()
+        else:
+            partition.release_waiting()
+    if not delete:
+        return ErrorCode.NONE
+    logger.info("delete partition=%s epoch=%d", tp, epoch)
+    try:
+        replicas.logs.delete_stray_folder(tp)
+    except StorageError as error:
+        replicas.offline[tp] = None
+        logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    except OttlaError as error:
+        logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
+        return error.code
+    return ErrorCode.NONE

@@ -1,0 +1,453 @@
+"""Serving fetches: reading the dirty partitions of a session, parking, answering.
+
+Who may call: the broker's fetch handler builds a `Fetch` and hands it to `FetchPath.start`.
+
+Invariants:
+- a follower's position is noted once per request, before the read, and never again when a parked
+  fetch is tried once more
+- the first partition with data answers with at least one batch, whatever the limits (KIP-74)
+- what a session was told changes only when an answer really leaves; a fetch that stays parked has
+  told nothing
+- an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
+
+Answers to Kafka's `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ottla.log.log import Log
+from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
+from ottla.model.ids import ZERO_UUID
+from ottla.model.ports import Buffer
+from ottla.replication.fetch_session import (
+    FINAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchEntry,
+    FetchSession,
+    SessionCache,
+)
+from ottla.replication.partition import Partition
+from ottla.replication.purgatory import Parked, Purgatory
+from ottla.replication.truncation import divergence
+from ottla.wire.messages.fetch import FetchResponse
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+READ_LOG_END = 2
+"""Isolation of followers and of the debugging consumer: all there is."""
+
+Answer = tuple[FetchEntry, FetchResponse.PartitionData]
+
+
+class FetchHost(Protocol):
+    """What serving a fetch needs of the replica manager."""
+
+    def now_ms(self) -> float: ...
+
+    def hosted(self, topic: str, index: int) -> Partition:
+        """Return a partition on this broker, or raise what its absence means."""
+        ...
+
+    def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
+        """Return how long a fetch may be parked."""
+        ...
+
+
+class Fetch(Parked):
+    """One fetch request between its arrival and its answer.
+
+    `deliver` gets the fetch when it is answered from the purgatory; `answers` are then final.
+    """
+
+    __slots__ = (
+        "answers",
+        "deliver",
+        "failed",
+        "full",
+        "got",
+        "hurry",
+        "isolation",
+        "leader_only",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "path",
+        "replica_epoch",
+        "replica_id",
+        "session",
+        "session_epoch",
+        "size",
+        "urgent",
+        "version",
+    )
+
+    def __init__(
+        self,
+        path: "FetchPath",
+        session: FetchSession,
+        *,
+        version: int,
+        replica_id: int,
+        replica_epoch: int,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation_level: int,
+    ) -> None:
+        super().__init__(path.purgatory)
+        self.path = path
+        self.session = session
+        self.session_epoch = session.epoch
+        self.full = session.id == INVALID_SESSION_ID
+        self.version = version
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min(min_bytes, max_bytes)
+        self.max_bytes = max_bytes
+        self.isolation = READ_LOG_END if replica_id != -1 else isolation_level
+        # From version 11 on consumers may read from followers (KIP-392).
+        self.leader_only = replica_id >= 0 or (replica_id == -1 and version < 11)
+        self.answers: list[Answer] = []
+        self.size = 0
+        self.got = 0
+        self.urgent = False
+        self.failed = False
+        self.hurry = False
+        self.deliver: Callable[[Fetch], None] | None = None
+
+    @property
+    def session_id(self) -> int:
+        return self.session.id
+
+    @property
+    def overtaken(self) -> bool:
+        """Another request moved the session on while this one was parked."""
+        return not self.full and self.session.epoch != self.session_epoch
+
+    def attempt(self) -> None:
+        path = self.path
+        if not self.overtaken:
+            path.read(self, observe=False)
+            if self.size < self.min_bytes and not self.urgent and not self.hurry:
+                path.watch(self)
+                return
+        self._leave()
+
+    def expire(self) -> None:
+        if not self.overtaken:
+            self.path.read(self, observe=False)
+        self._leave()
+
+    def _leave(self) -> None:
+        self.finish()
+        self.path.conclude(self)
+        assert self.deliver is not None
+        self.deliver(self)
+
+    def abort(self, reason: str) -> None:  # noqa: ARG002
+        """Forget the session; the fetcher's time limit and a new session do the rest."""
+        self.path.drop(self)
+
+    def __repr__(self) -> str:
+        return f"Fetch(replica={self.replica_id} {self.session!r} size={self.size})"
+
+
+class FetchPath:
+    """Reads, parks and answers fetches of one broker."""
+
+    def __init__(self, host: FetchHost, purgatory: Purgatory, sessions: SessionCache) -> None:
+        self._host = host
+        self.purgatory = purgatory
+        self.sessions = sessions
+        self._replicas_waiting: dict[int, dict[Fetch, None]] = {}
+
+    def start(self, fetch: Fetch, park: bool = True) -> bool:
+        """Read; True if `fetch.answers` may leave now, False if it is parked with `deliver` due."""
+        session = fetch.session
+        self.sessions.settle(session)
+        self.read(fetch, observe=True)
+        if (
+            not park
+            or fetch.size >= fetch.min_bytes
+            or fetch.urgent
+            or fetch.max_wait_ms <= 0
+            or not session.entries
+        ):
+            fetch.finish()
+            self.conclude(fetch)
+            return True
+        previous = session.waiting
+        session.waiting = fetch
+        if isinstance(previous, Fetch) and not previous.done:
+            previous.reconsider()  # the same session from another connection: the old one ends
+        self.watch(fetch)
+        replica = fetch.replica_id
+        if replica >= 0:
+            self._replicas_waiting.setdefault(replica, {})[fetch] = None
+        self.purgatory.park(fetch, self._host.patience_ms(replica, fetch.max_wait_ms))
+        return False
+
+    def hurry(self, replica_id: int) -> None:
+        """Answer a follower's parked fetches at the end of this turn, with data or without.
+
+        It has just been given partitions of ours to follow, and can only ask for them once the
+        fetch that it has under way is answered.
+        """
+        for fetch in self._replicas_waiting.get(replica_id, ()):
+            fetch.hurry = True
+            fetch.reconsider()
+
+    def drop(self, fetch: Fetch) -> None:
+        """Forget a fetch whose connection is gone."""
+        if not fetch.done:
+            fetch.finish()
+        self._leave(fetch)
+        if fetch.session.id == INVALID_SESSION_ID:
+            fetch.session.close()
+
+    def _leave(self, fetch: Fetch) -> None:
+        if fetch.session.waiting is fetch:
+            fetch.session.waiting = None
+        waiting = self._replicas_waiting.get(fetch.replica_id)
+        if waiting is not None:
+            waiting.pop(fetch, None)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(self, fetch: Fetch, *, observe: bool) -> None:
+        """Read every dirty entry within the limits; fills `answers`, `size`, `urgent`."""
+        session = fetch.session
+        limit = fetch.max_bytes
+        min_one = fetch.version > 2
+        size = 0
+        fetch.urgent = False
+        fetch.failed = False
+        answers: list[Answer] = []
+        now_ms = self._host.now_ms() if observe else 0.0
+        for entry in tuple(session.dirty):
+            try:
+                data = self._read_entry(fetch, entry, limit, min_one, observe, now_ms)
+            except OttlaError as error:
+                data = self._failure(fetch, entry, error)
+            if data is None:
+                continue
+            answers.append((entry, data))
+            records = data.records
+            if records:
+                size += fetch.got
+                limit = max(0, limit - fetch.got)
+                min_one = False
+        fetch.answers = answers
+        fetch.size = size
+
+    def _read_entry(
+        self,
+        fetch: Fetch,
+        entry: FetchEntry,
+        limit: int,
+        min_one: bool,
+        observe: bool,
+        now_ms: float,
+    ) -> FetchResponse.PartitionData | None:
+        topic = entry.topic
+        if topic is None:
+            raise OttlaError("topic id not known here", ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._host.hosted(topic, entry.index)
+        if (
+            entry.topic_id not in (partition.topic_id, ZERO_UUID)
+            and partition.topic_id != ZERO_UUID
+        ):
+            raise OttlaError("another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
+        log = partition.local_log(entry.leader_epoch, leader_only=fetch.leader_only)
+        if fetch.replica_id >= 0:
+            diverging = self._follower(fetch, partition, log, entry, observe, now_ms)
+            if diverging is not None:
+                return diverging
+            bound = log.log_end_offset
+        elif fetch.isolation == READ_UNCOMMITTED:
+            bound = log.high_watermark
+        elif fetch.isolation == READ_COMMITTED:
+            bound = log.last_stable_offset
+        else:
+            bound = log.log_end_offset
+        self._check_version(fetch, log)
+        return self._read_log(
+            fetch, partition, log, entry, bound, min(limit, entry.max_bytes), min_one
+        )
+
+    def _follower(
+        self,
+        fetch: Fetch,
+        partition: Partition,
+        log: Log,
+        entry: FetchEntry,
+        observe: bool,
+        now_ms: float,
+    ) -> FetchResponse.PartitionData | None:
+        """Check a follower's fetch against our epochs, and note how far it is (R1-R4)."""
+        follower = partition.follower(fetch.replica_id, entry.leader_epoch)
+        offset = entry.fetch_offset
+        last_epoch = entry.last_fetched_epoch
+        if last_epoch >= 0:
+            if last_epoch == log.latest_epoch:
+                epoch, end = last_epoch, log.log_end_offset
+            else:
+                epoch, end = log.end_offset_for_epoch(last_epoch)
+            diverging = divergence(last_epoch, offset, epoch, end, log.log_start_offset)
+            if diverging is not None:
+                fetch.urgent = True
+                return FetchResponse.PartitionData(
+                    partition_index=entry.index,
+                    high_watermark=log.high_watermark,
+                    last_stable_offset=log.last_stable_offset,
+                    log_start_offset=log.log_start_offset,
+                    diverging_epoch=FetchResponse.EpochEndOffset(
+                        epoch=diverging.epoch, end_offset=diverging.end_offset
+                    ),
+                    aborted_transactions=None,
+                    records=b"",
+                )
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")
+        if observe:
+            partition.observe_fetch(follower, entry, now_ms, fetch.replica_epoch)
+        return None
+
+    @staticmethod
+    def _check_version(fetch: Fetch, log: Log) -> None:
+        """Refuse what old fetchers could not read: batches of magic 2 below v4, zstd below v10."""
+        version = fetch.version
+        if version >= 10:
+            return
+        if version < 4:
+            raise OttlaError("no down-conversion here", ErrorCode.UNSUPPORTED_VERSION)
+        if log.config.compression_type == "zstd":
+            raise OttlaError("zstd needs v10", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+    def _read_log(
+        self,
+        fetch: Fetch,
+        partition: Partition,
+        log: Log,
+        entry: FetchEntry,
+        bound: int,
+        max_bytes: int,
+        min_one: bool,
+    ) -> FetchResponse.PartitionData | None:
+        offset = entry.fetch_offset
+        records: list[Buffer] = []
+        aborted: list[FetchResponse.AbortedTransaction] | None = None
+        if log.log_start_offset <= offset < bound and (max_bytes > 0 or min_one):
+            got = log.read(offset, max_bytes, bound, min_one)
+            records = got.parts
+            fetch.got = got.size
+            if fetch.isolation == READ_COMMITTED:
+                aborted = self._aborted(log, offset, bound)
+        elif not log.log_start_offset <= offset <= log.log_end_offset:
+            raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")
+        elif fetch.isolation == READ_COMMITTED:
+            aborted = []
+        entry.source = partition
+        high_watermark = log.high_watermark
+        log_start = log.log_start_offset
+        if (
+            not records
+            and not fetch.full
+            and high_watermark == entry.sent_high_watermark
+            and log_start == entry.sent_log_start
+        ):
+            if offset >= bound and (
+                fetch.replica_id < 0 or fetch.replica_id in partition.isr.committed
+            ):
+                del fetch.session.dirty[entry]
+                partition.watch(entry)
+            return None
+        return FetchResponse.PartitionData(
+            partition_index=entry.index,
+            high_watermark=high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log_start,
+            aborted_transactions=aborted,
+            records=records,
+        )
+
+    @staticmethod
+    def _aborted(log: Log, offset: int, bound: int) -> list[FetchResponse.AbortedTransaction]:
+        return [
+            FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
+            for a in log.aborted_transactions(offset, bound)
+        ]
+
+    def _failure(
+        self, fetch: Fetch, entry: FetchEntry, error: OttlaError
+    ) -> FetchResponse.PartitionData:
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.version <= 5:
+            code = NotLeaderError.code  # older clients do not know 56
+        entry.detach()
+        fetch.urgent = True
+        fetch.failed = True
+        return FetchResponse.PartitionData(
+            partition_index=entry.index,
+            error_code=code,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+
+    # --- parking and answering ------------------------------------------------------------------
+
+    def watch(self, fetch: Fetch) -> None:
+        """Have every dirty entry watched too: a parked fetch must hear of each."""
+        for entry in fetch.session.dirty:
+            source = entry.source
+            if source is None and entry.topic is not None:
+                source = self._host.hosted(entry.topic, entry.index)
+            if isinstance(source, Partition):
+                source.watch(entry)
+
+    def conclude(self, fetch: Fetch) -> None:
+        """Note in the session what `answers` tell; keep the session of a full request, if asked."""
+        session = fetch.session
+        if fetch.parked:
+            self._leave(fetch)
+        if fetch.full:
+            if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
+                session.close()
+                return
+        elif fetch.overtaken:
+            return
+        dirty = session.dirty
+        for entry, data in fetch.answers:
+            if data.error_code:
+                entry.sent_high_watermark = -1  # when the error is gone, say it anew
+                continue
+            entry.sent_high_watermark = data.high_watermark
+            entry.sent_log_start = data.log_start_offset
+            if data.records:
+                session.move_to_end(entry)
+            elif entry.source is not None and self._has_no_more(fetch, entry, data):
+                dirty.pop(entry, None)
+                assert isinstance(entry.source, Partition)
+                entry.source.watch(entry)
+
+    @staticmethod
+    def _has_no_more(fetch: Fetch, entry: FetchEntry, data: FetchResponse.PartitionData) -> bool:
+        """Tell whether an entry answered without records can be left alone until its log moves."""
+        partition = entry.source
+        assert isinstance(partition, Partition)
+        log = partition.log
+        if log is None or data.diverging_epoch.epoch >= 0:
+            return False
+        if fetch.replica_id >= 0:
+            return (
+                entry.fetch_offset >= log.log_end_offset
+                and fetch.replica_id in partition.isr.committed
+            )
+        if fetch.isolation == READ_COMMITTED:
+            return entry.fetch_offset >= log.last_stable_offset
+        return entry.fetch_offset >= log.high_watermark

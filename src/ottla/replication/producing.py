@@ -1,0 +1,121 @@
+"""Produces that wait for the in-sync replicas (acks=all).
+
+Who may call: the broker's produce handler, and coordinators that append for themselves.
+Invariants: a partition's result is final once its watermark was reached, its leadership lost, or
+the time is over; the answer leaves once, when all partitions have a final result; a partition that
+reached its offset while fewer than min.insync.replicas are in sync says so
+(NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was asked.
+
+Answers to Kafka's `DelayedProduce`.
+"""
+
+from collections.abc import Callable
+
+from ottla.log.log import AppendInfo
+from ottla.model.errors import ErrorCode
+from ottla.replication.partition import Partition
+from ottla.replication.purgatory import Parked, Purgatory
+
+
+class PartitionResult:
+    """One partition's part of a produce; a waiter on that partition while it is open."""
+
+    __slots__ = (
+        "code",
+        "index",
+        "info",
+        "message",
+        "open",
+        "operation",
+        "required_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.code: ErrorCode = ErrorCode.NONE
+        self.message: str | None = None
+        self.info: AppendInfo | None = None
+        self.required_offset = -1
+        self.open = False
+        self.operation: ParkedProduce | None = None
+
+    def failed(self, code: ErrorCode, message: str | None = None) -> "PartitionResult":
+        """Make this a failure that nothing waits for."""
+        self.code = code
+        self.message = message
+        self.info = None
+        return self
+
+    def reached(self, partition: Partition) -> None:
+        """Close with success, or with a warning that the ISR has become too small."""
+        enough = partition.min_isr <= len(partition.isr.maximal)
+        self._close(ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def lost(self, code: ErrorCode) -> None:
+        """Close with failure: this broker leads no more."""
+        self._close(code)
+
+    def _close(self, code: ErrorCode) -> None:
+        operation = self.operation
+        if not self.open or operation is None:
+            return
+        self.open = False
+        self.code = code
+        operation.remaining -= 1
+        if not operation.remaining:
+            operation.reconsider()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}:{self.code.name}"
+
+
+class ParkedProduce(Parked):
+    """A produce with partitions that are not replicated yet. `deliver` gets it when it ends."""
+
+    __slots__ = ("deliver", "remaining", "results")
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        results: list[PartitionResult],
+        deliver: Callable[["ParkedProduce"], None],
+    ) -> None:
+        super().__init__(purgatory)
+        self.results = results
+        self.deliver = deliver
+        self.remaining = 0
+
+    def wait(self, result: PartitionResult, partition: Partition, required_offset: int) -> None:
+        """Wait for one partition's high watermark."""
+        result.operation = self
+        result.required_offset = required_offset
+        result.open = True
+        self.remaining += 1
+        partition.await_high_watermark(result)
+
+    def attempt(self) -> None:
+        if not self.remaining:
+            self.finish()
+            self.deliver(self)
+
+    def expire(self) -> None:
+        for result in self.results:
+            if result.open:
+                result.open = False
+                result.code = ErrorCode.REQUEST_TIMED_OUT
+        self.remaining = 0
+        self.finish()
+        self.deliver(self)
+
+    def drop(self) -> None:
+        """Wait no more: the connection is gone. The records stay."""
+        if not self.done:
+            self.finish()
+
+    def abort(self, reason: str) -> None:
+        """Nothing to tidy: what was appended stays, and the client's time limit runs."""
+
+    def __repr__(self) -> str:
+        return f"ParkedProduce({self.results})"

@@ -1,0 +1,316 @@
+"""All partitions on this broker, and the loops that keep them: ISR expiry, checkpoints, fetchers.
+
+Who may call: the broker's handlers and its lifecycle. Invariants:
+- `partitions` holds what the controller gave us; `offline` what a failed log dir took away. Nothing
+  is in both, and what is in neither is not ours (the answer then depends on the metadata cache)
+- `controller_epoch` never goes back (R10)
+- no call here blocks for long: whatever grows with the number of partitions goes in slices
+
+Self-fencing: `fence` stops ISR changes while this broker has no ZooKeeper session. It does not stop
+acks=all, and need not: see `partition`, "Why a leader that lost its ZooKeeper session may go on".
+
+Answers to Kafka's `ReplicaManager`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
+
+from ottla.log.manager import LogManager
+from ottla.model.cluster import Endpoint, LeaderAndIsr
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import (
+    ErrorCode,
+    NotLeaderError,
+    OttlaError,
+    StorageError,
+    UnknownTopicError,
+)
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.net.peer import PeerConnection
+from ottla.replication.alter_partition import AlterPartitionManager
+from ottla.replication.fetch_session import SessionCache
+from ottla.replication.fetcher import (
+    FetcherManager,
+    FetcherSettings,
+    fetch_version,
+    list_offsets_version,
+)
+from ottla.replication.fetching import FetchPath
+from ottla.replication.isr import IsrState
+from ottla.replication.partition import Partition
+from ottla.replication.purgatory import Purgatory
+
+logger = logging.getLogger(__name__)
+
+SLICE_S = 0.008
+"""No more than this in one go while going over many partitions."""
+
+IMPATIENT_MS = 1_000
+IMPATIENT_WAIT_MS = 20
+"""After an election followers' fetches are parked only this long, for so long (`patience_ms`)."""
+
+MAX_SESSION_ID = 2**31 - 1
+
+LeadershipListener = Callable[[list[Partition], list[Partition]], None]
+
+
+class ClusterView(Protocol):
+    """What replication wants to know of the rest of the cluster: the broker's metadata cache."""
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Return a live broker's address, None for one that is dead."""
+        ...
+
+    def partition(self, topic: str, partition: int) -> object | None:
+        """Return anything but None for a partition that exists."""
+        ...
+
+
+class ReplicaManager:
+    """Registry of partitions, and the shell around the rules."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        logs: LogManager,
+        *,
+        cluster: ClusterView,
+        broker_epoch: Callable[[], int],
+        controller_peer: Callable[[], Awaitable[PeerConnection]],
+        on_leadership: LeadershipListener | None = None,
+        on_log_dir_offline: Callable[[str], None] | None = None,
+    ) -> None:
+        self.world = world
+        self.config = config
+        self.logs = logs
+        self.broker_id = config.broker_id
+        self.lag_ms = float(config.integer("replica.lag.time.max.ms"))
+        self.may_propose = True
+        self.controller_epoch = 0
+        self.shutting_down = False
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.offline: dict[TopicPartition, None] = {}
+        self.on_leadership = on_leadership
+        self.on_log_dir_offline = on_log_dir_offline
+        self.control_lock = asyncio.Lock()
+        self.clock = world.clock
+        self._cluster = cluster
+        self._listener = config.inter_broker_listener
+        self._broker_epoch = broker_epoch
+        self._impatient_until_ms: dict[int, float] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        self.purgatory = Purgatory(world.clock)
+        self.sessions = SessionCache(
+            config.integer("max.incremental.fetch.session.cache.slots"),
+            lambda: world.random.randint(1, MAX_SESSION_ID),
+        )
+        self.fetches = FetchPath(self, self.purgatory, self.sessions)
+        logs.on_dir_failure = self.log_dir_failed
+        self.alter = AlterPartitionManager(self.broker_id, broker_epoch, controller_peer)
+        self.fetchers = FetcherManager(
+            world, self, _fetcher_settings(config), config.integer("num.replica.fetchers")
+        )
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the loops; to be called inside the running event loop, with the logs loaded."""
+        loop = asyncio.get_running_loop()
+        self.alter.start()
+        self._loops = [
+            loop.create_task(self._expire_isr(), name="isr-expiration"),
+            loop.create_task(self._checkpoint(), name="high-watermark-checkpoint"),
+        ]
+
+    async def shutdown(self) -> None:
+        """Stop following and serving, write the high watermarks. The logs stay open."""
+        self.shutting_down = True
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+        await self.fetchers.close()
+        await self.alter.close()
+        self.purgatory.close()
+        self.logs.checkpoint_high_watermarks({})
+
+    def fence(self) -> None:
+        """Stop proposing ISR changes: the ZooKeeper session is gone."""
+        self.may_propose = False
+
+    def unfence(self) -> None:
+        """Propose ISR changes again: registered under a new session."""
+        self.may_propose = True
+
+    # --- what partitions, fetches and fetchers ask (Host, FetchHost, FetcherHost) -----------------
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._broker_epoch()
+
+    def now_ms(self) -> float:
+        return self.clock.monotonic() * 1000.0
+
+    def endpoint(self, broker_id: int) -> Endpoint | None:
+        return self._cluster.endpoint(broker_id, self._listener)
+
+    def may_join(self, broker_id: int) -> bool:
+        return self.endpoint(broker_id) is not None
+
+    def propose(self, partition: Partition, state: IsrState, change: LeaderAndIsr) -> None:
+        self.alter.submit(partition, state, change)
+
+    def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
+        """Return how long a fetch may be parked: briefly for a follower that we just got.
+
+        A follower can name a new partition only in its next fetch, and what waits with acks=all
+        waits for that. Kafka lets it wait for replica.fetch.wait.max.ms.
+        """
+        if replica_id >= 0:
+            until_ms = self._impatient_until_ms.get(replica_id)
+            if until_ms is not None:
+                if self.now_ms() < until_ms:
+                    return min(max_wait_ms, IMPATIENT_WAIT_MS)
+                del self._impatient_until_ms[replica_id]
+        return max_wait_ms
+
+    def expect_followers(self, replicas: set[int]) -> None:
+        """Have these brokers' fetches come round quickly: they have new partitions to follow."""
+        until_ms = self.now_ms() + IMPATIENT_MS
+        for replica in sorted(replicas):
+            if replica != self.broker_id:
+                self._impatient_until_ms[replica] = until_ms
+                self.fetches.hurry(replica)
+
+    # --- lookups --------------------------------------------------------------------------------
+
+    def get(self, tp: TopicPartition) -> Partition | None:
+        return self.partitions.get(tp)
+
+    def hosted(self, topic: str, index: int) -> Partition:
+        """Return a partition on this broker, or raise what its absence means."""
+        # A plain tuple equals and hashes like the TopicPartition; making one would cost more.
+        partition = self.partitions.get((topic, index))  # type: ignore[call-overload]
+        if partition is not None:
+            assert isinstance(partition, Partition)
+            return partition
+        tp = TopicPartition(topic, index)
+        if tp in self.offline:
+            raise StorageError(f"{tp} is in an offline log directory")
+        if self._cluster.partition(topic, index) is not None:
+            raise NotLeaderError(f"{tp} is not on broker {self.broker_id}")
+        raise UnknownTopicError(f"{tp} is not known")
+
+    def exists(self, topic: str, index: int) -> bool:
+        """Tell whether the cluster has such a partition, as far as this broker was told."""
+        return self._cluster.partition(topic, index) is not None
+
+    def leaders(self) -> Iterator[Partition]:
+        return (p for p in self.partitions.values() if p.is_leader)
+
+    def last_offset_for_epoch(
+        self, topic: str, index: int, current_epoch: int, epoch: int
+    ) -> tuple[int, int]:
+        """Answer OffsetForLeaderEpoch: (largest epoch not above, its end), -1s if unknown."""
+        partition = self.hosted(topic, index)
+        return partition.local_log(current_epoch, leader_only=True).end_offset_for_epoch(epoch)
+
+    # --- logs -----------------------------------------------------------------------------------
+
+    def log_dir_failed(self, log_dir: str) -> None:
+        """Take every partition of a log directory offline (R12). The log manager calls this."""
+        lost = [
+            p for p in self.partitions.values() if p.log is not None and p.log.failed is not None
+        ]
+        logger.error("log dir offline dir=%s partitions=%d", log_dir, len(lost))
+        self.fetchers.remove([p.tp for p in lost])
+        for partition in lost:
+            self.take_offline(partition)
+        if self.on_log_dir_offline is not None:
+            self.on_log_dir_offline(log_dir)
+
+    def take_offline(self, partition: Partition) -> None:
+        self.partitions.pop(partition.tp, None)
+        self.offline[partition.tp] = None
+        partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def _checkpoint(self) -> None:
+        interval_s = self.config.integer("replica.high.watermark.checkpoint.interval.ms") / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.logs.write_high_watermarks(self.world.workers)
+            except (OttlaError, OSError) as error:
+                logger.warning("high watermarks not written error=%s", error)
+
+    # --- ISR expiry -----------------------------------------------------------------------------
+
+    async def _expire_isr(self) -> None:
+        interval_s = self.lag_ms / 2000
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.expire_isr_once()
+
+    async def expire_isr_once(self) -> None:
+        """Let every partition we lead drop members that lag for too long."""
+        turn = Turn(self.world)
+        for partition in list(self.partitions.values()):
+            partition.maybe_shrink(self.now_ms())
+            if turn.over:
+                await turn.next()
+
+    def statistics(self) -> dict[str, object]:
+        partitions = self.partitions.values()
+        return {
+            "partitions": len(partitions),
+            "leaders": sum(p.is_leader for p in partitions),
+            "under_replicated": sum(
+                p.is_leader and len(p.isr.committed) < len(p.replicas) for p in partitions
+            ),
+            "under_min_isr": sum(p.is_leader and p.under_min_isr for p in partitions),
+            "offline": len(self.offline),
+            "isr_changes_total": sum(p.isr_changes_total for p in partitions),
+            "purgatory": self.purgatory.statistics(),
+            "sessions": self.sessions.statistics(),
+            "alter_partition": self.alter.statistics(),
+            "fetchers": self.fetchers.statistics(),
+        }
+
+
+class Turn:
+    """A share of the event loop: `over` when it is used up, `next` lets the others run."""
+
+    __slots__ = ("_clock", "_until_s")
+
+    def __init__(self, world: World) -> None:
+        self._clock = world.clock
+        self._until_s = self._clock.monotonic() + SLICE_S
+
+    @property
+    def over(self) -> bool:
+        return self._clock.monotonic() >= self._until_s
+
+    async def next(self) -> None:
+        await asyncio.sleep(0)
+        self._until_s = self._clock.monotonic() + SLICE_S
+
+
+def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:
+    protocol = config.text("inter.broker.protocol.version")
+    return FetcherSettings(
+        broker_id=config.broker_id,
+        version=fetch_version(protocol),
+        list_offsets_version=list_offsets_version(protocol),
+        max_wait_ms=config.integer("replica.fetch.wait.max.ms"),
+        min_bytes=config.integer("replica.fetch.min.bytes"),
+        max_bytes=config.integer("replica.fetch.response.max.bytes"),
+        partition_max_bytes=config.integer("replica.fetch.max.bytes"),
+        backoff_s=config.integer("replica.fetch.backoff.ms") / 1000,
+        request_timeout_s=config.integer("replica.socket.timeout.ms") / 1000,
+        connect_timeout_s=config.integer("socket.connection.setup.timeout.ms") / 1000,
+    )
