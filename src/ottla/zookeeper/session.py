@@ -53,6 +53,7 @@ MAX_PENDING = 20_000
 SET_WATCHES_CHUNK_BYTES = 128 * 1024
 DEFAULT_PORT = 2181
 CLOSE_WAIT_S = 2.0
+CLOSED = "closed"
 
 
 class SessionState(Enum):
@@ -229,7 +230,7 @@ class Session:
                     await future
             except (TimeoutError, ZooKeeperError):
                 pass  # the server expires it by itself
-        self._die("closed")
+        self._die(CLOSED)
 
     @property
     def state(self) -> SessionState:
@@ -638,7 +639,8 @@ class Session:
             return
         self._state = SessionState.DEAD
         self.death = reason
-        log.warning("session dead id=%#x: %s", self.session_id, reason)
+        level = logging.INFO if reason == CLOSED else logging.WARNING
+        log.log(level, "session dead id=%#x: %s", self.session_id, reason)
         if self._timer is not None:
             self._timer.cancel()
         if self._reattaching is not None and self._reattaching is not asyncio.current_task():

