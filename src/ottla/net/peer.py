@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
-from ottla.model.ports import World
+from ottla.model.ports import Buffer, World
 from ottla.net.connection import JOIN_BYTES
 from ottla.net.framing import FrameReader
 from ottla.wire.codec import decode_response, encode_request
@@ -91,18 +91,28 @@ class PeerConnection(asyncio.BufferedProtocol):
         Cancelling the future gives up the answer, not the request. ConnectionLostError is raised
         at once when the connection is already closed, and set on the future when it ends later.
         """
-        correlation_id = self._write(message, version)
+        self._check_open()
+        return self.send_encoded(
+            message.API_KEY, version, encode_request(message, version), timeout_s
+        )
+
+    def send_encoded(
+        self, api_key: int, version: int, body: list[Buffer], timeout_s: float
+    ) -> asyncio.Future[Any]:
+        """Send a request whose body is encoded already, as when many peers are sent the same."""
+        correlation_id = self._write(api_key, version, body)
         loop = self._loop
         future = loop.create_future()
         deadline = loop.time() + timeout_s
-        self._open.append(_Open(correlation_id, message.API_KEY, version, deadline, future))
+        self._open.append(_Open(correlation_id, api_key, version, deadline, future))
         if deadline < self._timer_at:
             self._arm(deadline)
         return future
 
     def send_unanswered(self, message: Any, version: int) -> None:
         """Send a request that has no response: Produce with acks=0."""
-        self._write(message, version)
+        self._check_open()
+        self._write(message.API_KEY, version, encode_request(message, version))
 
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the connection has ended, whoever ended it."""
@@ -115,16 +125,19 @@ class PeerConnection(asyncio.BufferedProtocol):
             transport.close()
         self._end("closed by us")
 
-    def _write(self, message: Any, version: int) -> int:
+    def _check_open(self) -> asyncio.Transport:
         transport = self._transport
         if self.closed or transport is None:
             raise ConnectionLostError(f"{self.host}:{self.port}: {self.lost_reason}")
         if len(self._open) >= MAX_IN_FLIGHT:
             raise ConnectionLostError(f"{self.host}:{self.port}: {MAX_IN_FLIGHT} open requests")
-        body = encode_request(message, version)
+        return transport
+
+    def _write(self, api_key: int, version: int, body: list[Buffer]) -> int:
+        transport = self._check_open()
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        header = encode_request_header(message.API_KEY, version, correlation_id, self.client_id)
+        header = encode_request_header(api_key, version, correlation_id, self.client_id)
         parts = frame(header, body)
         if sum(map(len, parts)) <= JOIN_BYTES:
             transport.write(b"".join(parts))
