@@ -88,6 +88,7 @@ class LocalLog:
         self._index_interval = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
         self._max_index_entries = max(config.segment_index_bytes // _TIME_INDEX_ENTRY, 1)
+        self._active.index_limit = self._max_index_entries
         self._flush_messages = config.flush_messages
         self._roll_timestamp = _UNKNOWN
 
@@ -170,6 +171,7 @@ class LocalLog:
             raise self._fail(error, "roll") from error
         self.segments.append(segment)
         self._active = segment
+        segment.index_limit = self._max_index_entries
         self._roll_timestamp = _UNKNOWN
         self._unsynced_folders = [self.dir]
         return segment
@@ -189,6 +191,7 @@ class LocalLog:
             raise self._fail(error, "roll") from error
         self.segments.append(segment)
         self._active = segment
+        segment.index_limit = self._max_index_entries
         self._roll_timestamp = _UNKNOWN
         self._unsynced_folders = [self.dir]
         return segment

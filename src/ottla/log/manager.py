@@ -40,6 +40,7 @@ class LogDir:
     lock: Lock | None = None
     clean: bool = False
     offline: str | None = None
+    logs: int = 0
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
@@ -190,6 +191,7 @@ class LogManager:
             )
         log = self._open_log(log_dir, tp, clean=log_dir.clean)
         self._logs[tp] = log
+        log_dir.logs += 1
         if not log_dir.clean:
             self.recovered_logs += 1
         log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
@@ -279,13 +281,7 @@ class LogManager:
         live = self._live()
         if not live:
             raise StorageError(f"no log dir is usable for {tp}")
-        counts = {d.path: 0 for d in live}
-        if len(live) > 1:
-            for log in self._logs.values():
-                path = self._dir_of(log).path
-                if path in counts:
-                    counts[path] += 1
-        log_dir = min(live, key=lambda d: counts[d.path])
+        log_dir = min(live, key=lambda d: d.logs)
         try:
             fresh = not self._files.exists(log_dir.file(str(tp)))
             self._files.make_dirs(log_dir.file(str(tp)))
@@ -296,6 +292,7 @@ class LogManager:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{tp} cannot be created in {log_dir.path}: {error}") from error
         self._logs[tp] = log
+        log_dir.logs += 1
         return log
 
     def delete(self, tp: TopicPartition) -> None:
@@ -304,6 +301,7 @@ class LogManager:
         if log is None:
             return
         log_dir = self._dir_of(log)
+        log_dir.logs -= 1
         delay_s = log.config.file_delete_delay_ms / 1000
         offline = log_dir.offline is not None
         log.abandon()

@@ -102,7 +102,7 @@ class Loader:
     def begin(self) -> Loaded:
         """Begin an empty log in a folder that was made just now."""
         loaded = self._loaded
-        loaded.segments = [Segment.create(self._files, self._folder, 0, self._now_ms)]
+        loaded.segments = [Segment.promise(self._files, self._folder, 0, self._now_ms)]
         loaded.log_start_offset = loaded.recovery_point = 0
         loaded.fresh = True
         return loaded
@@ -314,7 +314,8 @@ class Loader:
                 loaded.log_end_offset = end
         if not segments:
             start = loaded.log_start_offset
-            segments.append(Segment.create(self._files, self._folder, start, self._now_ms))
+            make = Segment.create if start else Segment.promise
+            segments.append(make(self._files, self._folder, start, self._now_ms))
             loaded.log_end_offset = start
         loaded.log_start_offset = max(loaded.log_start_offset, segments[0].base_offset)
         loaded.recovery_point = min(loaded.recovery_point, loaded.log_end_offset)

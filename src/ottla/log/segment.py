@@ -63,6 +63,7 @@ class Segment:
         "created_ms",
         "first_timestamp",
         "index_changed",
+        "index_limit",
         "max_offset",
         "size",
         "unsynced",
@@ -75,6 +76,8 @@ class Segment:
         self._file: File | None = None
         self.base_offset = base_offset
         self.max_offset = base_offset + MAX_RELATIVE_OFFSET
+        """the highest offset that may be appended; -1 once the index is full"""
+        self.index_limit = MAX_RELATIVE_OFFSET
         self.size = 0
         self.created_ms = created_ms
         self.bytes_since_index = 0
@@ -90,11 +93,20 @@ class Segment:
 
     @classmethod
     def create(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
-        """Create an empty segment; an index file left by an older one of that name goes."""
-        segment = cls(files, folder, base_offset, now_ms)
+        """Create an empty segment with its file, whose name keeps where the log goes on."""
+        segment = cls.promise(files, folder, base_offset, now_ms)
         segment._file = files.open(segment.path(".log"), create=True)
         if segment._file.size():
             segment._file.truncate(0)
+        return segment
+
+    @classmethod
+    def promise(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
+        """Describe an empty segment whose file comes with its first batch.
+
+        Only for a log that begins at 0: a folder without segments says the same.
+        """
+        segment = cls(files, folder, base_offset, now_ms)
         segment._start_empty()
         return segment
 
@@ -126,7 +138,7 @@ class Segment:
     def file(self) -> File:
         file = self._file
         if file is None:
-            file = self._file = self._files.open(self.path(".log"))
+            file = self._file = self._files.open(self.path(".log"), create=self.size == 0)
         return file
 
     def attach(self, file: File) -> None:
@@ -155,6 +167,8 @@ class Segment:
             self._max_timestamp_offset = last_offset
         if self.bytes_since_index > index_interval:
             self.offsets.append(last_offset, position)
+            if len(self.offsets) >= self.index_limit:
+                self.max_offset = -1
             self.times.maybe_append(self.max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index = 0
             self.index_changed = True
@@ -303,6 +317,8 @@ class Segment:
             self._max_timestamp_offset = last_offset
         if self.bytes_since_index > index_interval:
             self._offsets.append(last_offset, position)
+            if len(self._offsets) >= self.index_limit:
+                self.max_offset = -1
             self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index = 0
             self.index_changed = True
