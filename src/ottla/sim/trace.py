@@ -1,0 +1,34 @@
+"""The trace: what happened, one line per event, and a hash over all of it.
+
+Who may call: the sim room. Invariants: the hash covers every line ever recorded; only the last
+lines are kept unless a sink takes them. Two runs of one seed have the same hash, whatever
+PYTHONHASHSEED is: the test of that keeps set order out of every decision.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+
+KEPT_LINES = 200
+
+
+class Trace:
+    """An append-only record. `sink` gets every line as it is made."""
+
+    def __init__(self, sink: Callable[[str], object] | None = None) -> None:
+        self.count = 0
+        self.tail: deque[str] = deque(maxlen=KEPT_LINES)
+        self._sink = sink
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    def record(self, now: float, node: str, kind: str, detail: str = "") -> None:
+        line = f"{now:.6f} {node} {kind} {detail}"
+        self.count += 1
+        self._hash.update(line.encode())
+        self.tail.append(line)
+        if self._sink is not None:
+            self._sink(line)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

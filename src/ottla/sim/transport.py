@@ -1,0 +1,399 @@
+"""One simulated TCP connection: two transports and the two pipes between them.
+
+Who may call: `network` makes them; protocols see an `asyncio.Transport`. Invariants: what the
+kernel does (arrive, acknowledge, reset) happens outside the nodes and goes on while one is
+paused; what a protocol sees happens on its own node's loop; segments are handed over in the order
+they were sent, whatever the links did to them; bytes under way never exceed the window.
+"""
+
+import asyncio
+import errno
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ottla.sim.loop import SimLoop
+from ottla.sim.scheduler import Scheduler
+from ottla.sim.trace import Trace
+
+WINDOW_BYTES = 262_144
+SEGMENT_BYTES = 65_536
+READ_BYTES = 262_144
+HIGH_WATER_BYTES = 65_536
+
+DATA, FIN, RST = "data", "fin", "rst"
+
+
+class Carrier(Protocol):
+    """What a connection needs of the network under it."""
+
+    scheduler: Scheduler
+    trace: Trace
+    random: random.Random
+    give_up_s: float
+
+    def send(self, source: str, target: str, arrive: Callable[[], None]) -> None: ...
+
+    def forget(self, transport: "SimTransport") -> None: ...
+
+
+class Pipe:
+    """One direction: what the writer queued, what is under way, and its order."""
+
+    def __init__(self, sender: "SimTransport", receiver: "SimTransport") -> None:
+        self.sender = sender
+        self.receiver = receiver
+        self.queue: deque[bytes] = deque()
+        self.queued_bytes = 0
+        self.closing = False
+        self._window_used = 0
+        self._sent = 0
+        self._arrived = 0
+        self._early: dict[int, tuple[str, bytes]] = {}
+        self._progress_s = 0.0
+        self._timer_armed = False
+
+    def push(self, data: bytes) -> None:
+        self.queue.append(data)
+        self.queued_bytes += len(data)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what the window allows; FIN when the writer closed and all is sent."""
+        queue = self.queue
+        rng = self.sender.carrier.random
+        while queue and self._window_used < WINDOW_BYTES:
+            head = queue.popleft()
+            limit = min(WINDOW_BYTES - self._window_used, SEGMENT_BYTES)
+            if len(head) > 1 and rng.random() < 0.05:
+                limit = min(limit, rng.randrange(1, len(head)))
+            if len(head) > limit:
+                queue.appendleft(head[limit:])
+                head = head[:limit]
+            self.queued_bytes -= len(head)
+            self._window_used += len(head)
+            self._segment(DATA, head)
+        if self.closing and not queue:
+            self.closing = False
+            self._segment(FIN, b"")
+            self.sender.drained()
+        self.sender.after_pump()
+
+    def reset(self) -> None:
+        """Drop what is queued and tell the other side."""
+        self.queue.clear()
+        self.queued_bytes = 0
+        self._segment(RST, b"")
+
+    def consumed(self, count: int) -> None:
+        """Open the window: the receiver's program took bytes."""
+        self._window_used -= count
+        if self.queue:
+            self.sender.carrier.send(self.receiver.host, self.sender.host, self.pump)
+
+    def _segment(self, kind: str, data: bytes) -> None:
+        number = self._sent
+        self._sent += 1
+        carrier = self.sender.carrier
+        if self._arrived == number:
+            self._progress_s = carrier.scheduler.now
+        if not self._timer_armed:
+            self._timer_armed = True
+            carrier.scheduler.after(carrier.give_up_s, self._check_progress)
+        carrier.send(self.sender.host, self.receiver.host, lambda: self._arrive(number, kind, data))
+
+    def _check_progress(self) -> None:
+        self._timer_armed = False
+        carrier = self.sender.carrier
+        if self._arrived == self._sent or self.sender.lost:
+            return
+        left = self._progress_s + carrier.give_up_s - carrier.scheduler.now
+        if left <= 0:
+            self.sender.kernel_reset(TimeoutError(errno.ETIMEDOUT, "connection timed out"))
+        else:
+            self._timer_armed = True
+            carrier.scheduler.after(left, self._check_progress)
+
+    def _arrive(self, number: int, kind: str, data: bytes) -> None:
+        self._early[number] = (kind, data)
+        while self._arrived in self._early:
+            kind, data = self._early.pop(self._arrived)
+            self._arrived += 1
+            self._progress_s = self.sender.carrier.scheduler.now
+            self.receiver.kernel_receive(kind, data)
+
+
+class SimTransport(asyncio.Transport):
+    """One end. Methods named `kernel_…` are the operating system's side."""
+
+    def __init__(
+        self, loop: SimLoop, carrier: Carrier, host: str, address: tuple[str, int]
+    ) -> None:
+        super().__init__()
+        self.carrier = carrier
+        self.host = host
+        self.address = address
+        self.peer: SimTransport | None = None
+        self.peer_host = ""
+        self.pipe: Pipe | None = None
+        self.lost = False
+        self._loop = loop
+        self._protocol: Any = None
+        self._buffered = False
+        self._inbox: deque[bytes] = deque()
+        self._eof = False
+        self._reset: OSError | None = None
+        self._reading = True
+        self._read_due = False
+        self._closing = False
+        self._high = HIGH_WATER_BYTES
+        self._low = HIGH_WATER_BYTES // 4
+        self._writer_paused = False
+        self._resume_due = False
+
+    def attach(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give the connection to a protocol; reading begins."""
+        self.set_protocol(protocol)
+        self._protocol.connection_made(self)
+        self._schedule_read()
+
+    def accept(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """As the server's kernel: its program gets the connection at its next turn."""
+        self._loop.call_soon(lambda: self.attach(factory()))
+
+    # The kernel's side.
+
+    def kernel_receive(self, kind: str, data: bytes) -> None:
+        """Take one segment in its order."""
+        trace = self.carrier.trace
+        now = self.carrier.scheduler.now
+        trace.record(now, self.host, kind, f"{self.peer_host} {len(data)} {zlib.crc32(data):08x}")
+        if kind == RST:
+            self.kernel_reset(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+        elif self.lost or self._closing:
+            if kind == DATA and self.peer is not None and not self.peer.lost:
+                # Nobody reads here any more: the sender is told, over the network.
+                self.carrier.send(self.host, self.peer_host, self._refuse_peer)
+        elif kind == FIN:
+            self._eof = True
+            self._schedule_read()
+        else:
+            self._inbox.append(data)
+            self._schedule_read()
+
+    def _refuse_peer(self) -> None:
+        if self.peer is not None:
+            self.peer.kernel_reset(BrokenPipeError(errno.EPIPE, "broken pipe"))
+
+    def kernel_reset(self, error: OSError) -> None:
+        """End the connection; the program learns it after what arrived before."""
+        if self.lost or self._reset is not None:
+            return
+        self._reset = error
+        if self.pipe is not None:
+            self.pipe.queue.clear()
+            self.pipe.queued_bytes = 0
+        if self._closing:
+            self._lose(error)
+        else:
+            self._schedule_read()
+
+    def kernel_abandon(self) -> None:
+        """Drop a connection that its program does not want any more."""
+        if not self.lost:
+            self.lost = True
+            if self.pipe is not None:
+                self.pipe.reset()
+
+    def process_died(self, *, silently: bool) -> None:
+        """Take the owner away. Its kernel resets the connection, unless the machine is gone too."""
+        was_lost, self.lost = self.lost, True
+        self._inbox.clear()
+        if self.pipe is None:
+            return
+        self.pipe.queue.clear()
+        self.pipe.queued_bytes = 0
+        if not silently and not was_lost:
+            self.pipe.reset()
+
+    # Reading.
+
+    def _schedule_read(self) -> None:
+        if self._read_due or not self._reading or self._closing or self.lost:
+            return
+        if self._protocol is not None and (self._inbox or self._eof or self._reset):
+            self._read_due = True
+            self._loop.call_soon(self._read_ready)
+
+    def _read_ready(self) -> None:
+        self._read_due = False
+        if not self._reading or self._closing or self.lost:
+            return
+        try:
+            if self._inbox:
+                count = self._fill_buffer() if self._buffered else self._hand_over()
+                if self.peer is not None and self.peer.pipe is not None:
+                    self.peer.pipe.consumed(count)
+            elif self._reset is not None:
+                self._lose(self._reset)
+            elif self._eof:
+                self._eof = False
+                if not self._protocol.eof_received():
+                    self.close()
+        except Exception as error:  # noqa: BLE001 - as asyncio: a protocol's failure ends it
+            self._loop.call_exception_handler(
+                {"message": "Fatal error: protocol failed", "exception": error, "transport": self}
+            )
+            self.abort()
+        self._schedule_read()
+
+    def _fill_buffer(self) -> int:
+        view = memoryview(self._protocol.get_buffer(-1))
+        filled = 0
+        while self._inbox and filled < len(view):
+            chunk = self._inbox.popleft()
+            room = len(view) - filled
+            if len(chunk) > room:
+                self._inbox.appendleft(chunk[room:])
+                chunk = chunk[:room]
+            view[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
+        del view
+        self._protocol.buffer_updated(filled)
+        return filled
+
+    def _hand_over(self) -> int:
+        taken: list[bytes] = []
+        size = 0
+        while self._inbox and size < READ_BYTES:
+            taken.append(self._inbox.popleft())
+            size += len(taken[-1])
+        self._protocol.data_received(b"".join(taken))
+        return size
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._schedule_read()
+
+    # Writing.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
+        if self._closing or self.lost or not data:
+            return
+        if self._reset is not None:
+            self._reading = True
+            self._schedule_read()
+            return
+        assert self.pipe is not None
+        self.pipe.push(bytes(data))
+        if self.pipe.queued_bytes > self._high and not self._writer_paused:
+            self._writer_paused = True
+            self._protocol.pause_writing()
+
+    def after_pump(self) -> None:
+        """Tell the program that it may write again, at its next turn."""
+        assert self.pipe is not None
+        if self._writer_paused and not self._resume_due and self.pipe.queued_bytes <= self._low:
+            self._resume_due = True
+            self._loop.call_soon(self._resume_writer)
+
+    def _resume_writer(self) -> None:
+        self._resume_due = False
+        assert self.pipe is not None
+        if self.lost or not self._writer_paused or self.pipe.queued_bytes > self._low:
+            return
+        self._writer_paused = False
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if self.pipe is not None and not self._closing and not self.lost:
+            self.pipe.closing = True
+            self.pipe.pump()
+
+    def get_write_buffer_size(self) -> int:
+        return self.pipe.queued_bytes if self.pipe is not None else 0
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = HIGH_WATER_BYTES if low is None else 4 * low
+        self._high = high
+        self._low = high // 4 if low is None else low
+
+    # Ending.
+
+    def close(self) -> None:
+        if self._closing or self.lost:
+            return
+        if self._reset is not None:
+            self._closing = True
+            self._lose(self._reset)
+            return
+        self._closing = True
+        self._inbox.clear()
+        assert self.pipe is not None
+        self.pipe.closing = True
+        self.pipe.pump()
+
+    def drained(self) -> None:
+        """All was sent after `close`: the program hears of the end."""
+        if self._closing:
+            self._lose(None)
+
+    def abort(self) -> None:
+        if self.lost:
+            return
+        self._closing = True
+        self._inbox.clear()
+        assert self.pipe is not None
+        if self._reset is None:
+            self.pipe.reset()
+        self._lose(None)
+
+    def _lose(self, error: OSError | None) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        self._closing = True
+        self.carrier.forget(self)
+        self._loop.call_soon(self._call_connection_lost, error)
+
+    def _call_connection_lost(self, error: OSError | None) -> None:
+        protocol, self._protocol = self._protocol, None
+        self._inbox.clear()
+        if protocol is not None:
+            protocol.connection_lost(error)
+
+    def is_closing(self) -> bool:
+        return self._closing or self.lost
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peername" and self.peer is not None:
+            return self.peer.address
+        if name == "sockname":
+            return self.address
+        return default
