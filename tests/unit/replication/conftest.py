@@ -1,0 +1,608 @@
+"""Brokers' data paths wired together in memory: real logs, codec, connections, handlers and fetchers.
+
+What is stood in for: sockets (bytes handed over on the loop), time (it jumps to the next timer), the
+controller and the metadata cache (the test says who leads). Nothing sleeps and nothing waits.
+"""
+
+import asyncio
+import random
+import selectors
+import types
+
+import pytest
+
+from ottla.broker.handlers import (
+    fetch,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+    replica_control,
+)
+from ottla.broker.tasks import Tasks
+from ottla.log.files import OsFiles
+from ottla.log.manager import LogManager
+from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import ConnectionLostError, ErrorCode
+from ottla.model.ids import NO_EPOCH, TopicPartition
+from ottla.model.ports import World
+from ottla.net.peer import PeerConnection
+from ottla.net.server import Server
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.wire.codec import decode_request, encode_response
+from ottla.wire.headers import decode_request_header, response_header
+from ottla.wire.messages.alter_partition import AlterPartitionResponse
+from ottla.wire.messages.api_versions import ApiVersionsResponse
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+
+LISTENER = "PLAINTEXT"
+TOPIC_ID = bytes(range(16))
+CONTROLLER_PORT = 9000
+HANDLERS = {
+    0: produce.handle,
+    1: fetch.handle,
+    2: list_offsets.handle,
+    4: replica_control.leader_and_isr,
+    5: replica_control.stop_replica,
+    23: offset_for_leader_epoch.handle,
+}
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Time stands still while anything can run, then jumps to the next timer."""
+
+    def __init__(self):
+        self.now = 1000.0
+        loop = self
+
+        class Selector(selectors.SelectSelector):
+            def select(self, timeout=None):
+                if timeout is None:
+                    raise RuntimeError("the test waits for something that will never happen")
+                loop.now += timeout
+                return []
+
+        super().__init__(Selector())
+
+    def time(self):
+        return self.now
+
+
+class Clock:
+    def __init__(self, loop):
+        self._loop = loop
+
+    def monotonic(self):
+        return self._loop.now
+
+    def wall_ms(self):
+        return 1_700_000_000_000 + int(self._loop.now * 1000)
+
+
+class Workers:
+    async def run(self, function, *args):
+        return function(*args)
+
+
+class Transport(asyncio.Transport):
+    """One end of a pair; what is written arrives in the next turn."""
+
+    def __init__(self, network, ours, peer):
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self._network, self.protocol, self.other, self.peer = network, ours, None, peer
+        self.closed = self.paused = False
+        self.inbox = bytearray()
+
+    def write(self, data):
+        if not self.closed and not self._network.cut(self.peer):
+            self.other.inbox += data
+            asyncio.get_running_loop().call_soon(self.other.deliver)
+
+    def writelines(self, parts):
+        self.write(b"".join(parts))
+
+    def deliver(self):
+        while self.inbox and not self.paused and not self.closed:
+            space = self.protocol.get_buffer(len(self.inbox))
+            size = min(len(space), len(self.inbox))
+            space[:size] = self.inbox[:size]
+            del self.inbox[:size]
+            self.protocol.buffer_updated(size)
+
+    def pause_reading(self):
+        self.paused = True
+
+    def resume_reading(self):
+        self.paused = False
+        asyncio.get_running_loop().call_soon(self.deliver)
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        if not self.closed:
+            self.closed = True
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self.protocol.connection_lost, None)
+            loop.call_soon(self.other.close)
+
+    abort = close
+
+
+class Network:
+    def __init__(self):
+        self.listeners = {}
+        self.cuts = set()
+        self.transports = []
+
+    def cut(self, pair):
+        return pair in self.cuts
+
+    def of(self, broker):
+        return types.SimpleNamespace(
+            connect=lambda *a, **k: self.connect(broker, *a, **k),
+            listen=lambda *a, **k: self.listen(*a, **k),
+        )
+
+    async def listen(self, host, port, factory):
+        self.listeners[port] = factory
+        return types.SimpleNamespace(port=port, close=lambda: self.listeners.pop(port, None))
+
+    async def connect(self, broker, host, port, factory, *, timeout_s):
+        if port not in self.listeners or self.cut((broker, port)) or self.cut((port, broker)):
+            raise ConnectionRefusedError(f"nobody at {port}")
+        near = Transport(self, factory(), (broker, port))
+        far = Transport(self, self.listeners[port](), (port, broker))
+        near.other, far.other = far, near
+        self.transports += [near, far]
+        far.protocol.connection_made(far)
+        near.protocol.connection_made(near)
+        return near, near.protocol
+
+    def part(self, broker, port):
+        """Drop the connections between a broker and a port, and refuse new ones."""
+        self.cuts |= {(broker, port), (port, broker)}
+        for transport in self.transports:
+            if transport.peer in {(broker, port), (port, broker)}:
+                transport.closed or transport.close()
+
+    def heal(self):
+        self.cuts.clear()
+
+
+class Node:
+    """One broker's data path. `crash` leaves only the files."""
+
+    def __init__(self, cluster, broker_id):
+        self.cluster, self.id = cluster, broker_id
+        self.port = 9100 + broker_id
+        self.running = False
+
+    @property
+    def endpoint(self):
+        return Endpoint("127.0.0.1", self.port)
+
+    async def start(self):
+        cluster = self.cluster
+        self.epoch = cluster.next_broker_epoch()
+        config = BrokerConfig(
+            {
+                "broker.id": str(self.id),
+                "zookeeper.connect": "unused:1",
+                "log.dirs": f"{cluster.folder}/{self.id}",
+                **cluster.properties,
+            }
+        )
+        world = World(
+            Clock(cluster.loop),
+            random.Random(self.id),
+            OsFiles(),
+            cluster.network.of(self.id),
+            Workers(),
+        )
+        self.world = world
+        self.logs = LogManager(world, config)
+        self.logs.startup(lambda topic: config.topic_config(cluster.topic_properties))
+        self.replicas = ReplicaManager(
+            world,
+            config,
+            self.logs,
+            cluster=cluster.metadata,
+            broker_epoch=lambda: self.epoch,
+            controller_peer=self._controller_peer,
+        )
+        self.services = types.SimpleNamespace(
+            world=world,
+            config=config,
+            broker_id=self.id,
+            broker_epoch=self.epoch,
+            replicas=self.replicas,
+            metadata=cluster.metadata,
+            tasks=Tasks(),
+            is_stale=lambda epoch: -1 < epoch < self.epoch,
+            accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
+        )
+        self.server = Server(world, "127.0.0.1", self.port, self.dispatch)
+        await self.server.start()
+        await self.replicas.start()
+        cluster.metadata.alive[self.id] = self.endpoint
+        self.running = True
+        self._to_controller = None
+        self._client = None
+
+    async def _controller_peer(self):
+        if self._to_controller is None or self._to_controller.closed:
+            self._to_controller = await self.peer(CONTROLLER_PORT)
+        return self._to_controller
+
+    async def peer(self, port):
+        return await PeerConnection.open(self.world, "127.0.0.1", port, "test", timeout_s=5)
+
+    def dispatch(self, conn, frame):
+        header, pos = decode_request_header(frame)
+        request = decode_request(header.api_key, header.api_version, frame, pos)
+        return HANDLERS[header.api_key](self.services, conn, header, request)
+
+    async def send(self, message, version, timeout_s=60):
+        """Ask this broker as a client would, over a connection of its own."""
+        peer = await self.cluster.client.open(self.port)
+        try:
+            return await peer.send(message, version, timeout_s)
+        finally:
+            peer.close()
+
+    async def stop(self, *, clean=True):
+        if not self.running:
+            return
+        self.running = False
+        self.cluster.metadata.alive.pop(self.id, None)
+        await self.services.tasks.close()
+        await self.replicas.shutdown()
+        await self.server.close()
+        if clean:
+            self.logs.shutdown()
+        else:
+            self.logs.abandon() if hasattr(self.logs, "abandon") else self.logs.shutdown()
+
+    # What tests look at.
+
+    def partition(self, index=0, topic="t"):
+        return self.replicas.partitions[TopicPartition(topic, index)]
+
+    def log(self, index=0, topic="t"):
+        return self.logs.get(TopicPartition(topic, index))
+
+    def records(self, index=0, topic="t"):
+        """Return (offset, epoch, value) of all records in the log."""
+        log = self.log(index, topic)
+        found = []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            parts = log.read(offset, 1 << 20, log.log_end_offset).parts
+            data = memoryview(b"".join(parts))
+            for pos, header in iter_batches(data):
+                for record in iter_records(data[pos : pos + header.size]):
+                    found.append(
+                        (record.offset, header.partition_leader_epoch, bytes(record.value))
+                    )
+                offset = header.last_offset + 1
+        return found
+
+
+class Metadata:
+    """Who is alive, what exists: the test's word for it."""
+
+    def __init__(self):
+        self.alive = {}
+        self.topics = {}
+        self.ids = {}
+
+    def endpoint(self, broker_id, listener):
+        return self.alive.get(broker_id)
+
+    def partition(self, topic, index):
+        return self.topics.get((topic, index))
+
+    def topic_name(self, topic_id):
+        return self.ids.get(topic_id)
+
+    @property
+    def snapshot(self):
+        brokers = {i: BrokerInfo(i, (e,)) for i, e in self.alive.items()}
+        return types.SimpleNamespace(brokers=brokers)
+
+
+class Controller:
+    """Says who leads, and answers AlterPartition as a ZooKeeper controller does."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.epoch = 1
+        self.states = {}
+        self.refuse = None
+        self.silent = False
+        self.requests = []
+
+    async def start(self):
+        server = Server(
+            types.SimpleNamespace(
+                clock=Clock(self.cluster.loop), network=self.cluster.network.of("controller")
+            ),
+            "127.0.0.1",
+            CONTROLLER_PORT,
+            self.dispatch,
+        )
+        await server.start()
+        self.server = server
+
+    def dispatch(self, conn, frame):
+        header, pos = decode_request_header(frame)
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        if header.api_key == 18:
+            listed = ApiVersionsResponse(
+                api_keys=[ApiVersionsResponse.ApiVersion(api_key=56, min_version=0, max_version=3)]
+            )
+            return [head, *encode_response(listed, header.api_version)]
+        request = decode_request(header.api_key, header.api_version, frame, pos)
+        self.requests.append(request)
+        if self.silent:
+            return conn.pending(pipelined=False)
+        response = AlterPartitionResponse()
+        for topic in request.topics:
+            items = [self.alter(request.broker_id, p) for p in topic.partitions]
+            response.topics.append(
+                AlterPartitionResponse.TopicData(topic_id=topic.topic_id, partitions=items)
+            )
+        return [head, *encode_response(response, header.api_version)]
+
+    def alter(self, broker_id, p):
+        item = AlterPartitionResponse.PartitionData(partition_index=p.partition_index)
+        state = self.states["t", p.partition_index]
+        isr = [b.broker_id for b in p.new_isr_with_epochs]
+        if self.refuse is not None:
+            item.error_code = self.refuse
+        elif p.leader_epoch < state.leader_epoch:
+            item.error_code = ErrorCode.FENCED_LEADER_EPOCH
+        elif isr == state.isr:
+            pass
+        elif p.partition_epoch != state.partition_epoch:
+            item.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        elif any(b not in self.cluster.metadata.alive for b in isr if b not in state.isr):
+            item.error_code = ErrorCode.INELIGIBLE_REPLICA
+        else:
+            state.isr = isr
+            state.partition_epoch += 1
+        if not item.error_code:
+            item.leader_id = state.leader
+            item.leader_epoch = state.leader_epoch
+            item.isr = list(state.isr)
+            item.partition_epoch = state.partition_epoch
+        return item
+
+    async def lead(self, leader, *, isr=None, replicas=None, index=0, to=None, new=False):
+        """Make `leader` the leader in a new epoch and tell the replicas (or only `to`)."""
+        known = self.states.get(("t", index))
+        state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=self.epoch,
+            leader=leader,
+            leader_epoch=0 if known is None else known.leader_epoch + 1,
+            isr=list(isr if isr is not None else known.isr if known else replicas),
+            partition_epoch=0 if known is None else known.partition_epoch + 1,
+            replicas=list(replicas if replicas is not None else known.replicas),
+            is_new=new,
+        )
+        self.states["t", index] = state
+        self.cluster.metadata.topics["t", index] = state
+        self.cluster.metadata.ids[TOPIC_ID] = "t"
+        return await self.tell(state, to)
+
+    async def tell(self, state, to=None, *, topic_id=TOPIC_ID):
+        answers = {}
+        for broker in state.replicas if to is None else to:
+            node = self.cluster[broker]
+            if node.running:
+                request = LeaderAndIsrRequest(
+                    controller_id=99,
+                    controller_epoch=self.epoch,
+                    broker_epoch=node.epoch,
+                    topic_states=[
+                        LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                            topic_name="t", topic_id=topic_id, partition_states=[state]
+                        )
+                    ],
+                )
+                answers[broker] = await node.send(request, 7)
+        return answers
+
+    async def stop_replica(self, broker, *, delete, leader_epoch=-2, index=0):
+        request = StopReplicaRequest(
+            controller_epoch=self.epoch,
+            broker_epoch=self.cluster[broker].epoch,
+            topic_states=[
+                StopReplicaRequest.StopReplicaTopicState(
+                    topic_name="t",
+                    partition_states=[
+                        StopReplicaRequest.StopReplicaPartitionState(
+                            partition_index=index,
+                            leader_epoch=leader_epoch,
+                            delete_partition=delete,
+                        )
+                    ],
+                )
+            ],
+        )
+        return await self.cluster[broker].send(request, 4)
+
+
+class Client:
+    def __init__(self, cluster):
+        self.world = types.SimpleNamespace(network=cluster.network.of("client"))
+
+    async def open(self, port):
+        return await PeerConnection.open(self.world, "127.0.0.1", port, "client", timeout_s=5)
+
+
+class Cluster:
+    """Nodes 1..n, a controller and a client, on one loop."""
+
+    def __init__(self, loop, folder, size, properties, topic_properties):
+        self.loop, self.folder = loop, folder
+        self.properties = {"replica.lag.time.max.ms": "10000", **properties}
+        self.topic_properties = topic_properties
+        self.network = Network()
+        self.metadata = Metadata()
+        self.client = Client(self)
+        self.controller = Controller(self)
+        self.nodes = {i: Node(self, i) for i in range(1, size + 1)}
+        self._broker_epoch = 100
+
+    def __getitem__(self, broker):
+        return self.nodes[broker]
+
+    def next_broker_epoch(self):
+        self._broker_epoch += 1
+        return self._broker_epoch
+
+    async def start(self):
+        await self.controller.start()
+        for node in self.nodes.values():
+            await node.start()
+
+    async def stop(self):
+        for node in self.nodes.values():
+            await node.stop()
+        await self.controller.server.close()
+
+    async def settle(self, seconds=2.0):
+        """Let that much time pass."""
+        await asyncio.sleep(seconds)
+
+    async def until(self, condition, seconds=60.0):
+        """Let time pass until a condition holds."""
+        end = self.loop.now + seconds
+        while not condition():
+            assert self.loop.now < end, "did not come about"
+            await asyncio.sleep(0.01)
+
+    async def produce(self, broker, *values, acks=-1, index=0, timeout_ms=5000, version=11):
+        request = produce_request(values, acks=acks, index=index, timeout_ms=timeout_ms)
+        response = await self[broker].send(request, version)
+        return response.responses[0].partition_responses[0]
+
+
+def batch(values, **fields):
+    return build_batch(
+        [Record(offset=i, timestamp=1000 + i, key=None, value=v.encode(), headers=())
+         for i, v in enumerate(values)],
+        **fields,
+    )  # fmt: skip
+
+
+def produce_request(values, *, acks=-1, index=0, timeout_ms=5000, records=None):
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name="t",
+                partition_data=[
+                    ProduceRequest.PartitionProduceData(
+                        index=index, records=batch(values) if records is None else records
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def fetch_request(offset, *, index=0, epoch=NO_EPOCH, last_epoch=-1, replica=-1, **fields):
+    fields.setdefault("max_wait_ms", 0)
+    fields.setdefault("min_bytes", 1)
+    fields.setdefault("session_epoch", -1)
+    partition_max = fields.pop("partition_max_bytes", 1 << 20)
+    return FetchRequest(
+        replica_state=FetchRequest.ReplicaState(replica_id=replica),
+        max_bytes=fields.pop("max_bytes", 1 << 20),
+        topics=[
+            FetchRequest.FetchTopic(
+                topic="t",
+                topic_id=TOPIC_ID,
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=index,
+                        current_leader_epoch=epoch,
+                        fetch_offset=offset,
+                        last_fetched_epoch=last_epoch,
+                        log_start_offset=0,
+                        partition_max_bytes=partition_max,
+                    )
+                ],
+            )
+        ],
+        **fields,
+    )
+
+
+def list_offsets_request(timestamp, *, replica=-1, epoch=NO_EPOCH, isolation=0, index=0):
+    return ListOffsetsRequest(
+        replica_id=replica,
+        isolation_level=isolation,
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(
+                name="t",
+                partitions=[
+                    ListOffsetsRequest.ListOffsetsPartition(
+                        partition_index=index, timestamp=timestamp, current_leader_epoch=epoch
+                    )
+                ],
+            )
+        ],
+    )
+
+
+@pytest.fixture
+def wired(tmp_path):
+    """Run a scenario: `wired(scenario, brokers=3, ...)` calls `await scenario(cluster)`."""
+
+    def run(scenario, brokers=3, topic=None, **properties):
+        loop = JumpingLoop()
+        cluster = Cluster(
+            loop,
+            str(tmp_path),
+            brokers,
+            {k.replace("_", "."): str(v) for k, v in properties.items()},
+            topic or {},
+        )
+
+        async def whole():
+            await cluster.start()
+            try:
+                await scenario(cluster)
+            finally:
+                await cluster.stop()
+
+        try:
+            loop.run_until_complete(whole())
+        finally:
+            loop.close()
+        return cluster
+
+    run.batch = batch
+    run.produce_request = produce_request
+    run.fetch_request = fetch_request
+    run.list_offsets_request = list_offsets_request
+    run.topic_id = TOPIC_ID
+    run.lost = ConnectionLostError
+    return run
