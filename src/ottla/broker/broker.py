@@ -182,6 +182,7 @@ class Broker:
                 await asyncio.sleep(0)
                 slice_s = clock.monotonic()
         self._loaded = True
+        self.membership.recall_session()
         self.logs.write_meta(MetaProperties(self.services.cluster_id, self.broker_id))
         logger.info(
             "logs loaded count=%d recovered=%d took_s=%.2f",

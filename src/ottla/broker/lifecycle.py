@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
 RECONNECT_BACKOFF_S = 0.2
+SESSION_FILE = ".ottla-session"
+"""In the first log dir: the ZooKeeper session of the process that has the dir locked."""
 
 
 class Membership:
@@ -69,9 +71,36 @@ class Membership:
             self._session.session_id,
             self._session.timeout_ms,
         )
-        store = Store(self._session, previous_session_id=self._previous_session_id)
-        self._server.current_store = store
-        return store
+        self._server.current_store = self._new_store(self._session)
+        return self._server.current_store
+
+    def recall_session(self) -> None:
+        """Learn which session the last process on our folders had; call it with them locked.
+
+        That process is gone, as we hold its locks, so its registration may be deleted at once: a
+        crashed broker that comes back quickly is elected anew without the wait for its old session.
+        """
+        files = self._server.world.files
+        try:
+            text = files.read_bytes(self._session_file()).decode()
+            self._previous_session_id = int(text, 16)
+        except (OSError, ValueError):
+            return
+        if self._server.current_store is not None and self._session is not None:
+            self._server.current_store = self._new_store(self._session)
+
+    def _remember_session(self, session_id: int) -> None:
+        try:
+            data = f"{session_id:#x}\n".encode()
+            self._server.world.files.write_atomic(self._session_file(), data)
+        except OSError as error:
+            logger.warning("session not remembered error=%s", error)
+
+    def _session_file(self) -> str:
+        return f"{self._server.config.log_dirs[0]}/{SESSION_FILE}"
+
+    def _new_store(self, session: Session) -> Store:
+        return Store(session, previous_session_id=self._previous_session_id)
 
     def _on_event(self, event: SessionEvent) -> None:
         logger.info(
@@ -98,6 +127,7 @@ class Membership:
             epoch = await store.register_broker(info)
         except NodeExistsError as error:
             raise StartupError(f"broker.id={info.id}: {error}") from None
+        self._remember_session(store.session.session_id)
         server = self._server
         server.broker_epoch = epoch
         server.replicas.unfence()
