@@ -81,41 +81,44 @@ class Scheduler:
         """Call after a virtual delay, outside every node."""
         return self.at(self.now + delay_s, callback, *args)
 
-    def step(self) -> bool:
-        """Run the next event; False if there is none."""
+    def next_time(self) -> float | None:
+        """Return when the next event is due; None if there is none."""
         heap = self._heap
-        while heap:
-            when, _, event = heapq.heappop(heap)
-            if event.is_cancelled():
-                continue
-            if when > self.now:
-                self.now = when
-                self._steps_at_once = 0
-            self.steps += 1
-            self._steps_at_once += 1
-            if self._steps_at_once > MAX_STEPS_AT_ONCE:
-                raise LivelockError(
-                    f"{MAX_STEPS_AT_ONCE} events at {self.now:.6f} s; the last was {event!r}"
-                )
-            if self.steps > self.max_steps:
-                raise LivelockError(f"more than {self.max_steps} events by {self.now:.6f} s")
-            event.fire()
-            return True
-        return False
+        while heap and heap[0][2].is_cancelled():
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def step(self) -> None:
+        """Run the next event; there has to be one."""
+        when, _, event = heapq.heappop(self._heap)
+        if when > self.now:
+            self.now = when
+            self._steps_at_once = 0
+        self.steps += 1
+        self._steps_at_once += 1
+        if self._steps_at_once > MAX_STEPS_AT_ONCE:
+            raise LivelockError(
+                f"{MAX_STEPS_AT_ONCE} events at {self.now:.6f} s; the last was {event!r}"
+            )
+        if self.steps > self.max_steps:
+            raise LivelockError(f"more than {self.max_steps} events by {self.now:.6f} s")
+        event.fire()
 
     def run_until(self, done: Callable[[], bool], *, deadline_s: float = float("inf")) -> None:
         """Run until `done()`; DeadlockError if nothing is left, TimeoutError at the deadline."""
         while not done():
-            if self._heap and self._heap[0][0] > deadline_s:
+            when = self.next_time()
+            if when is None:
+                raise DeadlockError(f"nothing left to happen at {self.now:.6f} s")
+            if when > deadline_s:
                 self.now = max(self.now, deadline_s)
                 raise TimeoutError(f"not done at {deadline_s:.3f} s of virtual time")
-            if not self.step():
-                raise DeadlockError(f"nothing left to happen at {self.now:.6f} s")
+            self.step()
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""
         deadline = self.now + seconds
-        while self._heap and self._heap[0][0] <= deadline:
+        while (when := self.next_time()) is not None and when <= deadline:
             self.step()
         self.now = max(self.now, deadline)
         self._steps_at_once = 0

@@ -198,4 +198,4 @@ def simulate(seed: int | str, main: Callable[[Simulation, Node], Awaitable[Any]]
         async def start() -> Any:
             return await main(simulation, node)
 
-        return node.call(start())
+        return node.call(start(), within_s=1_000_000.0)
