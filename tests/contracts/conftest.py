@@ -1,0 +1,186 @@
+"""Servers for the contract tests: the twin and a real ZooKeeper, reached over the same TCP."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from ottla.net.runtime import real_world
+from ottla.zookeeper.embedded import start_zookeeper
+from ottla.zookeeper.memory import MemoryZooKeeper
+from ottla.zookeeper.session import Session, SessionEvent, SessionState
+from ottla.zookeeper.store import ensure_chroot
+
+TICK_MS = 100
+SESSION_MS = 4 * TICK_MS
+CONNECT_MS = 5000
+_numbers = itertools.count()
+
+
+class TwinServer:
+    """The twin on a loop and thread of its own, as far away as the real one."""
+
+    kind = "twin"
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.twin = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(5)
+        self.connect_string = self.twin.connect_string
+
+    async def _start(self) -> MemoryZooKeeper:
+        twin = MemoryZooKeeper(
+            real_world(None, seed=1), tick_ms=TICK_MS, max_session_timeout_ms=20_000
+        )
+        return await twin.start()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.twin.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+        self.loop.close()
+
+
+class RealServer:
+    kind = "real"
+
+    def __init__(self, folder) -> None:
+        self.process = start_zookeeper(
+            folder, 0, heap_mb=96, tick_ms=TICK_MS, max_session_timeout_ms=20_000, fsync=False
+        )
+        self.connect_string = self.process.connect_string
+
+    def stop(self) -> None:
+        self.process.stop()
+
+
+class FlakyNetwork:
+    """The real network with faults on the client's side."""
+
+    def __init__(self, inner) -> None:
+        self.inner = inner
+        self.refuses = False
+        self.swallows = False
+        self.links: list[_Link] = []
+
+    async def connect(self, host, port, factory, *, timeout_s):
+        if self.refuses:
+            raise ConnectionRefusedError("refused by the test")
+        link = _Link(self, factory())
+        self.links.append(link)
+        transport, _ = await self.inner.connect(host, port, lambda: link, timeout_s=timeout_s)
+        return transport, link.protocol
+
+    async def listen(self, host, port, factory):
+        return await self.inner.listen(host, port, factory)
+
+    def cut(self) -> None:
+        """Cut every connection at once."""
+        for link in self.links:
+            link.transport.abort()
+
+
+class _Link(asyncio.Protocol):
+    def __init__(self, network: FlakyNetwork, protocol: asyncio.Protocol) -> None:
+        self.network = network
+        self.protocol = protocol
+
+    def connection_made(self, transport) -> None:
+        self.transport = transport
+        self.protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.network.swallows:
+            self.network.swallows = False
+            self.transport.abort()
+        else:
+            self.protocol.data_received(data)
+
+    def connection_lost(self, exc) -> None:
+        self.network.links.remove(self)
+        self.protocol.connection_lost(exc)
+
+
+class Play:
+    """What a scenario gets: sessions in a chroot of its own, over a network with faults."""
+
+    tick_ms = TICK_MS
+    session_ms = SESSION_MS
+
+    def __init__(self, server) -> None:
+        self.kind = server.kind
+        self.address = server.connect_string
+        self.connect_string = f"{self.address}/play-{next(_numbers)}"
+        self.network = FlakyNetwork(real_world(None).network)
+        self.world = replace(real_world(None, seed=7), network=self.network)
+        self.sessions: list[Session] = []
+
+    async def session(
+        self,
+        timeout_ms: int = 10_000,
+        on_event: Callable[[SessionEvent], None] | None = None,
+        *,
+        connect_string: str | None = None,
+        steady: bool = False,
+    ) -> Session:
+        """Open a session; a `steady` one does not feel the network's faults."""
+        session = await Session.connect(
+            real_world(None) if steady else self.world,
+            connect_string or self.connect_string,
+            timeout_ms,
+            CONNECT_MS,
+            on_event,
+        )
+        self.sessions.append(session)
+        return session
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def run(self, scenario: Callable[["Play"], Awaitable[None]]) -> None:
+        await ensure_chroot(self.world, self.connect_string, 10_000, CONNECT_MS)
+        try:
+            async with asyncio.timeout(60):
+                await scenario(self)
+        finally:
+            self.network.refuses = self.network.swallows = False
+            for session in self.sessions:
+                if session.state is SessionState.CONNECTED:
+                    await session.close()
+
+
+@pytest.fixture(scope="session")
+def twin_server():
+    server = TwinServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def real_server(tmp_path_factory):
+    server = RealServer(tmp_path_factory.mktemp("zookeeper"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["twin", pytest.param("real", marks=pytest.mark.java)])
+def server(request):
+    return request.getfixturevalue(f"{request.param}_server")
+
+
+@pytest.fixture
+def run_on():
+    """Run a scenario against one server."""
+    return lambda server, scenario: asyncio.run(Play(server).run(scenario))
+
+
+@pytest.fixture
+def play(server) -> Callable[[Callable[[Play], Awaitable[None]]], None]:
+    """Run a scenario against the twin, then the same against a real ZooKeeper."""
+    return lambda scenario: asyncio.run(Play(server).run(scenario))
