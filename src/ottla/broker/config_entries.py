@@ -45,7 +45,7 @@ _FAMILIES = (
 
 _DYNAMIC_KEYS = """\
 advertised.listeners background.threads compression.gzip.level compression.lz4.level
-compression.type compression.zstd.level connections.max.reauth.ms listener.security.protocol.map
+compression.type compression.zstd.level listener.security.protocol.map
 listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
 log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
 log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio

@@ -71,7 +71,7 @@ async def _describe(
         entries = await _entries(server, resource.resource_type, resource.resource_name)
     except OttlaError as error:
         result.error_code = error.code
-        result.error_message = str(error) or None
+        result.error_message = str(error)
         return result
     wanted = resource.configuration_keys
     result.configs = [
@@ -92,7 +92,7 @@ async def _entries(server: "BrokerServices", kind: int, name: str) -> Iterable[E
         overrides: Mapping[str, str] = await server.store.get_entity_configs("topics", name)
         return list(config_entries.topic_entries(server.config, overrides))
     if kind == CLIENT_METRICS:
-        raise _InvalidRequestError("client metrics are not served")
+        raise _InvalidRequestError("Client metrics are not served")
     if not name:
         if kind == BROKER:
             return ()  # cluster-wide dynamic defaults: none are kept yet
