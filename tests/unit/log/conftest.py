@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager

@@ -1,6 +1,7 @@
 """Appending and reading: offsets, the tail cache, segments, bounds."""
 
 import pytest
+
 from ottla.log.results import UnexpectedOffsetError
 from ottla.log.tail import TailBudget, TailCache
 from ottla.model.errors import OffsetOutOfRangeError, OttlaError
