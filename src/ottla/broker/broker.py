@@ -50,10 +50,14 @@ LOADING_SLICE_S = 0.02
 def server_limits(config: BrokerConfig) -> ServerLimits:
     """Return the bounds of a listener, from the settings Kafka names for them."""
     number = config.integer
+    rate = "max.connection.creation.rate"
     return ServerLimits(
         max_frame_bytes=number("socket.request.max.bytes"),
         max_connections=number("max.connections"),
         max_connections_per_ip=number("max.connections.per.ip"),
+        max_connection_rate=(
+            number(rate) if rate in config.properties else ServerLimits().max_connection_rate
+        ),
         idle_ms=number("connections.max.idle.ms"),
         queued_bytes=number("queued.max.request.bytes"),
     )

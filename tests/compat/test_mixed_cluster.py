@@ -1,0 +1,161 @@
+"""One broker of Apache Kafka 3.9 shares a cluster with three of ours, under load.
+
+It follows a partition that we lead and leads one that we follow; both sides' logs are equal byte
+for byte, Kafka's own ReplicaVerificationTool agrees, and killing it moves its leadership to us.
+"""
+
+import re
+import subprocess
+import threading
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.slow]
+
+TOPIC = "mixed"
+JVM = 10
+REPLICAS = {0: [0, JVM, 1], 1: [JVM, 1, 2]}
+
+
+class Load:
+    """Produces to both partitions with acks=all until stopped; remembers what was acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acked: Counter[int] = Counter()
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": 30_000,
+                "log_level": 2,
+            }
+        )
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._stop.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            for _ in range(20):
+                self._producer.produce(
+                    TOPIC, value=b"%d" % number, partition=number % 2, on_delivery=self._done
+                )
+                number += 1
+            self._producer.poll(0)
+            time.sleep(0.01)
+        self._producer.flush(40)
+
+    def _done(self, error, message) -> None:
+        if error is None:
+            self.acked[message.partition()] += 1
+        else:
+            self.errors.append(str(error))
+
+
+def wait_until(condition, timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.2)
+
+
+def partitions(admin: AdminClient):
+    return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+
+
+def verify_replicas(tools, bootstrap: str) -> str:
+    """Run ReplicaVerificationTool for some reports; return the last one."""
+    command = [
+        tools.java(), "-Xmx256m", "-cp", f"{tools.libs()}/*",
+        "org.apache.kafka.tools.ReplicaVerificationTool", "--broker-list", bootstrap,
+        "--topics-include", TOPIC, "--report-interval-ms", "1000", "--time", "-2",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        killer = threading.Timer(40, process.kill)
+        killer.start()
+        lines: list[str] = []
+        reports = 0
+        for raw in process.stdout or ():
+            lines.append(raw.decode())
+            reports += "max lag is" in lines[-1]
+            if reports == 5:
+                break
+        killer.cancel()
+        process.kill()
+    assert reports == 5, "".join(lines)
+    return "".join(lines)
+
+
+def test_a_jvm_broker_follows_leads_and_dies(tmp_path, kafka_tools):
+    from cluster import OttlaCluster
+    from kafka39 import Kafka39Cluster
+
+    with OttlaCluster(tmp_path / "ours", brokers=3) as ours:
+        with Kafka39Cluster(
+            tmp_path / "theirs", ids=[JVM], zookeeper=ours.zookeeper, heap_mb=384
+        ) as theirs:
+            bootstrap = f"{ours.bootstrap},{theirs.bootstrap}"
+            admin = AdminClient({"bootstrap.servers": ours.bootstrap, "log_level": 2})
+            wait_until(
+                lambda: JVM in admin.list_topics(timeout=10).brokers, 30, "the JVM broker is known"
+            )
+            new = NewTopic(
+                TOPIC,
+                num_partitions=2,
+                replica_assignment=[REPLICAS[0], REPLICAS[1]],
+                config={"min.insync.replicas": "2"},
+            )
+            for future in admin.create_topics([new]).values():
+                future.result(30)
+            with Load(bootstrap) as load:
+                wait_until(lambda: min(load.acked[0], load.acked[1]) > 2000, 60, "2,000 acked")
+                state = partitions(admin)
+                assert (state[0].leader, state[1].leader) == (0, JVM)
+                assert {len(p.isrs) for p in state.values()} == {3}
+                report = verify_replicas(kafka_tools, bootstrap)
+                lags = re.findall(r"max lag is (-?\d+)", report)
+                assert "differs" not in report.lower(), report
+                assert lags, report
+
+                theirs.kill(JVM)
+                before = Counter(load.acked)
+                wait_until(lambda: partitions(admin)[1].leader in (1, 2), 30, "we lead partition 1")
+                wait_until(
+                    lambda: all(load.acked[p] > before[p] + 500 for p in (0, 1)),
+                    30,
+                    "producing goes on without it",
+                )
+                theirs.start_broker(JVM)
+                wait_until(
+                    lambda: all(len(p.isrs) == 3 for p in partitions(admin).values()),
+                    60,
+                    "the JVM broker is back in both ISRs",
+                )
+            assert not load.errors, load.errors[:5]
+            report = verify_replicas(kafka_tools, bootstrap)
+            assert "max lag is 0 " in report.splitlines()[-1], report
+            theirs.terminate(JVM)
+        ours.stop()
+        for partition, replicas in REPLICAS.items():
+            folders = [(theirs if b == JVM else ours).data(b) for b in replicas]
+            logs = [
+                b"".join(p.read_bytes() for p in sorted((f / f"{TOPIC}-{partition}").glob("*.log")))
+                for f in folders
+            ]
+            assert logs[0] == logs[1] == logs[2], [len(log) for log in logs]
+            assert len(logs[0]) > 10_000
