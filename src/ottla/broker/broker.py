@@ -234,6 +234,18 @@ class Broker:
                 ) from error
             self._servers[endpoint.listener] = server
 
+    def statistics(self) -> dict[str, object]:
+        """Return what an operator wants to see of every part."""
+        return {
+            "state": self.state.name,
+            "broker_epoch": self.services.broker_epoch,
+            "controller_id": self.services.metadata.controller_id,
+            "tasks": len(self.tasks),
+            "logs": self.logs.statistics(),
+            "replicas": self.services.replicas.statistics(),
+            "listeners": [server.statistics() for server in self._servers.values()],
+        }
+
     async def wait_failed(self) -> None:
         """Wait for a failure that the server cannot live with, and raise it."""
         await self._failure

@@ -15,6 +15,8 @@ from ottla.model.ports import World
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
+STALL_S = 1.0
+"""A loop that is late by this much endangers the ZooKeeper session (F9): say so."""
 
 
 async def keep_house(world: World, config: BrokerConfig, logs: LogManager) -> None:
@@ -22,7 +24,11 @@ async def keep_house(world: World, config: BrokerConfig, logs: LogManager) -> No
     interval_s = config.integer("log.flush.offset.checkpoint.interval.ms") / 1000
     checkpoint_due_s = world.clock.monotonic() + interval_s
     while True:
+        slept_s = -world.clock.monotonic()
         await asyncio.sleep(TICK_S)
+        slept_s += world.clock.monotonic()
+        if slept_s > TICK_S + STALL_S:
+            logger.warning("event loop stalled late_s=%.1f", slept_s - TICK_S)
         try:
             logs.periodic(world.clock.wall_ms())
             await logs.flush_dirty(world.workers)

@@ -2,8 +2,8 @@
 
 Who may call: `ottla.__main__`. Invariants: bad input and a world that is not as it should be end
 in one line on stderr and exit code 1 (2 for bad usage), never in a traceback; SIGTERM and SIGINT
-end in a controlled shutdown and exit code 0. Answers to Kafka's `kafka.Kafka` and `kafka-server-
-start.sh`.
+end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Answers to Kafka's
+`kafka.Kafka` and `kafka-server- start.sh`.
 """
 
 import argparse
@@ -97,6 +97,9 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     broker = Broker(config, runtime.real_world(OsFiles()), host_name=socket.getfqdn())
+    loop.add_signal_handler(
+        signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
+    )
     stopped = loop.create_task(stop.wait())
     starting = loop.create_task(broker.start())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
