@@ -95,9 +95,10 @@ class Segment:
     def create(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
         """Create an empty segment with its file, whose name keeps where the log goes on."""
         segment = cls.promise(files, folder, base_offset, now_ms)
-        segment._file = files.open(segment.path(".log"), create=True)
-        if segment._file.size():
-            segment._file.truncate(0)
+        file = files.open(segment.path(".log"), create=True)
+        if file.size():
+            file.truncate(0)
+        segment.attach(file)
         return segment
 
     @classmethod
@@ -142,7 +143,7 @@ class Segment:
         return file
 
     def attach(self, file: File) -> None:
-        """Read from this file instead of the one of our name (an unfinished swap)."""
+        """Use this open file from now on."""
         self._file = file
 
     # Appending -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ottla.log.manager import LogManager
 from ottla.model.config import BrokerConfig, TopicConfig, default_topic_config
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.wire.records import COMMIT, Record, build_batch, build_control_batch
+from ottla.wire.records import COMMIT, Record, build_batch, build_control_batch, iter_batches
 
 
 class ManualClock:
@@ -183,13 +183,7 @@ class Kit:
     @staticmethod
     def end_of(data: bytes) -> int:
         """Return the offset after the last batch in `data`."""
-        from ottla.wire.records import iter_batches
-
-        last = None
-        for _, last in iter_batches(data):
-            pass
-        assert last is not None
-        return last.next_offset
+        return [header.next_offset for _, header in iter_batches(data)][-1]
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_after_a_failed_append_nothing_is_appended(kit, error):
         lambda: log.append_as_follower(kit.batch(base_offset=2)),
         lambda: log.read(0, 100, 2),
         lambda: log.truncate_to(1),
-        lambda: log.flush(),
+        log.flush,
         lambda: log.delete_old_segments(0),
         lambda: log.offset_for_timestamp(0),
     ):

@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: duplicates, gaps, wraps, epochs, the last stable offset."""
+"""Idempotent and transactional producers: duplicates, gaps, wraps, epochs, stable offsets."""
 
 import pytest
 
