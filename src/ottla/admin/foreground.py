@@ -1,0 +1,32 @@
+"""`ottla up --foreground`: stay with the cluster, say which process dies, stop all at the end.
+
+Who may call: the command line. Invariants: leaves nothing running, whichever way it ends.
+"""
+
+import time
+
+from ottla.admin import local_cluster
+from ottla.admin.cluster_dir import ClusterDir
+from ottla.admin.output import say
+
+LOOK_S = 0.3
+
+
+def stay(folder: ClusterDir) -> None:
+    """Watch the processes until Ctrl-C; return when all of them are stopped."""
+    say("Ctrl-C stops all of it")
+    dead: set[int] = set()
+    try:
+        while True:
+            for broker in folder.existing().brokers:
+                if not broker.running and broker.id not in dead:
+                    dead.add(broker.id)
+                    say(f"broker {broker.id} is gone: {folder.last_words(broker.id)}")
+                elif broker.running and broker.id in dead:
+                    dead.discard(broker.id)
+                    say(f"broker {broker.id} is back")
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        say("stopping")
+    finally:
+        local_cluster.down(folder)

@@ -1,0 +1,128 @@
+"""Processes on this machine: which of them are ours and alive, what they weigh, how they end.
+
+Who may call: the admin room. Invariants: a pid alone names nothing, since pids are used again, so
+every process is known by its pid *and* the moment it started; nothing is signalled that does not
+match both; a zombie is dead; every wait has a bound. Reads /proc, asks `ps` where there is none.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+POLL_S = 0.02
+PS_WAIT_S = 5
+
+
+class ProcessId(msgspec.Struct, frozen=True):
+    """One process for all time: the pid, and when it started as the system writes it."""
+
+    pid: int
+    started: str
+
+
+def _ps(pid: int, column: str) -> str:
+    done = subprocess.run(  # noqa: S603 - fixed arguments
+        ["/bin/ps", "-o", f"{column}=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        timeout=PS_WAIT_S,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def _stat(pid: int) -> tuple[str, str] | None:
+    """Return (state letter, start time) of a pid, or None if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+        state, started = _ps(pid, "state"), _ps(pid, "lstart")
+        return (state[:1], started) if state else None
+    # The name in parentheses may hold anything; the fields after it are numbers and one letter.
+    fields = text.rpartition(")")[2].split()
+    return fields[0], fields[19]
+
+
+def identify(pid: int) -> ProcessId | None:
+    """Return who runs under `pid` now, or None."""
+    found = _stat(pid)
+    return None if found is None else ProcessId(pid, found[1])
+
+
+def alive(process: ProcessId) -> bool:
+    """Tell whether exactly this process still runs."""
+    found = _stat(process.pid)
+    return found is not None and found[0] not in "ZX" and found[1] == process.started
+
+
+def resident_bytes(process: ProcessId) -> int | None:
+    """Return a process's resident memory, or None if it is gone."""
+    if not alive(process):
+        return None
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        text = _ps(process.pid, "rss")
+        return int(text) * 1024 if text.isdigit() else None
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def spawn(
+    arguments: Sequence[str], log: Path, *, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, its output appended to `log`.
+
+    A terminal's Ctrl-C does not reach it: whoever started it ends it.
+    """
+    with log.open("ab") as out:
+        return subprocess.Popen(  # noqa: S603 - our own programs
+            list(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            env=environment,
+        )
+
+
+def send_signal(process: ProcessId, number: int) -> bool:
+    """Signal exactly this process; False if it is gone."""
+    if not alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+    """Wait until all are gone; return those that are not after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = [p for p in processes if alive(p)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(POLL_S)
+
+
+def stop(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessId]:
+    """Ask all to end, wait, and end the rest by force; return those that had to be forced."""
+    for process in processes:
+        send_signal(process, signal.SIGCONT)
+        send_signal(process, signal.SIGTERM)
+    stubborn = wait_gone(processes, timeout_s)
+    for process in stubborn:
+        send_signal(process, signal.SIGKILL)
+    wait_gone(stubborn, 10)
+    return stubborn

@@ -1,0 +1,54 @@
+"""One command's conversation with a cluster: a client, made and closed around a coroutine.
+
+Who may call: the admin room. Invariants: uses `net.client` and nothing further in, so that a real
+Kafka answers as well as a cluster of ours; every failure to reach anybody is one line.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ottla.log.files import OsFiles
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.ports import World
+from ottla.net import runtime
+from ottla.net.client import Client, parse_bootstrap
+
+T = TypeVar("T")
+
+CALL_TIMEOUT_S = 30.0
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code, or its number where it is newer than us."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def world() -> World:
+    """Return the operating system's world, inside a running loop."""
+    return runtime.real_world(OsFiles())
+
+
+def connected(
+    bootstrap: str, ask: Callable[[Client], Awaitable[T]], *, timeout_s: float = CALL_TIMEOUT_S
+) -> T:
+    """Run `ask` with a client of the cluster behind `bootstrap`; return its result."""
+    try:
+        addresses = parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise OttlaError(f"--bootstrap-server: {error}") from None
+
+    async def conversation() -> T:
+        client = Client(world(), addresses, "ottla-cli", timeout_s=timeout_s)
+        try:
+            return await ask(client)
+        except ConnectionLostError as error:
+            raise ConnectionLostError(
+                f"{error}; is the cluster up (ottla status), is --bootstrap-server right?"
+            ) from error
+        finally:
+            await client.close()
+
+    return runtime.run(conversation)

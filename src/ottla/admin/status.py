@@ -1,0 +1,154 @@
+"""Status: who lives, who leads, who is behind, from Metadata; and from the folder, what it weighs.
+
+Who may call: the command line. Invariants: asks, and changes nothing; what does not answer is shown
+as such instead of failing the whole.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ottla.admin import processes
+from ottla.admin.cluster_dir import ClusterDir, LocalCluster
+from ottla.admin.output import megabytes, print_table
+from ottla.admin.session import connected
+from ottla.model.errors import OttlaError
+from ottla.net.client import Client
+
+ASK_TIMEOUT_S = 5.0
+
+
+class BrokerStatus(msgspec.Struct):
+    """One broker. Fields of the folder are None where only the wire was asked."""
+
+    id: int
+    address: str
+    alive: bool
+    controller: bool = False
+    leads: int = 0
+    replicas: int = 0
+    pid: int | None = None
+    resident_bytes: int | None = None
+
+
+class Status(msgspec.Struct):
+    """A cluster. `partitions` counts; the three after it say what is wrong with some."""
+
+    cluster_id: str | None
+    controller: int | None
+    brokers: list[BrokerStatus]
+    topics: int = 0
+    partitions: int = 0
+    under_replicated: int = 0
+    without_leader: int = 0
+    zookeeper: str | None = None
+    zookeeper_running: bool | None = None
+    problem: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether all brokers live, somebody is controller and every partition is whole."""
+        return (
+            self.problem is None
+            and self.controller is not None
+            and self.zookeeper_running is not False
+            and all(b.alive for b in self.brokers)
+            and not (self.under_replicated or self.without_leader)
+        )
+
+
+def as_json(status: Status) -> dict[str, Any]:
+    return {**msgspec.to_builtins(status), "healthy": status.healthy}
+
+
+async def ask(client: Client) -> Status:
+    """Return what Metadata says."""
+    response = await client.metadata(None)
+    brokers = {
+        b.node_id: BrokerStatus(
+            b.node_id,
+            f"{b.host}:{b.port}",
+            alive=True,
+            controller=b.node_id == response.controller_id,
+        )
+        for b in sorted(response.brokers, key=lambda b: b.node_id)
+    }
+    status = Status(
+        response.cluster_id,
+        response.controller_id if response.controller_id >= 0 else None,
+        list(brokers.values()),
+        topics=len(response.topics),
+    )
+    for topic in response.topics:
+        for partition in topic.partitions:
+            status.partitions += 1
+            status.without_leader += partition.leader_id < 0
+            status.under_replicated += len(partition.isr_nodes) < len(partition.replica_nodes)
+            if partition.leader_id in brokers:
+                brokers[partition.leader_id].leads += 1
+            for replica in partition.replica_nodes:
+                if replica in brokers:
+                    brokers[replica].replicas += 1
+    return status
+
+
+def of_cluster(bootstrap: str) -> Status:
+    """Return the status of any Kafka cluster."""
+    return connected(bootstrap, ask)
+
+
+def of_folder(folder: ClusterDir) -> Status:
+    """Return the status of the cluster that `ottla up` started, dead parts included."""
+    cluster = folder.existing()
+    running = [b.address for b in cluster.brokers if b.running]
+    status = Status(None, None, [])
+    if running:
+        try:
+            status = connected(",".join(running), ask, timeout_s=ASK_TIMEOUT_S)
+        except OttlaError as error:
+            status.problem = str(error)
+    else:
+        status.problem = f"no broker of {folder} runs; start them with `ottla up`"
+    _add_processes(status, cluster)
+    return status
+
+
+def _add_processes(status: Status, cluster: LocalCluster) -> None:
+    known = {b.id: b for b in status.brokers}
+    status.brokers = []
+    for local in cluster.brokers:
+        broker = known.get(local.id) or BrokerStatus(local.id, local.address, alive=False)
+        if local.process is not None and local.running:
+            broker.pid = local.process.pid
+            broker.resident_bytes = processes.resident_bytes(local.process)
+        else:
+            broker.alive = False
+        status.brokers.append(broker)
+    status.zookeeper = cluster.zookeeper.address
+    status.zookeeper_running = cluster.zookeeper.running
+
+
+def print_status(status: Status) -> None:
+    """Print a table and one line below it."""
+    rows = [
+        (
+            b.id,
+            b.address,
+            "up" if b.alive else "down" if b.pid is None else "not registered",
+            "controller" if b.controller else "",
+            b.leads,
+            b.replicas,
+            b.pid,
+            megabytes(b.resident_bytes),
+        )
+        for b in status.brokers
+    ]
+    columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory")
+    print_table(columns, rows)
+    if status.zookeeper:
+        print(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")  # noqa: T201
+    print(  # noqa: T201
+        status.problem
+        or f"{status.topics} topics, {status.partitions} partitions: {status.under_replicated} "
+        f"under-replicated, {status.without_leader} without a leader"
+    )
