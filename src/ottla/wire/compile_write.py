@@ -42,6 +42,7 @@ class _WriteSource:
         self._parts = "parts"
         self._env: dict[str, Any] = {
             "UVARINT": primitives.uvarint,
+            "BYTE": primitives.ONE_BYTE,
             "BAD_NULL": primitives.bad_null,
             "NOT_IN_VERSION": primitives.not_in_version,
             "SC": primitives.COMPACT_STRINGS,
@@ -103,7 +104,7 @@ class _WriteSource:
         name = self._name()
         self._line(f"{name} = {expression} + 1")
         run, self._run = self._run, []
-        short = self._packed([*run, ("B", name)])
+        short = self._packed([*run, ("B", name)]) if run else f"BYTE[{name}]"
         self._line(f"if {name} < 128: {self._out}({short})")
         if run:
             self._line(f"else: {self._out}({self._packed(run)}); {self._out}(UVARINT({name}))")
@@ -159,10 +160,9 @@ class _WriteSource:
         for item in known:
             condition = self._differs(item, f"{subject}.{item.name}")
             self._line(f"{conditions[item.name]} = bool({condition})")
-        total = " + ".join(conditions.values())
         count = self._name()
-        self._line(f"{count} = {total}")
-        self._line(f"{self._out}(UVARINT({count}))")
+        self._line(f"{count} = {' + '.join(conditions.values())}")
+        self._line(f"{self._out}(BYTE[{count}])")
         self._line(f"if {count}:")
         self._depth += 1
         for item in known:

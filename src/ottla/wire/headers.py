@@ -9,7 +9,8 @@ our versions yet. Answers to Kafka's `RequestHeader`, `ResponseHeader` and `ApiM
 
 import struct
 from struct import Struct
-from typing import NamedTuple
+
+import msgspec
 
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
@@ -30,7 +31,7 @@ _INT32 = Struct(">i")
 _FLEXIBLE_RESPONSE = Struct(">iB")
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     """A request's header. `client_id` is None where the peer sent null or the version has none."""
 
     api_key: int

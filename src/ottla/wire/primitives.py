@@ -15,6 +15,9 @@ from ottla.model.errors import ErrorCode, WireError
 MAX_STRING_BYTES = 32767
 """What a Kafka reader takes at most for a string, in the compact form too."""
 
+ONE_BYTE = tuple(bytes((value,)) for value in range(128))
+"""The varints that take one byte."""
+
 _CACHE_LIMIT = 4096
 _CACHED_BYTES = 255
 
@@ -39,7 +42,7 @@ def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
 def uvarint(value: int) -> bytes:
     """Return `value` as an unsigned varint."""
     if value < 0x80:
-        return bytes((value,))
+        return ONE_BYTE[value]
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)
