@@ -102,6 +102,7 @@ class ReplicaManager:
         self._listener = config.inter_broker_listener
         self._broker_epoch = broker_epoch
         self._impatient_until_ms: dict[int, float] = {}
+        self._started = False
         self._loops: list[asyncio.Task[None]] = []
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.purgatory = Purgatory(world.clock)
@@ -121,6 +122,7 @@ class ReplicaManager:
     async def start(self) -> None:
         """Start the loops; to be called inside the running event loop, with the logs loaded."""
         loop = asyncio.get_running_loop()
+        self._started = True
         self.alter.start()
         self._loops = [
             loop.create_task(self._expire_isr(), name="isr-expiration"),
@@ -137,7 +139,9 @@ class ReplicaManager:
         await self.fetchers.close()
         await self.alter.close()
         self.purgatory.close()
-        self.logs.checkpoint_high_watermarks({})
+        if self._started:
+            # Not after a start that failed: the folders may be another broker's.
+            self.logs.checkpoint_high_watermarks({})
 
     def fence(self) -> None:
         """Stop proposing ISR changes: the ZooKeeper session is gone."""

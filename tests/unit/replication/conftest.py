@@ -1,7 +1,7 @@
-"""Brokers' data paths wired together in memory: real logs, codec, connections, handlers and fetchers.
+"""Brokers' data paths wired in memory: real logs, codec, connections, handlers and fetchers.
 
-What is stood in for: sockets (bytes handed over on the loop), time (it jumps to the next timer), the
-controller and the metadata cache (the test says who leads). Nothing sleeps and nothing waits.
+What is stood in for: sockets (bytes handed over on the loop), time (it jumps to the next timer),
+the controller and the metadata cache (the test says who leads). Nothing sleeps, nothing waits.
 """
 
 import asyncio
@@ -84,6 +84,28 @@ class Clock:
         return 1_700_000_000_000 + int(self._loop.now * 1000)
 
 
+class Disk(OsFiles):
+    """Real files of one broker; nothing can be written while `broken`."""
+
+    def __init__(self):
+        super().__init__()
+        self.broken = False
+
+    def open(self, path, *, create=False):
+        file = super().open(path, create=create)
+        write = file.pwrite
+
+        def pwrite(parts, offset):
+            if self.broken:
+                raise OSError(5, "Input/output error")
+            return write(parts, offset)
+
+        proxy = types.SimpleNamespace(pwrite=pwrite)
+        for name in ("pread", "size", "truncate", "fsync", "close"):
+            setattr(proxy, name, getattr(file, name))
+        return proxy
+
+
 class Workers:
     async def run(self, function, *args):
         return function(*args)
@@ -152,7 +174,7 @@ class Network:
     def of(self, broker):
         return types.SimpleNamespace(
             connect=lambda *a, **k: self.connect(broker, *a, **k),
-            listen=lambda *a, **k: self.listen(*a, **k),
+            listen=self.listen,
         )
 
     async def listen(self, host, port, factory):
@@ -188,6 +210,7 @@ class Node:
         self.cluster, self.id = cluster, broker_id
         self.port = 9100 + broker_id
         self.running = False
+        self.disk = Disk()
 
     @property
     def endpoint(self):
@@ -207,7 +230,7 @@ class Node:
         world = World(
             Clock(cluster.loop),
             random.Random(self.id),
-            OsFiles(),
+            self.disk,
             cluster.network.of(self.id),
             Workers(),
         )
@@ -292,10 +315,10 @@ class Node:
             parts = log.read(offset, 1 << 20, log.log_end_offset).parts
             data = memoryview(b"".join(parts))
             for pos, header in iter_batches(data):
-                for record in iter_records(data[pos : pos + header.size]):
-                    found.append(
-                        (record.offset, header.partition_leader_epoch, bytes(record.value))
-                    )
+                found += [
+                    (record.offset, header.partition_leader_epoch, bytes(record.value))
+                    for record in iter_records(data[pos : pos + header.size])
+                ]
                 offset = header.last_offset + 1
         return found
 

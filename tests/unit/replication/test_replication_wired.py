@@ -573,7 +573,7 @@ def test_a_fetch_wakes_within_the_turn_of_the_append(wired):
 
 
 def test_acks_all_needs_no_waiting_after_an_election(wired):
-    """A follower's parked fetch is answered early, so that it asks for its new partition at once."""
+    """A follower's parked fetch is answered early, so that it asks for its new partition."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True, index=0)

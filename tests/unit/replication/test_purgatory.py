@@ -1,0 +1,135 @@
+"""The purgatory: each operation ends once, one timer, nothing left behind."""
+
+import asyncio
+import heapq
+import selectors
+
+import pytest
+
+from ottla.replication.purgatory import SWEEP_FROM, Parked, Purgatory
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock):
+        class Selector(selectors.SelectSelector):
+            def select(self, timeout=None):
+                clock.now += timeout or 0
+                return []
+
+        super().__init__(Selector())
+        self.clock = clock
+
+    def time(self):
+        return self.clock.now
+
+
+class Operation(Parked):
+    __slots__ = ("attempts", "ended", "ready")
+
+    def __init__(self, purgatory):
+        super().__init__(purgatory)
+        self.attempts = 0
+        self.ended = []
+        self.ready = False
+
+    def attempt(self):
+        self.attempts += 1
+        if self.ready:
+            self.finish()
+            self.ended.append("satisfied")
+
+    def expire(self):
+        self.finish()
+        self.ended.append("expired")
+
+    def abort(self, reason):
+        self.ended.append(reason)
+
+
+@pytest.fixture
+def purgatory():
+    return Purgatory(Clock())
+
+
+def run(purgatory, scenario):
+    loop = JumpingLoop(purgatory._clock)
+    try:
+        loop.run_until_complete(scenario())
+    finally:
+        loop.close()
+
+
+def test_ten_marks_of_one_turn_are_one_attempt(purgatory):
+    async def scenario():
+        operation = Operation(purgatory)
+        purgatory.park(operation, 1000)
+        for _ in range(10):
+            operation.reconsider()
+        assert operation.attempts == 0
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert operation.attempts == 1
+        operation.ready = True
+        operation.reconsider()
+        await asyncio.sleep(0.001)
+        await asyncio.sleep(5)
+        assert operation.ended == ["satisfied"]
+        assert purgatory.statistics() == {"parked": 0, "parked_total": 1, "expired_total": 0}
+
+    run(purgatory, scenario)
+
+
+def test_each_expires_at_its_time(purgatory):
+    async def scenario():
+        ends = []
+        for wait_ms in (300, 100, 200, 100):
+            operation = Operation(purgatory)
+            purgatory.park(operation, wait_ms)
+            ends.append((wait_ms, operation))
+        for wait_ms in (99, 101, 199, 201, 299, 301):
+            await asyncio.sleep(wait_ms / 1000 - purgatory._clock.now)
+            for limit, operation in ends:
+                assert bool(operation.ended) == (wait_ms > limit), (wait_ms, limit)
+
+    run(purgatory, scenario)
+
+
+def test_a_failure_ends_only_itself(purgatory):
+    async def scenario():
+        bad, good = Operation(purgatory), Operation(purgatory)
+        bad.__class__ = type("Bad", (Operation,), {"__slots__": (), "attempt": lambda self: 1 / 0})
+        good.ready = True
+        for operation in (bad, good):
+            purgatory.park(operation, 1000)
+            operation.reconsider()
+        await asyncio.sleep(0.001)
+        assert bad.ended == ["internal error"]
+        assert good.ended == ["satisfied"]
+        assert purgatory.live == 0
+
+    run(purgatory, scenario)
+
+
+def test_finished_ones_are_swept(purgatory):
+    async def scenario():
+        for _ in range(10 * SWEEP_FROM):
+            operation = Operation(purgatory)
+            purgatory.park(operation, 60_000)
+            operation.finish()
+        assert len(purgatory._heap) <= SWEEP_FROM + 1
+        kept = Operation(purgatory)
+        purgatory.park(kept, 10)
+        await asyncio.sleep(0.02)
+        assert kept.ended == ["expired"]
+        assert purgatory._heap == sorted(purgatory._heap[:1]) + purgatory._heap[1:]
+        heapq.heapify(purgatory._heap)
+
+    run(purgatory, scenario)
