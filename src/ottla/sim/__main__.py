@@ -1,0 +1,94 @@
+"""`python -m ottla.sim`: run a simulated cluster by seed; a failure prints how to replay it.
+
+Who may call: people and CI. Exit code 0 when every checker is content, 1 otherwise.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from ottla.sim.cluster import Plan, Verdict, run
+from ottla.sim.nemesis import NAMES
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ottla.sim",
+        description="Run whole clusters on simulated time, network and disks, and break them.",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1, help="run so many seeds, from --seed on")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of faults")
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--producers", type=int, default=2)
+    parser.add_argument("--consumers", type=int, default=2)
+    parser.add_argument("--gap", type=float, default=4.0, help="mean seconds between faults")
+    parser.add_argument(
+        "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(NAMES)}"
+    )
+    parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
+    parser.add_argument("--trace", action="store_true", help="print every event")
+    parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
+    arguments = parser.parse_args(argv)
+    chosen = tuple(f for f in arguments.faults.split(",") if f and f != "none")
+    unknown = sorted(set(chosen) - set(NAMES))
+    if unknown:
+        parser.error(f"--faults: unknown {', '.join(unknown)}")
+    arguments.faults = chosen
+    return arguments
+
+
+def report(verdict: Verdict, wall_s: float) -> str:
+    """Return what a person wants to know of a run."""
+    outcome = "passed" if verdict.passed else "FAILED"
+    counts = " ".join(f"{k}={v}" for k, v in verdict.statistics.items())
+    head = (
+        f"seed {verdict.plan.seed} {outcome} trace={verdict.digest} steps={verdict.steps} "
+        f"virtual_s={verdict.virtual_s:.0f} wall_s={wall_s:.1f} faults={len(verdict.faults)} "
+        f"longest_gap_s={verdict.longest_gap_s:.1f} {counts}"
+    )
+    lines = [head]
+    if not verdict.passed:
+        lines += [f"  {line}" for line in verdict.anomalies]
+        lines += [f"  fault {line}" for line in verdict.faults]
+        lines.append(f"replay: {verdict.plan.replayed_by()}")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the seeds asked for; return the exit code."""
+    arguments = parse_arguments(argv)
+    logging.basicConfig(
+        level=arguments.log_level.upper(), format="%(levelname)s %(name)s %(message)s"
+    )
+    failed = 0
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        plan = Plan(
+            seed,
+            brokers=arguments.brokers,
+            seconds=arguments.seconds,
+            partitions=arguments.partitions,
+            producers=arguments.producers,
+            consumers=arguments.consumers,
+            faults=arguments.faults,
+            mean_gap_s=arguments.gap,
+        )
+        sink = _print_line if arguments.trace else None
+        began = time.monotonic()
+        verdict = run(plan, sink=sink, until_s=arguments.until)
+        _print_line(report(verdict, time.monotonic() - began))
+        failed += not verdict.passed
+    return 1 if failed else 0
+
+
+def _print_line(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

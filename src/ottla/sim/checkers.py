@@ -1,0 +1,231 @@
+"""Checkers: what must be true of a history, of the logs at its end, and of ZooKeeper's writes.
+
+Who may call: `cluster` at the end of a run, tests. Plain code over values: each checker returns
+the anomalies it found, one line each, nothing when all is well. The promises are those of
+RELIABILITY: no acknowledged record lost, none reordered, no phantom, no offset given twice,
+replicas equal after healing, leadership and controller epochs only ever rise.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ottla.model.ids import TopicPartition
+from ottla.sim.history import History, Write
+
+SHOWN = 5
+"""Anomalies of one kind that are written out; the others are counted."""
+
+
+class LogRecord(NamedTuple):
+    """A record as a replica's files have it."""
+
+    offset: int
+    leader_epoch: int
+    value: bytes
+
+
+Logs = Mapping[TopicPartition, Mapping[int, Sequence[LogRecord]]]
+"""Per partition and replica: the records on its disk, by offset."""
+
+
+def check_all(history: History, logs: Logs) -> list[str]:
+    """Run every checker over clients' history and final logs."""
+    final = {tp: _longest(replicas) for tp, replicas in logs.items()}
+    return [
+        *check_replicas_equal(logs),
+        *check_acked_present(history, final),
+        *check_no_phantoms(history, final),
+        *check_no_duplicates(history, final),
+        *check_order(history, final),
+        *check_reads(history, final),
+    ]
+
+
+def _longest(replicas: Mapping[int, Sequence[LogRecord]]) -> Sequence[LogRecord]:
+    return max(replicas.values(), key=len, default=())
+
+
+def _few(kind: str, lines: list[str]) -> list[str]:
+    if len(lines) > SHOWN:
+        return [f"{kind}: {line}" for line in lines[:SHOWN]] + [f"{kind}: … {len(lines)} in all"]
+    return [f"{kind}: {line}" for line in lines]
+
+
+def check_replicas_equal(logs: Logs) -> list[str]:
+    """Every replica of a partition has the same records at the same offsets and epochs."""
+    found = []
+    for tp in sorted(logs):
+        replicas = logs[tp]
+        first = min(replicas, default=-1)
+        for broker in sorted(replicas):
+            ours, theirs = replicas[first], replicas[broker]
+            if list(ours) == list(theirs):
+                continue
+            for a, b in zip(ours, theirs, strict=False):
+                if a != b:
+                    found.append(f"{tp} broker {first} has {a}, broker {broker} has {b}")
+                    break
+            else:
+                found.append(
+                    f"{tp} broker {first} has {len(ours)} records, broker {broker} {len(theirs)}"
+                )
+    return _few("replicas differ", found)
+
+
+def check_acked_present(
+    history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]
+) -> list[str]:
+    """Every record acknowledged with acks=all is there, at the offset that was promised."""
+    lost = []
+    by_offset = {tp: {r.offset: r.value for r in records} for tp, records in final.items()}
+    for write in history.writes:
+        if not write.acked or write.acks != -1:
+            continue
+        have = by_offset.get(write.tp, {})
+        for i, value in enumerate(write.values):
+            there = have.get(write.offset + i)
+            if there != value:
+                lost.append(
+                    f"{write.tp}@{write.offset + i} {value!r} acked to {write.process} at "
+                    f"{write.completed_s:.3f} s, the log has {there!r}"
+                )
+    return _few("acked record lost", lost)
+
+
+def check_no_phantoms(
+    history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]
+) -> list[str]:
+    """Every record in a log was written by somebody to that partition, and not refused."""
+    known: dict[bytes, Write] = {v: w for w in history.writes for v in w.values}
+    found = []
+    for tp in sorted(final):
+        for record in final[tp]:
+            write = known.get(record.value)
+            if write is None or write.tp != tp:
+                found.append(f"{tp}@{record.offset} {record.value!r} was never written there")
+            elif write.failed is not None:
+                found.append(f"{tp}@{record.offset} {record.value!r} was refused: {write.failed}")
+    return _few("phantom record", found)
+
+
+def check_no_duplicates(
+    history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]
+) -> list[str]:
+    """No record of an idempotent producer is in the log more than once."""
+    del history
+    found = []
+    for tp in sorted(final):
+        first_at: dict[bytes, int] = {}
+        for record in final[tp]:
+            if record.value in first_at:
+                found.append(
+                    f"{tp} {record.value!r} at {first_at[record.value]} and {record.offset}"
+                )
+            first_at.setdefault(record.value, record.offset)
+    return _few("duplicate record", found)
+
+
+def check_order(history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]) -> list[str]:
+    """Acked records are in the order their producer sent them; offsets only rise."""
+    number = {
+        value: (write.process, write.number, i)
+        for write in history.writes
+        if write.acked
+        for i, value in enumerate(write.values)
+    }
+    found = []
+    for tp in sorted(final):
+        last: dict[str, tuple[int, int]] = {}
+        for before, after in pairwise(final[tp]):
+            if after.offset <= before.offset or after.leader_epoch < before.leader_epoch:
+                found.append(f"{tp} {before} stands before {after}")
+        for record in final[tp]:
+            if record.value not in number:
+                continue
+            process, *place = number[record.value]
+            here = (place[0], place[1])
+            if here < last.get(process, (-1, -1)):
+                found.append(f"{tp}@{record.offset} {record.value!r} came after a later one")
+            last[process] = here
+    return _few("reordered", found)
+
+
+def check_reads(history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]) -> list[str]:
+    """Check that an offset gives everybody the same record for ever."""
+    by_offset = {tp: {r.offset: r.value for r in records} for tp, records in final.items()}
+    seen: dict[tuple[TopicPartition, int], bytes] = {}
+    last: dict[tuple[str, TopicPartition], int] = {}
+    found = []
+    for read in history.reads:
+        key = (read.tp, read.offset)
+        if seen.setdefault(key, read.value) != read.value:
+            found.append(f"{read.tp}@{read.offset} was {seen[key]!r}, then {read.value!r}")
+        elif by_offset.get(read.tp, {}).get(read.offset) != read.value:
+            there = by_offset.get(read.tp, {}).get(read.offset)
+            found.append(
+                f"{read.tp}@{read.offset} {read.value!r} given to {read.process} at "
+                f"{read.at_s:.3f} s, the log has {there!r}"
+            )
+        place = (read.process, read.tp)
+        if read.offset <= last.get(place, -1):
+            found.append(f"{read.process} got {read.tp}@{read.offset} twice or backwards")
+        last[place] = read.offset
+    return _few("read not repeatable", found)
+
+
+class ZnodeWrite(NamedTuple):
+    """A change in ZooKeeper, as the twin logs it."""
+
+    zxid: int
+    op: str
+    path: str
+    data: bytes | None
+
+
+def check_znodes(writes: Iterable[ZnodeWrite]) -> list[str]:
+    """Epochs only rise, a leader is in its ISR, the ISR within the assignment (R8, R10, F8)."""
+    controller_epoch = -1
+    leader_epochs: dict[str, int] = {}
+    writers: dict[str, int] = defaultdict(lambda: -1)
+    found = []
+    for write in writes:
+        if write.op == "delete" and write.path in leader_epochs:
+            del leader_epochs[write.path]
+        if write.data is None:
+            continue
+        if write.path == "/controller_epoch":
+            epoch = int(write.data)
+            if epoch <= controller_epoch:
+                found.append(f"zxid {write.zxid}: controller epoch {controller_epoch} → {epoch}")
+            controller_epoch = epoch
+        elif write.path.startswith("/brokers/topics/") and write.path.endswith("/state"):
+            found += _check_state(write, controller_epoch, leader_epochs, writers)
+    return _few("znodes", found)
+
+
+def _check_state(
+    write: ZnodeWrite, controller_epoch: int, leader_epochs: dict[str, int], writers: dict[str, int]
+) -> list[str]:
+    assert write.data is not None
+    state = json.loads(write.data)
+    found = []
+    where = f"zxid {write.zxid}: {write.path}"
+    if state["leader_epoch"] < leader_epochs.get(write.path, -1):
+        found.append(f"{where} leader epoch {leader_epochs[write.path]} → {state['leader_epoch']}")
+    leader_epochs[write.path] = state["leader_epoch"]
+    if state["leader"] >= 0 and state["leader"] not in state["isr"]:
+        found.append(f"{where} leader {state['leader']} is not in ISR {state['isr']}")
+    if len(set(state["isr"])) != len(state["isr"]):
+        found.append(f"{where} ISR {state['isr']} names a replica twice")
+    if state["controller_epoch"] < writers[write.path]:
+        found.append(
+            f"{where} written by controller epoch {state['controller_epoch']} after "
+            f"{writers[write.path]}"
+        )
+    writers[write.path] = max(writers[write.path], state["controller_epoch"])
+    if state["controller_epoch"] > controller_epoch:
+        found.append(f"{where} names controller epoch {state['controller_epoch']} of the future")
+    return found

@@ -1,0 +1,397 @@
+"""A simulated cluster: ZooKeeper's twin, real brokers, real clients, a nemesis and the verdict.
+
+Who may call: `python -m ottla.sim`, simulation tests. Invariants: brokers enter by the product's
+own entry point (`Broker(config, world)`); all they say goes through the real codec; the run ends
+with everything healed, and only then are logs compared. The same seed gives the same trace.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.broker.broker import Broker
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.net.client import Client
+from ottla.sim.checkers import LogRecord, ZnodeWrite, check_all, check_znodes
+from ottla.sim.clients import Consumer, Producer, create_topic
+from ottla.sim.history import History
+from ottla.sim.nemesis import NAMES, Nemesis
+from ottla.sim.scheduler import SimulationError
+from ottla.sim.world import Main, Node, Simulation
+from ottla.wire.records import iter_batches, iter_records
+from ottla.zookeeper.memory import MemoryZooKeeper
+
+PORT = 9092
+ZOOKEEPER_PORT = 2181
+LOG_DIR = "/var/ottla"
+SUPERVISOR_RESTART_S = 1.0
+SETTLE_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run consists of. The seed decides all else."""
+
+    seed: int
+    brokers: int = 3
+    seconds: float = 60.0
+    partitions: int = 4
+    producers: int = 2
+    consumers: int = 2
+    topic: str = "events"
+    faults: tuple[str, ...] = NAMES
+    mean_gap_s: float = 4.0
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def replayed_by(self) -> str:
+        """Return the one command that runs this plan again."""
+        parts = [f"python -m ottla.sim --seed {self.seed}"]
+        default = Plan(0)
+        for name in ("brokers", "seconds", "partitions", "producers", "consumers"):
+            value = getattr(self, name)
+            if value != getattr(default, name):
+                parts.append(f"--{name} {value:g}")
+        if self.mean_gap_s != default.mean_gap_s:
+            parts.append(f"--gap {self.mean_gap_s:g}")
+        if self.faults != default.faults:
+            parts.append(f"--faults {','.join(self.faults) or 'none'}")
+        return " ".join(parts)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """How a run ended."""
+
+    plan: Plan
+    anomalies: list[str]
+    digest: str
+    steps: int
+    virtual_s: float
+    faults: list[str]
+    statistics: dict[str, int]
+    longest_gap_s: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.anomalies
+
+
+class Cluster:
+    """Brokers b0…, ZooKeeper zk, and one node for all clients."""
+
+    def __init__(self, plan: Plan, simulation: Simulation | None = None) -> None:
+        self.plan = plan
+        self.simulation = simulation or Simulation(plan.seed)
+        self.zookeeper: MemoryZooKeeper | None = None
+        self.brokers: dict[str, Broker] = {}
+        self.history = History()
+        self.tps = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
+        self._producers: list[Producer] = []
+        self._consumers: list[Consumer] = []
+        self._exits: list[str] = []
+        self._stops: dict[str, asyncio.Event] = {}
+
+    # Parts.
+
+    def zookeeper_node(self) -> Node:
+        return self.simulation.node("zk")
+
+    def broker_nodes(self) -> list[Node]:
+        return [self.simulation.node(f"b{i}") for i in range(self.plan.brokers)]
+
+    def client_node(self) -> Node:
+        return self.simulation.node("client")
+
+    @property
+    def bootstrap(self) -> list[tuple[str, int]]:
+        return [(node.name, PORT) for node in self.broker_nodes()]
+
+    def config(self, broker_id: int) -> BrokerConfig:
+        """Return a broker's settings: small segments and short waits, so that more happens."""
+        return BrokerConfig(
+            {
+                "broker.id": str(broker_id),
+                "zookeeper.connect": f"zk:{ZOOKEEPER_PORT}",
+                "listeners": f"PLAINTEXT://b{broker_id}:{PORT}",
+                "log.dirs": LOG_DIR,
+                "zookeeper.session.timeout.ms": "6000",
+                "replica.lag.time.max.ms": "6000",
+                "replica.socket.timeout.ms": "6000",
+                "default.replication.factor": str(min(3, self.plan.brokers)),
+                "min.insync.replicas": "2",
+                "auto.create.topics.enable": "false",
+                "log.segment.bytes": "65536",
+                "log.flush.offset.checkpoint.interval.ms": "5000",
+                "replica.high.watermark.checkpoint.interval.ms": "2000",
+                "controlled.shutdown.retry.backoff.ms": "1000",
+                **self.plan.properties,
+            }
+        )
+
+    # Mains of the nodes.
+
+    async def _zookeeper_main(self, world: World) -> None:
+        self.zookeeper = MemoryZooKeeper(world, tick_ms=1000)
+        await self.zookeeper.start("zk", ZOOKEEPER_PORT)
+        await asyncio.Event().wait()
+
+    def _broker_main(self, node: Node, broker_id: int) -> Main:
+        async def main(world: World) -> None:
+            stop = self._stops[node.name] = asyncio.Event()
+            try:
+                broker = Broker(self.config(broker_id), world, host_name=node.name)
+                await broker.start()
+                self.brokers[node.name] = broker
+                failed = asyncio.ensure_future(broker.wait_failed())
+                stopped = asyncio.ensure_future(stop.wait())
+                await asyncio.wait((failed, stopped), return_when=asyncio.FIRST_COMPLETED)
+                await broker.shutdown()
+                if failed.done():
+                    failed.result()
+            except OttlaError as error:
+                self.simulation.note(node.name, "exit", str(error))
+                self._exits.append(f"{node.name}: {error}")
+            self._supervise(node)
+
+        return main
+
+    def _supervise(self, node: Node) -> None:
+        """Start a broker's process again when it has ended by itself, as systemd would."""
+        incarnation = node.incarnation
+
+        def restart() -> None:
+            if node.incarnation == incarnation and not node.up and not node.loop.dead:
+                node.boot()
+
+        self.simulation.scheduler.after(SUPERVISOR_RESTART_S, restart)
+
+    # What the nemesis asks for.
+
+    def restart_gracefully(self, node: Node) -> None:
+        stop = self._stops.get(node.name)
+        if node.up and stop is not None:
+            self.simulation.note(node.name, "sigterm")
+            node.loop.call_soon(stop.set)
+
+    def _session_id(self, node: Node) -> int | None:
+        """Return the ZooKeeper session that owns a broker's registration."""
+        assert self.zookeeper is not None
+        path = f"/brokers/ids/{node.name.removeprefix('b')}"
+        entry = self.zookeeper.tree.nodes.get(path)
+        return entry.owner if entry is not None else None
+
+    def expire_session(self, node: Node) -> bool:
+        session_id = self._session_id(node)
+        if session_id is None or self.zookeeper is None:
+            return False
+        self.zookeeper_node().loop.call_soon(self.zookeeper.expire, session_id)
+        return True
+
+    def lose_zookeeper_reply(self, node: Node) -> None:
+        del node
+        assert self.zookeeper is not None
+        self.zookeeper.lose_reply(lambda _op, path: path.startswith(("/brokers", "/controller")))
+
+    # Looking at the cluster from outside.
+
+    def partition_states(self) -> dict[TopicPartition, dict[str, object]]:
+        """Return the state znodes of the topic's partitions."""
+        assert self.zookeeper is not None
+        found: dict[TopicPartition, dict[str, object]] = {}
+        for tp in self.tps:
+            entry = self.zookeeper.tree.nodes.get(
+                f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state"
+            )
+            if entry is not None and entry.data:
+                found[tp] = json.loads(entry.data)
+        return found
+
+    def all_in_sync(self) -> bool:
+        """Whether every partition has a leader and its whole assignment in the ISR."""
+        states = self.partition_states()
+        wanted = min(3, self.plan.brokers)
+        return len(states) == len(self.tps) and all(
+            isinstance(isr := state["isr"], list) and len(isr) == wanted and state["leader"] != -1
+            for state in states.values()
+        )
+
+    def logs(self) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
+        """Read every replica's records straight from the simulated disks."""
+        found: dict[TopicPartition, dict[int, list[LogRecord]]] = {tp: {} for tp in self.tps}
+        for broker_id, node in enumerate(self.broker_nodes()):
+            for tp in self.tps:
+                folder = f"{LOG_DIR}/{tp}/"
+                records: list[LogRecord] = []
+                names = [p for p in node.disk.inodes if p.startswith(folder)]
+                for path in sorted(n for n in names if n.endswith(".log")):
+                    records += _records(bytes(node.disk.inodes[path].data))
+                if names:
+                    found[tp][broker_id] = records
+        return found
+
+    # The run.
+
+    def boot(self) -> None:
+        """Start ZooKeeper, then the brokers."""
+        self.zookeeper_node().boot(self._zookeeper_main)
+        self.simulation.run_for(0.1)
+        for broker_id, node in enumerate(self.broker_nodes()):
+            node.boot(self._broker_main(node, broker_id))
+
+    def run(self, *, until_s: float | None = None) -> Verdict:
+        """Run the whole plan and judge it. `until_s` stops early, for a look at that moment."""
+        anomalies: list[str] = []
+        nemesis = Nemesis(self, mean_gap_s=self.plan.mean_gap_s, allowed=self.plan.faults)
+        began_s = ended_s = 0.0
+        try:
+            self.boot()
+            self.client_node().boot(self._client_main)
+            self.simulation.run_until(self._topic_ready, within_s=60.0)
+            began_s = self.simulation.now
+            nemesis.start()
+            self._run_faults(until_s)
+            ended_s = self.simulation.now
+            if until_s is None:
+                nemesis.stop()
+                anomalies += self._settle(nemesis)
+                anomalies += self._judge()
+        except (SimulationError, TimeoutError) as error:
+            anomalies.append(f"stuck: {error}")
+        anomalies += self._uncaught()
+        return Verdict(
+            self.plan,
+            anomalies,
+            self.simulation.trace.digest,
+            self.simulation.scheduler.steps,
+            self.simulation.now,
+            nemesis.done,
+            self.history.statistics(),
+            self.history.longest_gap_s(began_s, ended_s),
+        )
+
+    def _run_faults(self, until_s: float | None) -> None:
+        end_s = self.simulation.now + self.plan.seconds
+        if until_s is not None:
+            end_s = min(end_s, until_s)
+        self.simulation.run_for(max(0.0, end_s - self.simulation.now))
+
+    def _topic_ready(self) -> bool:
+        return bool(self._producers) and self.all_in_sync()
+
+    async def _client_main(self, world: World) -> None:
+        client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
+        await create_topic(
+            client,
+            self.plan.topic,
+            self.plan.partitions,
+            min(3, self.plan.brokers),
+            {"min.insync.replicas": str(min(2, self.plan.brokers))},
+        )
+        await client.close()
+        for i in range(self.plan.producers):
+            self._producers.append(
+                Producer(world, self.bootstrap, f"p{i}", self.tps, self.history, 0.2)
+            )
+        for i in range(self.plan.consumers):
+            self._consumers.append(Consumer(world, self.bootstrap, f"c{i}", self.tps, self.history))
+        async with asyncio.TaskGroup() as group:
+            for producer in self._producers:
+                group.create_task(producer.run())
+            for consumer in self._consumers:
+                group.create_task(consumer.run())
+
+    def _settle(self, nemesis: Nemesis) -> list[str]:
+        """Heal everything; the cluster has to come back by itself, and catch up."""
+        deadline_s = self.simulation.now + SETTLE_S
+        nemesis.heal()
+        self.simulation.run_for(30.0)
+        nemesis.heal()
+        stages: tuple[tuple[str, Callable[[], bool]], ...] = (
+            ("every replica is in sync", self.all_in_sync),
+            ("every open write has an answer", self._writes_answered),
+            ("consumers have read everything", self._caught_up),
+            ("replicas are equal", self._replicas_equal),
+        )
+        for name, reached in stages:
+            if name == "every open write has an answer":
+                for producer in self._producers:
+                    producer.stopping = True
+            while not reached():
+                if self.simulation.now > deadline_s:
+                    late = f"not healed: {SETTLE_S:.0f} s after the last fault not: {name}; "
+                    return [late + self._where()]
+                self.simulation.run_for(0.5)
+        return []
+
+    def _where(self) -> str:
+        states = "; ".join(
+            f"{tp} leader={s['leader']} epoch={s['leader_epoch']} isr={s['isr']}"
+            for tp, s in self.partition_states().items()
+        )
+        up = " ".join(n.name for n in self.broker_nodes() if n.up)
+        return f"up: {up}; {states}; last exits: {self._exits[-3:]}"
+
+    def _writes_answered(self) -> bool:
+        return all(w.completed_s is not None or w.abandoned for w in self.history.writes)
+
+    def _caught_up(self) -> bool:
+        ends = {
+            tp: max((records[-1].offset + 1 for records in r.values() if records), default=0)
+            for tp, r in self.logs().items()
+        }
+        return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in self.tps)
+
+    def _replicas_equal(self) -> bool:
+        wanted = min(3, self.plan.brokers)
+        return all(
+            len(r) == wanted and len({len(records) for records in r.values()}) == 1
+            for r in self.logs().values()
+        )
+
+    def _judge(self) -> list[str]:
+        assert self.zookeeper is not None
+        writes = [ZnodeWrite(w.zxid, w.op, w.path, w.data) for w in self.zookeeper.writes]
+        return [
+            *check_all(self.history, self.logs()),
+            *check_znodes(writes),
+            *(f"client: {line}" for line in self.history.complaints[:5]),
+        ]
+
+    def _uncaught(self) -> list[str]:
+        found = [f"uncaught: {line}" for line in self.simulation.failures()]
+        for name in sorted(self.simulation.nodes):
+            task = self.simulation.nodes[name].task
+            if task is not None and task.done() and not task.cancelled():
+                error = task.exception()
+                if error is not None:
+                    found.append(f"uncaught: {name} main: {error!r}")
+        return found
+
+    def close(self) -> None:
+        self.simulation.close()
+
+
+def _records(data: bytes) -> list[LogRecord]:
+    found = []
+    for position, header in iter_batches(data, allow_partial=True):
+        if not header.is_control:
+            found += [
+                LogRecord(r.offset, header.partition_leader_epoch, r.value or b"")
+                for r in iter_records(data, position)
+            ]
+    return found
+
+
+def run(
+    plan: Plan, *, sink: Callable[[str], object] | None = None, until_s: float | None = None
+) -> Verdict:
+    """Run one plan in a simulation of its own."""
+    cluster = Cluster(plan, Simulation(plan.seed, sink=sink))
+    try:
+        return cluster.run(until_s=until_s)
+    finally:
+        cluster.close()
