@@ -1,0 +1,349 @@
+"""PeerConnection and Client, against small servers in a simulated network."""
+
+import asyncio
+
+import pytest
+
+from ottla.model.errors import (
+    ConnectionLostError,
+    ErrorCode,
+    OttlaError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+)
+from ottla.net.client import Client, parse_bootstrap
+from ottla.net.peer import PeerConnection
+from ottla.net.server import Server
+from ottla.sim.world import Simulation
+from ottla.wire.codec import decode_request, encode_response
+from ottla.wire.headers import decode_request_header, response_header
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+PORT = 9092
+
+
+class Host:
+    """A small broker. Answers what `answers` says per api key; keeps what it was asked."""
+
+    def __init__(self, simulation, broker_id, cluster):
+        self.id = broker_id
+        self.cluster = cluster
+        self.node = simulation.node(f"b{broker_id}")
+        self.asked = []
+        self.highest_api_versions = 4
+        self.answers = {18: self.api_versions, 3: self.metadata}
+        self.node.boot(self.main)
+
+    async def main(self, world):
+        server = Server(world, "", PORT, self.dispatch)
+        await server.start()
+        await asyncio.Event().wait()
+
+    def dispatch(self, connection, frame):
+        header, pos = decode_request_header(frame)
+        self.asked.append((header.api_key, header.api_version))
+        if header.api_key == 18 and header.api_version > self.highest_api_versions:
+            refusal = ApiVersionsResponse(
+                error_code=35,
+                api_keys=[
+                    ApiVersionsResponse.ApiVersion(
+                        api_key=18, min_version=0, max_version=self.highest_api_versions
+                    )
+                ],
+            )
+            return self.whole(header, refusal, 0)
+        request = decode_request(header.api_key, header.api_version, frame, pos)
+        answer = self.answers[header.api_key](connection, request)
+        if answer is None or not hasattr(answer, "API_KEY"):
+            return answer
+        return self.whole(header, answer, header.api_version)
+
+    def whole(self, header, answer, version):
+        head = response_header(header.api_key, version, header.correlation_id)
+        return [head, *encode_response(answer, version)]
+
+    def api_versions(self, connection, request):
+        ranges = {3: (0, 12), 18: (0, self.highest_api_versions), 19: (0, 5), 60: (7, 9)}
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=k, min_version=a, max_version=b)
+                for k, (a, b) in ranges.items()
+            ]
+        )
+
+    def metadata(self, connection, request):
+        return MetadataResponse(
+            controller_id=self.cluster["controller"],
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(node_id=i, host=f"b{i}", port=PORT)
+                for i in self.cluster["alive"]
+            ],
+            topics=[
+                MetadataResponse.MetadataResponseTopic(
+                    name="t",
+                    partitions=[
+                        MetadataResponse.MetadataResponsePartition(partition_index=p, leader_id=n)
+                        for p, n in enumerate(self.cluster["leaders"])
+                    ],
+                )
+            ],
+        )
+
+
+class Net:
+    def __init__(self, seed=1, hosts=2):
+        self.simulation = Simulation(seed)
+        self.cluster = {"controller": 1, "alive": [0, 1], "leaders": [0, 1, -1]}
+        self.hosts = [Host(self.simulation, i, self.cluster) for i in range(hosts)]
+        self.node = self.simulation.node("client")
+        self.simulation.run_for(0.1)
+
+    def run(self, main):
+        return self.node.call(main(self.node.world))
+
+    def client(self, world):
+        return Client(world, "b0:9092,b1:9092", timeout_s=5.0)
+
+
+@pytest.fixture
+def net():
+    net = Net()
+    yield net
+    net.simulation.close()
+
+
+async def open_peer(world, host="b0"):
+    return await PeerConnection.open(world, host, PORT, "me", timeout_s=2.0)
+
+
+def test_requests_are_pipelined_and_answered_in_order(net):
+    async def main(world):
+        peer = await open_peer(world)
+        futures = [peer.send(MetadataRequest(topics=[]), v, 5.0) for v in (1, 9, 12, 0)]
+        futures.append(peer.send(ApiVersionsRequest(), 0, 5.0))
+        assert peer.in_flight == 5
+        answers = await asyncio.gather(*futures)
+        assert [type(a).__name__ for a in answers] == ["MetadataResponse"] * 4 + [
+            "ApiVersionsResponse"
+        ]
+        assert peer.in_flight == 0
+        peer.close()
+
+    net.run(main)
+
+
+def test_a_request_not_answered_in_time_ends_the_connection(net):
+    net.hosts[0].answers[3] = lambda connection, request: connection.pending(pipelined=False)
+
+    async def main(world):
+        peer = await open_peer(world)
+        lost = []
+        peer.on_lost(lambda: lost.append(1))
+        began = world.clock.monotonic()
+        slow = peer.send(MetadataRequest(), 12, 3.0)
+        behind = peer.send(ApiVersionsRequest(), 3, 60.0)
+        for future in (slow, behind):
+            with pytest.raises(ConnectionLostError):
+                await future
+        assert world.clock.monotonic() - began == pytest.approx(3.0, abs=0.01)
+        assert peer.closed
+        assert lost == [1]
+        with pytest.raises(ConnectionLostError, match="in time"):
+            peer.send(MetadataRequest(), 12, 3.0)
+
+    net.run(main)
+
+
+def test_the_soonest_deadline_counts(net):
+    net.hosts[0].answers[3] = lambda connection, request: connection.pending(pipelined=False)
+
+    async def main(world):
+        peer = await open_peer(world)
+        began = world.clock.monotonic()
+        late = peer.send(MetadataRequest(), 12, 30.0)
+        soon = peer.send(MetadataRequest(), 12, 2.0)
+        with pytest.raises(ConnectionLostError):
+            await soon
+        assert late.done()
+        late.exception()
+        assert world.clock.monotonic() - began < 2.1
+
+    net.run(main)
+
+
+def test_a_crash_fails_everything_open(net):
+    net.hosts[0].answers[3] = lambda connection, request: connection.pending(pipelined=False)
+
+    async def main(world):
+        peer = await open_peer(world)
+        future = peer.send(MetadataRequest(), 12, 30.0)
+        asyncio.get_running_loop().call_later(1.0, net.hosts[0].node.crash)
+        with pytest.raises(ConnectionLostError):
+            await future
+
+    net.run(main)
+
+
+def test_close_sends_what_was_written(net):
+    async def main(world):
+        peer = await open_peer(world)
+        peer.send_unanswered(MetadataRequest(topics=[]), 12)
+        peer.close()
+        await asyncio.sleep(1)
+        assert net.hosts[0].asked == [(3, 12)]
+
+    net.run(main)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        [b"\x00\x00\x00\x63", bytes(20)],
+        [b"\x00\x00\x00\x00", b"\xff" * 20],
+        [b"\x00"],
+    ],
+    ids=["another correlation id", "unreadable", "short"],
+)
+def test_an_answer_that_is_none_ends_the_connection(net, garbage):
+    net.hosts[0].answers[3] = lambda connection, request: garbage
+
+    async def main(world):
+        peer = await open_peer(world)
+        with pytest.raises(ConnectionLostError, match="unreadable answer"):
+            await peer.send(MetadataRequest(), 12, 5.0)
+
+    net.run(main)
+
+
+def test_nobody_there(net):
+    async def main(world):
+        with pytest.raises(ConnectionLostError, match="cannot reach b0:1"):
+            await PeerConnection.open(world, "b0", 1, None, timeout_s=1.0)
+        net.simulation.internet.partition(["client"], ["b0"])
+        with pytest.raises(ConnectionLostError):
+            await open_peer(world)
+
+    net.run(main)
+
+
+def test_versions_are_negotiated_down_from_a_refusal(net):
+    for host in net.hosts:
+        host.highest_api_versions = 2
+
+    async def main(world):
+        client = net.client(world)
+        await client.metadata()
+        assert net.hosts[0].asked + net.hosts[1].asked == [(18, 4), (18, 2), (3, 12)]
+        await client.close()
+
+    net.run(main)
+
+
+def test_the_highest_common_version_is_used_or_none(net):
+    net.hosts[1].answers[19] = lambda c, r: CreateTopicsResponse(
+        topics=[CreateTopicsResponse.CreatableTopicResult(name="t")]
+    )
+
+    async def main(world):
+        client = net.client(world)
+        await client.call(CreateTopicsRequest(), "controller")
+        assert net.hosts[1].asked[-1] == (19, 5)
+        from ottla.wire.messages.describe_cluster import DescribeClusterRequest
+
+        with pytest.raises(UnsupportedVersionError, match="api 60"):
+            await client.call(DescribeClusterRequest())
+        await client.close()
+
+    net.run(main)
+
+
+def test_the_controller_is_followed_when_it_moves(net):
+    def moved(connection, request):
+        net.cluster["controller"] = 0
+        return CreateTopicsResponse(
+            topics=[CreateTopicsResponse.CreatableTopicResult(error_code=41)]
+        )
+
+    net.hosts[1].answers[19] = moved
+    net.hosts[0].answers[19] = lambda c, r: CreateTopicsResponse(
+        topics=[CreateTopicsResponse.CreatableTopicResult(name="made")]
+    )
+
+    async def main(world):
+        client = net.client(world)
+        response = await client.call(CreateTopicsRequest(), "controller")
+        assert response.topics[0].name == "made"
+
+    net.run(main)
+
+
+def test_a_cluster_without_a_controller_is_an_error_in_the_end(net):
+    net.cluster["controller"] = -1
+
+    async def main(world):
+        with pytest.raises(ConnectionLostError, match="no controller"):
+            await net.client(world).call(CreateTopicsRequest(), "controller")
+
+    net.run(main)
+
+
+def test_leaders_are_found_and_remembered(net):
+    async def main(world):
+        client = net.client(world)
+        assert await client.leader("t", 1) == 1
+        net.cluster["leaders"][1] = 0
+        assert await client.leader("t", 1) == 1
+        assert await client.leader("t", 1, refresh=True) == 0
+        with pytest.raises(OttlaError) as caught:
+            await client.leader("t", 2)
+        assert caught.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+        with pytest.raises(UnknownTopicError):
+            await client.leader("t", 9)
+        assert await client.broker_ids() == [0, 1]
+
+    net.run(main)
+
+
+def test_a_dead_bootstrap_address_is_passed_over(net):
+    net.hosts[0].node.crash()
+
+    async def main(world):
+        for _ in range(5):
+            client = net.client(world)
+            await client.metadata()
+            await client.close()
+
+    net.run(main)
+
+
+def test_everybody_dead_is_an_error_within_bounds(net):
+    for host in net.hosts:
+        host.node.crash()
+
+    async def main(world):
+        began = world.clock.monotonic()
+        with pytest.raises(ConnectionLostError):
+            await net.client(world).metadata()
+        assert world.clock.monotonic() - began < 10
+
+    net.run(main)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:1", [("a", 1)]),
+        (" a:1 , b:2,", [("a", 1), ("b", 2)]),
+        ("[::1]:9092", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap_addresses(text, expected):
+    assert parse_bootstrap(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:x", "a:0", "a:70000"])
+def test_what_is_no_bootstrap_address(text):
+    with pytest.raises(ValueError, match="host:port"):
+        parse_bootstrap(text)

@@ -1,0 +1,164 @@
+"""Each checker finds its anomaly, and nothing where there is none."""
+
+import json
+
+import pytest
+
+from ottla.model.ids import TopicPartition
+from ottla.sim.checkers import LogRecord, ZnodeWrite, check_all, check_znodes
+from ottla.sim.history import History, Read
+
+TP = TopicPartition("t", 0)
+
+
+def good():
+    history = History()
+    for i in range(3):
+        write = history.invoke("p0", TP, (b"%d-a" % i, b"%d-b" % i), -1, float(i))
+        write.completed_s = i + 0.5
+        write.offset = 2 * i
+    log = [
+        LogRecord(n, 1, value)
+        for n, value in enumerate(v for w in history.writes for v in w.values)
+    ]
+    history.reads = [Read("c0", TP, r.offset, r.value, 9.0) for r in log]
+    return history, {TP: {0: list(log), 1: list(log)}}
+
+
+def test_a_good_run_has_no_anomalies():
+    assert check_all(*good()) == []
+
+
+def lose_a_record(history, logs):
+    for records in logs[TP].values():
+        records.pop()
+
+
+def swap_two(history, logs):
+    for records in logs[TP].values():
+        records[1], records[2] = (
+            records[1]._replace(value=records[2].value),
+            records[2]._replace(value=records[1].value),
+        )
+
+
+def truncate_one_replica(history, logs):
+    logs[TP][1].pop()
+
+
+def another_epoch(history, logs):
+    logs[TP][1][3] = logs[TP][1][3]._replace(leader_epoch=2)
+
+
+def phantom(history, logs):
+    for records in logs[TP].values():
+        records.append(LogRecord(6, 1, b"nobody wrote this"))
+
+
+def duplicate(history, logs):
+    for records in logs[TP].values():
+        records.append(LogRecord(6, 1, b"0-a"))
+
+
+def refused_but_there(history, logs):
+    history.writes[2].failed = "NOT_ENOUGH_REPLICAS"
+
+
+def epoch_goes_back(history, logs):
+    for records in logs[TP].values():
+        records[5] = records[5]._replace(leader_epoch=0)
+
+
+def read_something_else(history, logs):
+    history.reads[2] = Read("c0", TP, 2, b"0-a", 9.0)
+
+
+def read_beyond(history, logs):
+    history.reads.append(Read("c0", TP, 6, b"gone again", 9.0))
+
+
+def read_backwards(history, logs):
+    history.reads.append(history.reads[0])
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind"),
+    [
+        (lose_a_record, "acked record lost"),
+        (swap_two, "reordered"),
+        (truncate_one_replica, "replicas differ"),
+        (another_epoch, "replicas differ"),
+        (phantom, "phantom record"),
+        (duplicate, "duplicate record"),
+        (refused_but_there, "phantom record"),
+        (epoch_goes_back, "reordered"),
+        (read_something_else, "read not repeatable"),
+        (read_beyond, "read not repeatable"),
+        (read_backwards, "read not repeatable"),
+    ],
+)
+def test_every_anomaly_is_found(harm, kind):
+    history, logs = good()
+    harm(history, logs)
+    assert any(line.startswith(kind) for line in check_all(history, logs))
+
+
+def test_an_open_write_may_be_there_or_not():
+    history, logs = good()
+    history.writes[2].completed_s = None
+    assert check_all(history, logs) == []
+    history.reads = history.reads[:4]
+    for records in logs[TP].values():
+        del records[4:]
+    assert check_all(history, logs) == []
+
+
+def test_many_anomalies_are_counted():
+    history, logs = good()
+    for write in history.writes:
+        write.offset += 100
+    found = check_all(history, logs)
+    assert found[-1] == "acked record lost: … 6 in all"
+
+
+def state(zxid, **changes):
+    fields = {"controller_epoch": 1, "leader": 1, "leader_epoch": 3, "isr": [1, 2], "version": 1}
+    path = "/brokers/topics/t/partitions/0/state"
+    return ZnodeWrite(zxid, "set", path, json.dumps(fields | changes).encode())
+
+
+def epoch(zxid, number):
+    return ZnodeWrite(zxid, "set", "/controller_epoch", str(number).encode())
+
+
+@pytest.mark.parametrize(
+    ("writes", "word"),
+    [
+        ([epoch(1, 1), state(2), state(3, leader_epoch=4, leader=2)], None),
+        ([epoch(1, 1), state(2), state(3, leader=-1, leader_epoch=4)], None),
+        ([epoch(1, 1), state(2), state(3, leader_epoch=2)], "leader epoch 3 → 2"),
+        ([epoch(1, 1), state(2, leader=7)], "not in ISR"),
+        ([epoch(1, 1), state(2, isr=[1, 1])], "twice"),
+        ([epoch(1, 1), epoch(2, 1)], "controller epoch 1 → 1"),
+        ([epoch(1, 1), state(2, controller_epoch=2)], "of the future"),
+        (
+            [epoch(1, 2), state(2, controller_epoch=2), state(3, controller_epoch=1)],
+            "after 2",
+        ),
+        (
+            [
+                epoch(1, 1),
+                state(2),
+                ZnodeWrite(3, "delete", "/brokers/topics/t/partitions/0/state", None),
+                state(4, leader_epoch=0),
+            ],
+            None,
+        ),
+    ],
+)
+def test_znode_rules(writes, word):
+    found = check_znodes(writes)
+    if word is None:
+        assert found == []
+    else:
+        assert word in found[0]
