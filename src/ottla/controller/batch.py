@@ -1,0 +1,324 @@
+"""Batch: what brokers are to be told about one step, as one request of each kind per broker.
+
+A decider. Who may call: `moves`. Invariants: the versions are those of Kafka 3.9 in ZooKeeper
+mode and are not negotiated (JVM brokers of that version share the cluster); per broker
+LeaderAndIsr comes before UpdateMetadata before StopReplica; only brokers that live or are shutting
+down are told; one UpdateMetadata body serves all of them, with 8 bytes of broker epoch patched per
+target. Answers to Kafka's `AbstractControllerBrokerRequestBatch`.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ottla.controller.context import Context
+from ottla.model.cluster import (
+    INITIAL_LEADER_EPOCH,
+    BrokerInfo,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+)
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer
+from ottla.wire.codec import encode_request
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
+LEADER_AND_ISR_VERSION = 7
+STOP_REPLICA_VERSION = 4
+UPDATE_METADATA_VERSION = 8
+
+LEADER_DURING_DELETE = -2
+"""The leader UpdateMetadata names for a topic on its way out."""
+
+_BROKER_EPOCH_AT = 9
+"""Where an UpdateMetadata v8 keeps the broker epoch: after controller id, its kind and epoch."""
+
+_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class SharedBody:
+    """A request's body, encoded at most once, whoever of its receivers is first."""
+
+    def __init__(self, encode: Callable[[], bytes]) -> None:
+        self._encode: Callable[[], bytes] | None = encode
+        self._body = b""
+
+    def for_broker(self, epoch: int) -> list[Buffer]:
+        """Return the body with this broker epoch."""
+        if self._encode is not None:
+            self._body, self._encode = self._encode(), None
+        body = self._body
+        head = body[:_BROKER_EPOCH_AT] + struct.pack(">q", epoch)
+        return [head, memoryview(body)[_BROKER_EPOCH_AT + 8 :]]
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One request to one broker. `encode` gives its body; `deletes` what a StopReplica deletes."""
+
+    broker: int
+    api_key: int
+    version: int
+    encode: Callable[[], list[Buffer]]
+    partitions: int
+    summary: str
+    deletes: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A LeaderAndIsr's content for one partition, before it is a wire object."""
+
+    state: LeaderIsrAndControllerEpoch
+    assignment: ReplicaAssignment
+    is_new: bool
+
+
+class RequestBatch:
+    """Collects; `build` turns it into requests and leaves it empty."""
+
+    def __init__(self, context: Context, controller_id: int, listener: str) -> None:
+        self._context = context
+        self._controller_id = controller_id
+        self._listener = listener
+        self._leader_and_isr: dict[int, dict[TopicPartition, _Told]] = {}
+        self._stop: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
+        self._metadata_brokers: dict[int, None] = {}
+        self._metadata: dict[TopicPartition, None] = {}
+
+    # --- collecting -------------------------------------------------------------------------
+
+    def lead_or_follow(
+        self,
+        brokers: Iterable[int],
+        tp: TopicPartition,
+        state: LeaderIsrAndControllerEpoch,
+        assignment: ReplicaAssignment,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Tell these brokers who leads and follows, and everybody where to find the leader."""
+        for broker in brokers:
+            if broker < 0:
+                continue
+            told = self._leader_and_isr.setdefault(broker, {})
+            before = told.get(tp)
+            new = is_new or (before is not None and before.is_new)
+            told[tp] = _Told(state, assignment, new)
+        self.metadata(self._context.brokers, [tp])
+
+    def stop(self, brokers: Iterable[int], tp: TopicPartition, *, delete: bool) -> None:
+        """Tell these brokers to stop their replica, and perhaps to delete it."""
+        epoch = self._context.stop_epoch(tp)
+        for broker in brokers:
+            if broker < 0:
+                continue
+            stops = self._stop.setdefault(broker, {})
+            already = stops.get(tp, (0, False))[1]
+            stops[tp] = (epoch, already or delete)
+
+    def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+        """Tell these brokers all live brokers, and the state of these partitions."""
+        for broker in brokers:
+            if broker >= 0:
+                self._metadata_brokers[broker] = None
+        for tp in partitions:
+            self._metadata[tp] = None
+
+    # --- building ---------------------------------------------------------------------------
+
+    def build(self) -> list[Outgoing]:
+        """Return the requests in the order they are to be queued."""
+        out = [
+            self._build_leader_and_isr(broker, told)
+            for broker, told in sorted(self._leader_and_isr.items())
+            if broker in self._context.brokers
+        ]
+        out += self._build_metadata()
+        out += [
+            self._build_stop(broker, stops)
+            for broker, stops in sorted(self._stop.items())
+            if broker in self._context.brokers
+        ]
+        self._leader_and_isr, self._stop = {}, {}
+        self._metadata_brokers, self._metadata = {}, {}
+        return out
+
+    def _build_leader_and_isr(self, broker: int, told: dict[TopicPartition, _Told]) -> Outgoing:
+        context = self._context
+        message = LeaderAndIsrRequest(
+            controller_id=self._controller_id,
+            is_kraft_controller=False,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker].epoch,
+            type=0,
+        )
+        topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
+        leaders: set[int] = set()
+        become_leader = 0
+        for tp, what in told.items():
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                    topic_name=tp.topic, topic_id=context.topic_id(tp.topic)
+                )
+                topics[tp.topic] = topic
+                message.topic_states.append(topic)
+            state = what.state.leader_and_isr
+            leaders.add(state.leader)
+            become_leader += state.leader == broker
+            topic.partition_states.append(
+                LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                    topic_name=tp.topic,
+                    partition_index=tp.partition,
+                    controller_epoch=what.state.controller_epoch,
+                    leader=state.leader,
+                    leader_epoch=state.leader_epoch,
+                    isr=list(state.isr),
+                    partition_epoch=state.partition_epoch,
+                    replicas=list(what.assignment.replicas),
+                    adding_replicas=list(what.assignment.adding),
+                    removing_replicas=list(what.assignment.removing),
+                    is_new=what.is_new,
+                    leader_recovery_state=state.recovery_state,
+                )
+            )
+        message.live_leaders = [
+            live for leader in sorted(leaders) if (live := self._live_leader(leader)) is not None
+        ]
+        return Outgoing(
+            broker,
+            LEADER_AND_ISR,
+            LEADER_AND_ISR_VERSION,
+            lambda: encode_request(message, LEADER_AND_ISR_VERSION),
+            len(told),
+            f"{become_leader} become-leader and {len(told) - become_leader} become-follower",
+        )
+
+    def _live_leader(self, broker_id: int) -> LeaderAndIsrRequest.LeaderAndIsrLiveLeader | None:
+        broker = self._context.brokers.get(broker_id)
+        if broker is None:
+            return None
+        for endpoint in broker.endpoints:
+            if endpoint.listener == self._listener:
+                return LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+                    broker_id=broker_id, host_name=endpoint.host, port=endpoint.port
+                )
+        return None
+
+    def _build_metadata(self) -> list[Outgoing]:
+        context = self._context
+        targets = sorted(b for b in self._metadata_brokers if b in context.brokers)
+        if not targets:
+            return []
+        message = self._metadata_message()
+        count = sum(len(t.partition_states) for t in message.topic_states)
+
+        def encode() -> bytes:
+            return b"".join(encode_request(message, UPDATE_METADATA_VERSION))
+
+        shared = SharedBody(encode)
+        return [
+            Outgoing(
+                broker,
+                UPDATE_METADATA,
+                UPDATE_METADATA_VERSION,
+                lambda epoch=context.brokers[broker].epoch: shared.for_broker(epoch),  # type: ignore[misc]
+                count,
+                f"{len(message.live_brokers)} live brokers and {count} partitions",
+            )
+            for broker in targets
+        ]
+
+    def _metadata_message(self) -> UpdateMetadataRequest:
+        context = self._context
+        message = UpdateMetadataRequest(
+            controller_id=self._controller_id,
+            is_kraft_controller=False,
+            type=0,
+            controller_epoch=context.epoch,
+            live_brokers=[_live_broker(b) for b in context.brokers.values()],
+        )
+        topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        for tp in self._metadata:
+            known = context.leadership.get(tp)
+            if known is None:
+                continue  # no leader was ever elected: brokers learn of it when there is one
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=tp.topic, topic_id=context.topic_id(tp.topic)
+                )
+                topics[tp.topic] = topic
+                message.topic_states.append(topic)
+            topic.partition_states.append(self._metadata_partition(tp, known))
+        return message
+
+    def _metadata_partition(
+        self, tp: TopicPartition, known: LeaderIsrAndControllerEpoch
+    ) -> UpdateMetadataRequest.UpdateMetadataPartitionState:
+        context = self._context
+        state = known.leader_and_isr
+        replicas = context.assignment(tp).replicas
+        deleting = tp.topic in context.deleting
+        return UpdateMetadataRequest.UpdateMetadataPartitionState(
+            topic_name=tp.topic,
+            partition_index=tp.partition,
+            controller_epoch=known.controller_epoch,
+            leader=LEADER_DURING_DELETE if deleting else state.leader,
+            leader_epoch=INITIAL_LEADER_EPOCH if deleting else state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=0 if deleting else state.partition_epoch,
+            replicas=list(replicas),
+            offline_replicas=[r for r in replicas if not context.is_online(r, tp)],
+        )
+
+    def _build_stop(self, broker: int, stops: dict[TopicPartition, tuple[int, bool]]) -> Outgoing:
+        context = self._context
+        message = StopReplicaRequest(
+            controller_id=self._controller_id,
+            is_kraft_controller=False,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker].epoch,
+        )
+        topics: dict[str, StopReplicaRequest.StopReplicaTopicState] = {}
+        for tp, (epoch, delete) in stops.items():
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = StopReplicaRequest.StopReplicaTopicState(topic_name=tp.topic)
+                topics[tp.topic] = topic
+                message.topic_states.append(topic)
+            topic.partition_states.append(
+                StopReplicaRequest.StopReplicaPartitionState(
+                    partition_index=tp.partition, leader_epoch=epoch, delete_partition=delete
+                )
+            )
+        deletes = frozenset(tp for tp, (_, delete) in stops.items() if delete)
+        return Outgoing(
+            broker,
+            STOP_REPLICA,
+            STOP_REPLICA_VERSION,
+            lambda: encode_request(message, STOP_REPLICA_VERSION),
+            len(stops),
+            f"{len(stops)} replicas, {len(deletes)} of them to delete",
+            deletes,
+        )
+
+
+def _live_broker(broker: BrokerInfo) -> UpdateMetadataRequest.UpdateMetadataBroker:
+    return UpdateMetadataRequest.UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=[
+            UpdateMetadataRequest.UpdateMetadataEndpoint(
+                host=e.host,
+                port=e.port,
+                listener=e.listener,
+                security_protocol=_SECURITY_PROTOCOLS.get(e.protocol, 0),
+            )
+            for e in broker.endpoints
+        ],
+        rack=broker.rack,
+    )

@@ -1,0 +1,241 @@
+"""Brokers: they come, go, bounce, move, lose folders.
+
+Who may call: `loop`, `failover`. Invariants: a broker that came back with a higher epoch died in
+between, even if nobody saw it gone: its failure is handled before its start (R8, F11); new brokers
+are told the whole cluster before they are told to lead or follow. Answers to
+`processBrokerChange`, `onBrokerStartup`, `onBrokerFailure`, `onReplicasBecomeOffline`,
+`onBrokerLogDirFailure` and `processLeaderAndIsrResponseReceived`.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.controller import deletion, reassignment
+from ottla.controller.context import Context
+from ottla.controller.events import BrokerModified, BrokersChanged, LogDirsFailed
+from ottla.controller.plan import Failure
+from ottla.controller.reign import Reign
+from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model.cluster import BrokerInfo
+from ottla.model.errors import ControllerMovedError, ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.zookeeper import znodes
+from ottla.zookeeper.watches import WatchType
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChange:
+    """How the brokers there are differ from those known."""
+
+    new: tuple[BrokerInfo, ...]
+    bounced: tuple[BrokerInfo, ...]
+    dead: tuple[int, ...]
+
+
+def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
+    """Tell new, bounced (a higher epoch than the one known) and dead brokers."""
+    by_id = {b.id: b for b in present}
+    known = context.brokers
+    return BrokerChange(
+        tuple(b for i, b in sorted(by_id.items()) if i not in known),
+        tuple(b for i, b in sorted(by_id.items()) if i in known and b.epoch > known[i].epoch),
+        tuple(i for i in sorted(known) if i not in by_id),
+    )
+
+
+async def brokers_changed(reign: Reign) -> None:
+    """Compare the registrations there are with those known."""
+    watch = reign.watcher(BrokersChanged())
+    present = await reign.store.get_all_brokers_in_cluster(watch)
+    context, channels = reign.context, reign.channels
+    change = compare(context, present)
+    new, bounced = [b.id for b in change.new], [b.id for b in change.bounced]
+    reign.journal.event(
+        reign.cause,
+        "BrokersChanged",
+        {
+            "present": [[b.id, b.epoch, b.rack] for b in present],
+            "new": new,
+            "bounced": bounced,
+            "dead": change.dead,
+        },
+    )
+    if not (change.new or change.bounced or change.dead):
+        return
+    logger.info("brokers new=%s bounced=%s dead=%s", new, bounced, list(change.dead))
+    for broker in change.new:
+        channels.add(broker)
+    for broker in change.bounced:
+        channels.remove(broker.id)
+        channels.add(broker)
+    for broker_id in change.dead:
+        channels.remove(broker_id)
+    if change.new:
+        await _join(reign, change.new)
+    if change.bounced:
+        await _leave(reign, bounced)
+        await _join(reign, change.bounced)
+    if change.dead:
+        await _leave(reign, change.dead)
+
+
+async def _join(reign: Reign, brokers: Iterable[BrokerInfo]) -> None:
+    brokers = list(brokers)
+    for broker in brokers:
+        reign.context.add_broker(broker)
+    await broker_startup(reign, [b.id for b in brokers])
+
+
+async def _leave(reign: Reign, broker_ids: Sequence[int]) -> None:
+    for broker_id in broker_ids:
+        reign.context.remove_broker(broker_id)
+    await broker_failure(reign, broker_ids)
+
+
+async def broker_startup(reign: Reign, new: Sequence[int]) -> None:
+    """Introduce brokers to the cluster and give them their replicas."""
+    context, moves = reign.context, reign.moves
+    for broker_id in new:
+        context.offline_dirs.pop(broker_id, None)
+    await moves.metadata([b for b in context.brokers if b not in new])
+    await tell_all(reign, new)
+    await moves.online_where_possible()
+    await reassignment.resume(reign, lambda assignment: any(b in assignment.target for b in new))
+    await deletion.resume(reign, {tp.topic for tp, _ in context.replicas_on(new)})
+    await watch_registrations(reign, new)
+
+
+async def tell_all(reign: Reign, brokers: Sequence[int]) -> None:
+    """Tell brokers every partition there is, and what they are to lead and follow."""
+    await reign.moves.metadata(brokers, reign.context.partitions_with_leadership())
+    await reign.moves.replicas(reign.context.replicas_on(brokers), ReplicaState.ONLINE)
+
+
+async def watch_registrations(reign: Reign, broker_ids: Iterable[int]) -> None:
+    """Leave a watch on the data of each registration."""
+    store = reign.store
+    by_path = {znodes.broker_path(b): b for b in broker_ids}
+    await store.read_all(
+        lambda path: store.session.exists(
+            path, reign.watcher(BrokerModified(by_path[path]), WatchType.DATA_CHANGED)
+        ),
+        list(by_path),
+    )
+
+
+async def broker_failure(reign: Reign, dead: Sequence[int]) -> None:
+    """Move leadership away from brokers that are gone, and take them out of every ISR."""
+    context = reign.context
+    for broker_id in dead:
+        context.offline_dirs.pop(broker_id, None)
+        context.shutting_down.discard(broker_id)
+    await replicas_became_offline(reign, context.replicas_on(dead))
+
+
+async def replicas_became_offline(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
+    """Elect new leaders first, then shrink the ISRs, then tell who is gone."""
+    context, moves = reign.context, reign.moves
+    going = [r for r in replicas if r.partition.topic in context.deleting]
+    staying = [r for r in replicas if r.partition.topic not in context.deleting]
+    leaderless = context.partitions_with_offline_leader()
+    await moves.partitions(leaderless, PartitionState.OFFLINE)
+    outcomes = await moves.online_where_possible()
+    await moves.replicas(staying, ReplicaState.OFFLINE)
+    if going:
+        await deletion.fail(reign, going)
+    if not staying and all(isinstance(o, Failure) for o in outcomes.values()):
+        # No LeaderAndIsr has carried the news of the dead broker yet.
+        await moves.metadata(context.live_or_shutting_down)
+
+
+async def broker_modified(reign: Reign, broker_id: int) -> None:
+    """Take a registration's new endpoints and tell everybody."""
+    await watch_registrations(reign, [broker_id])
+    new = await reign.store.get_broker(broker_id)
+    known = reign.context.brokers.get(broker_id)
+    if new is None or known is None or new.epoch != known.epoch:
+        return  # gone or bounced: BrokersChanged follows
+    if new.endpoints == known.endpoints and new.features == known.features:
+        return
+    logger.info("broker modified id=%d endpoints=%s", broker_id, [str(e) for e in new.endpoints])
+    reign.journal.event(
+        reign.cause,
+        "BrokerModified",
+        {"broker": broker_id, "endpoints": [str(e) for e in new.endpoints]},
+    )
+    reign.context.add_broker(new)
+    await reign.moves.metadata(reign.context.live_or_shutting_down)
+
+
+async def log_dirs_failed(reign: Reign) -> None:
+    """Ask the brokers that reported a failed folder, by LeaderAndIsr, which replicas are left."""
+    store = reign.store
+    names = await store.get_all_log_dir_event_notifications(reign.watcher(LogDirsFailed()))
+    if not names:
+        return
+    try:
+        brokers = await store.get_broker_ids_from_log_dir_events(names)
+        logger.info("log directories failed brokers=%s", brokers)
+        reign.journal.event(reign.cause, "LogDirsFailed", {"brokers": brokers})
+        replicas = reign.context.replicas_on(b for b in brokers if b in reign.context.brokers)
+        await reign.moves.replicas(replicas, ReplicaState.ONLINE)
+    finally:
+        await store.delete_log_dir_event_notifications(reign.fence, names)
+
+
+async def leader_and_isr_answered(reign: Reign, broker: int, response: Any) -> None:
+    """Learn which replicas a broker could not host."""
+    if response.error_code != ErrorCode.NONE:
+        logger.error("LeaderAndIsr refused broker=%d error=%d", broker, response.error_code)
+        raise_if_deposed(response.error_code, broker)
+        return
+    context = reign.context
+    before = context.offline_dirs.get(broker, set())
+    after = set(before)
+    failed = []
+    for topic in response.topics:
+        name = context.topic_names.get(bytes(topic.topic_id))
+        if name is None:
+            continue
+        for partition in topic.partition_errors:
+            tp = TopicPartition(name, partition.partition_index)
+            if partition.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                after.add(tp)
+                if tp not in before:
+                    failed.append(tp)
+            elif partition.error_code == ErrorCode.NONE:
+                after.discard(tp)
+    if broker not in context.brokers:
+        return
+    context.offline_dirs[broker] = after
+    if failed:
+        logger.info("replicas offline broker=%d partitions=%d", broker, len(failed))
+        reign.journal.event(
+            reign.cause,
+            "LeaderAndIsrAnswered",
+            {"broker": broker, "offline": [str(tp) for tp in failed]},
+        )
+        await replicas_became_offline(reign, [PartitionReplica(tp, broker) for tp in failed])
+
+
+def update_metadata_answered(broker: int, response: Any) -> None:
+    if response.error_code != ErrorCode.NONE:
+        logger.error("UpdateMetadata refused broker=%d error=%d", broker, response.error_code)
+        raise_if_deposed(response.error_code, broker)
+
+
+def raise_if_deposed(error_code: int, broker: int) -> None:
+    """Raise ControllerMovedError if a broker has seen a higher controller epoch than ours."""
+    if error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+        raise ControllerMovedError(f"broker {broker} has heard of a newer controller")
+
+
+async def fell_behind(reign: Reign, broker: int) -> None:
+    """Tell a broker everything anew, because requests to it were dropped."""
+    if broker in reign.context.brokers:
+        logger.info("telling everything anew broker=%d", broker)
+        await tell_all(reign, [broker])

@@ -1,0 +1,197 @@
+"""Channels: one ordered line of requests to each broker.
+
+Who may call: `reign` and the handlers through `moves`. Invariants: one request in flight per
+broker; each is sent again until it is answered or the broker is gone (its registration, not its
+answers, decides that); an answer becomes an event, nothing is handled here. A broker that cannot
+be reached while thousands of requests pile up loses them all but its deletions, and is told
+everything anew once it answers: the queue has a bound and no request is ever merely lost.
+Answers to Kafka's `ControllerChannelManager` and `RequestSendThread`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ottla.controller.batch import STOP_REPLICA, Outgoing
+from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.errors import ConnectionLostError, OttlaError
+from ottla.model.ports import Buffer
+
+logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_S = 0.1
+MAX_QUEUED = 5_000
+SLOW_RETRIES = 100
+"""After so many failures in a row only every so manyth is logged."""
+
+
+class Peer(Protocol):
+    """A connection to one broker; `net.peer.PeerConnection` is one."""
+
+    closed: bool
+
+    def send_encoded(
+        self, api_key: int, version: int, body: list[Buffer], timeout_s: float
+    ) -> "asyncio.Future[Any]": ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[Endpoint], Awaitable[Peer]]
+OnAnswer = Callable[[Outgoing, Any], None]
+
+
+class Channel:
+    """The line to one incarnation of one broker."""
+
+    def __init__(
+        self,
+        broker: BrokerInfo,
+        endpoint: Endpoint | None,
+        connect: Connect,
+        timeout_s: float,
+        on_answer: OnAnswer,
+        on_behind: Callable[[int], None],
+    ) -> None:
+        self.broker = broker
+        self._endpoint = endpoint
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._on_answer = on_answer
+        self._on_behind = on_behind
+        self._queue: deque[Outgoing] = deque()
+        self._wake = asyncio.Event()
+        self._behind = False
+        self._peer: Peer | None = None
+        self._failures = 0
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"controller-to-{broker.id}"
+        )
+
+    def send(self, request: Outgoing) -> None:
+        if len(self._queue) >= MAX_QUEUED:
+            kept = [r for r in self._queue if r.api_key == STOP_REPLICA and r.deletes]
+            logger.error(
+                "dropped broker=%d requests=%d: it is not answering",
+                self.broker.id,
+                len(self._queue) - len(kept),
+            )
+            self._queue = deque(kept[-MAX_QUEUED // 2 :])
+            self._behind = True
+        self._queue.append(request)
+        self._wake.set()
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    async def _run(self) -> None:
+        while True:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            try:
+                await self._deliver(self._queue.popleft())
+            except OttlaError:
+                logger.exception("request dropped broker=%d", self.broker.id)
+
+    async def _deliver(self, request: Outgoing) -> None:
+        """Send one request until it is answered. A request that cannot be encoded is our bug."""
+        while True:
+            body = request.encode()
+            try:
+                peer = await self._connected()
+                answer = await peer.send_encoded(
+                    request.api_key, request.version, body, self._timeout_s
+                )
+            except ConnectionLostError as error:
+                await self._failed(request, error)
+                continue
+            self._failures = 0
+            if self._behind:
+                self._behind = False
+                self._on_behind(self.broker.id)
+            self._on_answer(request, answer)
+            return
+
+    async def _connected(self) -> Peer:
+        if self._peer is None or self._peer.closed:
+            if self._endpoint is None:
+                raise ConnectionLostError("it has no listener the controller could use")
+            self._peer = await self._connect(self._endpoint)
+            logger.info("connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
+        return self._peer
+
+    async def _failed(self, request: Outgoing, error: ConnectionLostError) -> None:
+        self._failures += 1
+        if self._failures == 1 or self._failures % SLOW_RETRIES == 0:
+            logger.warning(
+                "not delivered broker=%d api=%d failures=%d error=%s",
+                self.broker.id,
+                request.api_key,
+                self._failures,
+                error,
+            )
+        self._drop_peer()
+        await asyncio.sleep(RETRY_BACKOFF_S)
+
+    def _drop_peer(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._queue.clear()
+        self._drop_peer()
+
+
+class Channels:
+    """The lines to all live brokers."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        listener: str,
+        timeout_s: float,
+        on_answer: OnAnswer,
+        on_behind: Callable[[int], None],
+    ) -> None:
+        self._connect = connect
+        self._listener = listener
+        self._timeout_s = timeout_s
+        self._on_answer = on_answer
+        self._on_behind = on_behind
+        self._channels: dict[int, Channel] = {}
+
+    def add(self, broker: BrokerInfo) -> None:
+        """Open a line; what is queued is sent once the broker can be reached."""
+        if broker.id in self._channels:
+            return
+        endpoint = next((e for e in broker.endpoints if e.listener == self._listener), None)
+        self._channels[broker.id] = Channel(
+            broker, endpoint, self._connect, self._timeout_s, self._on_answer, self._on_behind
+        )
+
+    def remove(self, broker_id: int) -> None:
+        """Close a line and forget what was not delivered."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.close()
+
+    def send(self, request: Outgoing) -> None:
+        channel = self._channels.get(request.broker)
+        if channel is None:
+            logger.warning("no line to broker=%d api=%d", request.broker, request.api_key)
+            return
+        channel.send(request)
+
+    def close(self) -> None:
+        for broker_id in list(self._channels):
+            self.remove(broker_id)
+
+    def statistics(self) -> dict[int, int]:
+        """Return how many requests wait, by broker."""
+        return {broker: channel.queued for broker, channel in self._channels.items()}

@@ -1,0 +1,158 @@
+"""Events: everything the controller reacts to, in the past tense.
+
+A decider's vocabulary. Who may call: `loop` queues them, one handler each. Invariants: an event
+from a watch carries no facts (they are read when it is handled); an event from a person or a
+broker carries the request and where the answer goes. `cause` is given when it is queued.
+Answers to Kafka's `ControllerEvent`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegan(Event):
+    """This broker is registered in a new ZooKeeper session: take part in elections."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerChanged(Event):
+    """/controller was created, changed or deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChanged(Event):
+    """The children of /brokers/ids changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerModified(Event):
+    """A registration's data changed: new endpoints."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged(Event):
+    """The children of /brokers/topics changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsModified(Event):
+    """A topic's znode changed: perhaps it has more partitions."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletionsRequested(Event):
+    """The children of /admin/delete_topics changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChangesNotified(Event):
+    """A leader of an old version wrote an ISR by itself and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsFailed(Event):
+    """A broker says that a log directory of its own failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredElectionRequested(Event):
+    """/admin/preferred_replica_election was created."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentRequested(Event):
+    """/admin/reassign_partitions was created or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderBalanceDue(Event):
+    """The time has come to look whether leadership is spread as assigned."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElectionEnabled(Event):
+    """A topic's configuration, or the default (None), now allows unclean elections."""
+
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFellBehind(Event):
+    """A broker that lost queued requests answers again: tell it everything anew."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrAnswered(Event):
+    """A broker answered a LeaderAndIsr."""
+
+    broker: int
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetadataAnswered(Event):
+    """A broker answered an UpdateMetadata."""
+
+    broker: int
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasStopped(Event):
+    """A broker answered a StopReplica; `deletes` are the replicas it was to delete."""
+
+    broker: int
+    response: Any
+    deletes: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Event):
+    """A request came in; its handler's result, or error, is set on `answer`."""
+
+    request: Any
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeAsked(Asked):
+    """A leader asks for a new ISR (AlterPartition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAsked(Asked):
+    """A broker asks for a block of producer ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownAsked(Asked):
+    """A broker asks to be relieved of its leaderships."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionsAsked(Asked):
+    """A person asks for elections (ElectLeaders): (kind, partitions or None for all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentsAsked(Asked):
+    """A person asks for reassignments: partition -> target replicas, None to cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentsListed(Asked):
+    """A person asks what is being reassigned: partitions, or None for all."""

@@ -1,0 +1,158 @@
+"""Failover: how a newly elected controller takes office.
+
+Who may call: `loop`. The steps, in Kafka's order: features; watches; old notifications deleted;
+the context read (pipelined, with watches left by the same reads); deletions taken over; every
+broker told who lives; replica states, then partition states, put where they were found and set in
+motion; then what earlier controllers left unfinished. Invariants: no broker is told to lead or
+follow before it was told who lives; a reign that fails here ends and another election follows.
+Answers to `KafkaController.onControllerFailover` and `initializeControllerContext`.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ottla.controller import brokers, deletion, preferred, reassignment, topics
+from ottla.controller.events import (
+    BrokersChanged,
+    IsrChangesNotified,
+    LeaderBalanceDue,
+    LogDirsFailed,
+    PreferredElectionRequested,
+    ReassignmentRequested,
+    TopicsChanged,
+)
+from ottla.controller.moves import breathe, slices
+from ottla.controller.reign import Reign
+from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model.ids import TopicPartition
+from ottla.zookeeper.znodes import PREFERRED_REPLICA_ELECTION, Features
+
+logger = logging.getLogger(__name__)
+
+FIRST_BALANCE_DELAY_S = 5.0
+
+
+async def take_office(reign: Reign) -> None:
+    """Do all of the above; a failure anywhere is the caller's to handle."""
+    store = reign.store
+    await _set_up_features(reign)
+    isr_changes = await store.get_all_isr_change_notifications(reign.watcher(IsrChangesNotified()))
+    log_dirs = await store.get_all_log_dir_event_notifications(reign.watcher(LogDirsFailed()))
+    await store.watch_exists(
+        PREFERRED_REPLICA_ELECTION, reign.watcher(PreferredElectionRequested())
+    )
+    await store.reassign_partitions_in_progress(reign.watcher(ReassignmentRequested()))
+    await store.delete_log_dir_event_notifications(reign.fence, log_dirs)
+    await store.delete_isr_change_notifications(reign.fence, isr_changes)
+    await _read_context(reign)
+    await deletion.begin(reign)
+    await reign.moves.metadata(reign.context.live_or_shutting_down)
+    await _start_replicas(reign)
+    await _start_partitions(reign)
+    figures = reign.context.statistics()
+    logger.info("in office %s", " ".join(f"{k}={v}" for k, v in figures.items()))
+    await reassignment.begin(reign)
+    await deletion.proceed(reign)
+    await preferred.begin(reign)
+    if reign.config.flag("auto.leader.rebalance.enable"):
+        reign.later(FIRST_BALANCE_DELAY_S, LeaderBalanceDue())
+
+
+async def _set_up_features(reign: Reign) -> None:
+    """Make /feature say that features are versioned (KIP-584), as from 2.7 on."""
+    features, version = await reign.store.get_or_create_feature(Features(enabled=True, levels={}))
+    if not features.enabled or features.version != Features(enabled=True, levels={}).version:
+        levels = features.levels if features.enabled else {}
+        await reign.store.update_feature(Features(enabled=True, levels=levels), version)
+
+
+async def _read_context(reign: Reign) -> None:
+    context, store = reign.context, reign.store
+    present = await store.get_all_brokers_in_cluster(reign.watcher(BrokersChanged()))
+    context.set_brokers(present)
+    names = await store.get_all_topics_in_cluster(reign.watcher(TopicsChanged()))
+    for info in await topics.read_and_watch(reign, names):
+        context.add_topic(info)
+        for partition, assignment in info.assignment.items():
+            if assignment.being_reassigned:
+                context.reassigning[TopicPartition(info.name, partition)] = None
+        await breathe()
+    await brokers.watch_registrations(reign, context.brokers)
+    for some in slices(list(context.partitions()), 1000):
+        context.leadership.update(await store.get_topic_partition_states(some))
+        await breathe()
+    for broker in context.brokers.values():
+        reign.channels.add(broker)
+    await _snapshot(reign)
+
+
+async def _snapshot(reign: Reign) -> None:
+    """Write down what was found: what comes after can be replayed from it."""
+    context, journal = reign.context, reign.journal
+    live = [[b.id, b.epoch, b.rack] for b in context.brokers.values()]
+    journal.snapshot(reign.cause, "brokers", {"epoch": context.epoch, "brokers": live})
+    for topic in context.topics:
+        partitions = context.partitions_of(topic)
+        journal.snapshot(reign.cause, "topic", {topic: _partition_facts(reign, partitions)})
+        await breathe()
+
+
+def _partition_facts(reign: Reign, partitions: Sequence[TopicPartition]) -> dict[str, Any]:
+    facts = {}
+    for tp in partitions:
+        assignment = reign.context.assignment(tp)
+        known = reign.context.leadership.get(tp)
+        facts[str(tp.partition)] = {
+            "replicas": assignment.replicas,
+            **({"adding": assignment.adding} if assignment.adding else {}),
+            **({"removing": assignment.removing} if assignment.removing else {}),
+            **(
+                {
+                    "leader": known.leader_and_isr.leader,
+                    "leader_epoch": known.leader_and_isr.leader_epoch,
+                    "isr": known.leader_and_isr.isr,
+                    "controller_epoch": known.controller_epoch,
+                }
+                if known
+                else {}
+            ),
+        }
+    return facts
+
+
+async def _start_replicas(reign: Reign) -> None:
+    """Put every replica where it was found, then set the live and the dead in motion."""
+    context = reign.context
+    online: list[PartitionReplica] = []
+    offline: list[PartitionReplica] = []
+    for some in slices(list(context.partitions())):
+        for replica in context.replicas_of(some):
+            if context.is_online(replica.broker, replica.partition):
+                online.append(replica)
+                context.replica_states.begin(replica, ReplicaState.ONLINE, reign.cause)
+            else:
+                # Whether its topic's deletion had begun is unknown: the careful assumption.
+                offline.append(replica)
+                state = ReplicaState.DELETION_INELIGIBLE
+                context.replica_states.begin(replica, state, reign.cause)
+        await breathe()
+    await reign.moves.replicas(online, ReplicaState.ONLINE)
+    await reign.moves.replicas(offline, ReplicaState.OFFLINE)
+
+
+async def _start_partitions(reign: Reign) -> None:
+    """Put every partition where it was found, then elect where a leader is missing."""
+    context = reign.context
+    for some in slices(list(context.partitions())):
+        for tp in some:
+            leader = context.leader(tp)
+            if leader is None:
+                state = PartitionState.NEW
+            elif context.is_online(leader, tp):
+                state = PartitionState.ONLINE
+            else:
+                state = PartitionState.OFFLINE
+            context.partition_states.begin(tp, state, reign.cause)
+        await breathe()
+    await reign.moves.online_where_possible()

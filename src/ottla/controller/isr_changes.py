@@ -1,0 +1,178 @@
+"""ISR changes: what to say to a leader that asks for another ISR (AlterPartition, KIP-497).
+
+A decider. Who may call: `requests`, `explain`. Invariants: the broker must be the incarnation we
+know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841); a
+repeated request gets the same answer; a request from the past is refused, one from the future
+means that we are no longer the controller. What passes is still only a wish: the write compares
+and swaps (R6). Answers to Kafka's `KafkaController.tryProcessAlterPartition`.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.controller.context import Context
+from ottla.model.cluster import RECOVERED, RECOVERING, LeaderAndIsr
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+TOPIC_IDS_FROM = 2
+EPOCHS_FROM = 3
+
+Answer = ErrorCode | LeaderAndIsr
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What to write, what is answered already, and why something was refused."""
+
+    error: ErrorCode = ErrorCode.NONE
+    writes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    answers: dict[TopicPartition, Answer] = field(default_factory=dict)
+    asked: list[TopicPartition] = field(default_factory=list)
+    unknown: list[AlterPartitionResponse.TopicData] = field(default_factory=list)
+    reasons: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def version_of(request: AlterPartitionRequest) -> int:
+    """Return the version a request must have come in, by what it holds."""
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if partition.new_isr_with_epochs:
+                return EPOCHS_FROM
+        if topic.topic_name:
+            return 1
+    return TOPIC_IDS_FROM if any(t.topic_id != ZERO_UUID for t in request.topics) else EPOCHS_FROM
+
+
+def judge(context: Context, request: AlterPartitionRequest, version: int) -> Judgement:
+    """Decide about every partition of one request."""
+    judgement = Judgement()
+    broker = context.brokers.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        judgement.error = ErrorCode.STALE_BROKER_EPOCH
+        return judgement
+    for topic in request.topics:
+        name = topic.topic_name
+        if version >= TOPIC_IDS_FROM:
+            known = context.topic_names.get(bytes(topic.topic_id))
+            if known is None:
+                judgement.unknown.append(_unknown_topic(topic))
+                continue
+            name = known
+        for partition in topic.partitions:
+            tp = TopicPartition(name, partition.partition_index)
+            wish = LeaderAndIsr(
+                request.broker_id,
+                partition.leader_epoch,
+                _wished_isr(partition, version),
+                partition.partition_epoch,
+                partition.leader_recovery_state,
+            )
+            judgement.asked.append(tp)
+            outcome = _judge_partition(context, tp, wish, version, judgement.reasons)
+            if outcome is None:
+                judgement.writes[tp] = wish
+            else:
+                judgement.answers[tp] = outcome
+    return judgement
+
+
+def _wished_isr(partition: AlterPartitionRequest.PartitionData, version: int) -> tuple[int, ...]:
+    if version >= EPOCHS_FROM:
+        return tuple(b.broker_id for b in partition.new_isr_with_epochs)
+    return tuple(partition.new_isr)
+
+
+def _unknown_topic(topic: AlterPartitionRequest.TopicData) -> AlterPartitionResponse.TopicData:
+    return AlterPartitionResponse.TopicData(
+        topic_id=topic.topic_id,
+        partitions=[
+            AlterPartitionResponse.PartitionData(
+                partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for p in topic.partitions
+        ],
+    )
+
+
+def _judge_partition(
+    context: Context,
+    tp: TopicPartition,
+    wish: LeaderAndIsr,
+    version: int,
+    reasons: dict[TopicPartition, str],
+) -> Answer | None:
+    """Return the answer, or None where the wish is to be written."""
+    known = context.leadership.get(tp)
+    if known is None:
+        reasons[tp] = "no such partition"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    current = known.leader_and_isr
+    if wish.partition_epoch > current.partition_epoch or wish.leader_epoch > current.leader_epoch:
+        reasons[tp] = "the leader knows a later epoch than this controller"
+        return ErrorCode.NOT_CONTROLLER
+    if wish.leader_epoch < current.leader_epoch:
+        reasons[tp] = f"leader epoch {wish.leader_epoch} is past, it is {current.leader_epoch}"
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if wish.leader != current.leader:
+        reasons[tp] = f"broker {wish.leader} does not lead it, {current.leader} does"
+        return ErrorCode.INVALID_REQUEST
+    if _same_but_for_partition_epoch(wish, current):
+        return current
+    if wish.partition_epoch < current.partition_epoch:
+        reasons[tp] = f"partition epoch {wish.partition_epoch}, it is {current.partition_epoch}"
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if wish.recovery_state == RECOVERING and len(wish.isr) > 1:
+        reasons[tp] = "a recovering leader's ISR is itself alone"
+        return ErrorCode.INVALID_REQUEST
+    if current.recovery_state == RECOVERED and wish.recovery_state == RECOVERING:
+        reasons[tp] = "a recovered partition does not become recovering by a leader's wish"
+        return ErrorCode.INVALID_REQUEST
+    ineligible = sorted(r for r in set(wish.isr) if not context.is_live(r))
+    if ineligible:
+        reasons[tp] = f"replicas {ineligible} are offline or shutting down"
+        if version >= TOPIC_IDS_FROM:
+            return ErrorCode.INELIGIBLE_REPLICA
+        return ErrorCode.OPERATION_NOT_ATTEMPTED
+    return None
+
+
+def _same_but_for_partition_epoch(a: LeaderAndIsr, b: LeaderAndIsr) -> bool:
+    return (
+        a.leader == b.leader
+        and a.leader_epoch == b.leader_epoch
+        and a.isr == b.isr
+        and a.recovery_state == b.recovery_state
+        and a.partition_epoch <= b.partition_epoch
+    )
+
+
+def respond(
+    context: Context, answers: dict[TopicPartition, Answer], version: int, judgement: Judgement
+) -> AlterPartitionResponse:
+    """Return the response for all answers of one request."""
+    if judgement.error != ErrorCode.NONE:
+        return AlterPartitionResponse(error_code=judgement.error)
+    topics: dict[str, AlterPartitionResponse.TopicData] = {}
+    for tp, answer in answers.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            topic = AlterPartitionResponse.TopicData(topic_name=tp.topic)
+            if version >= TOPIC_IDS_FROM:
+                topic = AlterPartitionResponse.TopicData(topic_id=context.topic_id(tp.topic))
+            topics[tp.topic] = topic
+        topic.partitions.append(_respond_partition(tp, answer))
+    return AlterPartitionResponse(topics=[*judgement.unknown, *topics.values()])
+
+
+def _respond_partition(tp: TopicPartition, answer: Answer) -> AlterPartitionResponse.PartitionData:
+    if isinstance(answer, ErrorCode):
+        return AlterPartitionResponse.PartitionData(partition_index=tp.partition, error_code=answer)
+    return AlterPartitionResponse.PartitionData(
+        partition_index=tp.partition,
+        leader_id=answer.leader,
+        leader_epoch=answer.leader_epoch,
+        isr=list(answer.isr),
+        leader_recovery_state=answer.recovery_state,
+        partition_epoch=answer.partition_epoch,
+    )

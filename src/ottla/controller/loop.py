@@ -1,0 +1,446 @@
+"""Loop: one event at a time, from election to resignation and back.
+
+Who may call: the broker. Invariants: there is one queue and one handler at work; a handler may wait
+for ZooKeeper, and while it waits nothing else changes the context; every event has a `cause` id
+that goes with all it leads to into the journal. A session's loss ends everything at once: the
+queue, the handler, the reign; nothing of them reaches the next session. Whoever learns of a
+newer controller, by a failed fence, a refused request or a state from a later epoch, looks at
+/controller and resigns. Answers to `KafkaController` and `ControllerEventManager`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ottla.controller import brokers, deletion, requests, topics
+from ottla.controller import events as happened
+from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
+from ottla.controller.channels import Channels, Connect
+from ottla.controller.context import Context
+from ottla.controller.events import Asked, Event
+from ottla.controller.failover import take_office
+from ottla.controller.journal import Journal, JournalFile
+from ottla.controller.moves import Moves
+from ottla.controller.reign import Reign
+from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
+from ottla.model.ports import World
+from ottla.net.client import PeerConnection
+from ottla.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+from ottla.zookeeper.errors import ConnectionLossError, SessionExpiredError
+from ottla.zookeeper.store import Store
+from ottla.zookeeper.watches import WatchEvent
+from ottla.zookeeper.znodes import CONTROLLER
+
+logger = logging.getLogger(__name__)
+
+JOURNAL_NAME = "ottla-controller-journal.jsonl"
+ABDICATION_PAUSE_S = 0.5
+"""Between a failed failover and giving the office up, so that failing brokers do not spin."""
+
+
+class NotControllerError(OttlaError):
+    """This broker is not the controller, or no longer."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class Controller:
+    """A broker's part in the controllership. Lives across sessions; see the module."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        broker_info: Callable[[], BrokerInfo],
+        connect: Connect | None = None,
+        journal: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`connect` opens a line to a broker; `journal` takes lines instead of a file."""
+        self._world = world
+        self._config = config
+        self._id = config.broker_id
+        self._broker_info = broker_info
+        self._connect = connect or self._open
+        self._journal_file: JournalFile | None = None
+        self._journal_write = journal
+        self._store: Store | None = None
+        self._reign: Reign | None = None
+        self._queue: deque[tuple[int, Event]] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._busy = False
+        self._causes = 0
+        self._idle: list[asyncio.Future[None]] = []
+        self._last_epoch = 0
+        self._watching: Store | None = None
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self, store: Store) -> None:
+        """Take part in elections, in this session. Returns at once; events follow."""
+        assert self._task is None, "the last session's end was not told"
+        self._store = store
+        self._post(happened.SessionBegan())
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
+
+    async def on_session_lost(self) -> None:
+        """End everything that belongs to the session in hand."""
+        self._end_reign("the ZooKeeper session is lost")
+        self._store = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._end_reign("the ZooKeeper session is lost")
+        waiting, self._queue = self._queue, deque()
+        for _, event in waiting:
+            self._refuse(event)
+
+    async def shutdown(self) -> None:
+        """Stop. /controller goes with the session, which is not ours to close."""
+        await self.on_session_lost()
+        if self._journal_file is not None:
+            self._journal_file.close()
+            self._journal_file = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, by all it can know at this moment."""
+        return self._reign is not None and self._reign.store.session.alive
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch of this broker's reign; the last one's after it ended."""
+        return self._last_epoch
+
+    @property
+    def context(self) -> Context | None:
+        """What is known, while in office. Look, do not touch."""
+        return None if self._reign is None else self._reign.context
+
+    def statistics(self) -> dict[str, object]:
+        figures: dict[str, object] = {"active": self.is_active, "events_queued": len(self._queue)}
+        if self._reign is not None:
+            figures.update(self._reign.context.statistics())
+            figures["requests_queued"] = self._reign.channels.statistics()
+        return figures
+
+    async def wait_idle(self) -> None:
+        """Return once no event is queued or being handled (requests may be under way)."""
+        while self._queue or self._busy:
+            future = asyncio.get_running_loop().create_future()
+            self._idle.append(future)
+            await future
+
+    # --- what brokers and people ask ---------------------------------------------------------
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Change ISRs. Errors are in the response."""
+        try:
+            response = await self._ask(happened.PartitionChangeAsked, request)
+        except OttlaError as error:
+            return AlterPartitionResponse(error_code=error.code)
+        assert isinstance(response, AlterPartitionResponse)
+        return response
+
+    async def allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsResponse:
+        """Give out a block of producer ids. Errors are in the response."""
+        try:
+            response = await self._ask(happened.ProducerIdsAsked, request)
+        except OttlaError as error:
+            return AllocateProducerIdsResponse(error_code=error.code)
+        assert isinstance(response, AllocateProducerIdsResponse)
+        return response
+
+    async def controlled_shutdown(
+        self, request: ControlledShutdownRequest
+    ) -> ControlledShutdownResponse:
+        """Move leadership away from a broker. Errors are in the response."""
+        try:
+            response = await self._ask(happened.ShutdownAsked, request)
+        except OttlaError as error:
+            return ControlledShutdownResponse(error_code=error.code)
+        assert isinstance(response, ControlledShutdownResponse)
+        return response
+
+    def unclean_election_enabled(self, topic: str | None) -> None:
+        """Elect anew where a topic's settings (None: the defaults) now allow unclean elections."""
+        if self.is_active:
+            self._post(happened.UncleanElectionEnabled(topic))
+
+    async def _ask(self, kind: type[Asked], request: Any) -> Any:
+        if not self.is_active:
+            raise NotControllerError("This is not the correct controller for this cluster.")
+        answer = asyncio.get_running_loop().create_future()
+        self._post(kind(request, answer))
+        return await answer
+
+    # --- the queue --------------------------------------------------------------------------
+
+    def _post(self, event: Event) -> None:
+        self._causes += 1
+        self._queue.append((self._causes, event))
+        self._wake.set()
+
+    async def _run(self) -> None:
+        """Handle events until the session is lost. A loop root."""
+        while True:
+            while not self._queue:
+                self._tell_idle()
+                self._wake.clear()
+                await self._wake.wait()
+            cause, event = self._queue.popleft()
+            self._busy = True
+            try:
+                await self._handle(cause, event)
+            finally:
+                self._busy = False
+                self._refuse(event)
+
+    def _tell_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for future in idle:
+            if not future.done():
+                future.set_result(None)
+
+    async def _handle(self, cause: int, event: Event) -> None:
+        """Handle one event and whatever goes wrong in it."""
+        reign = self._reign
+        try:
+            if reign is not None:
+                reign.moves.cause = cause
+            result = await self._dispatch(event, reign)
+            if reign is not None and reign.moves.superseded:
+                reign.moves.superseded = False
+                await self._resign_if_moved()
+        except ControllerMovedError as error:
+            logger.info("controller moved event=%s: %s", type(event).__name__, error)
+            self._fail(event, error)
+            await self._after_move()
+        except SessionExpiredError as error:
+            logger.info("event=%s ends with the session: %s", type(event).__name__, error)
+            self._fail(event, error)
+        except ConnectionLossError as error:
+            logger.warning("event=%s failed: %s", type(event).__name__, error)
+            self._fail(event, error)
+            await self._recover(event)
+        except OttlaError as error:
+            logger.error("event=%s failed: %s", type(event).__name__, error)  # noqa: TRY400
+            self._fail(event, error)
+        except Exception as error:
+            logger.exception("event=%s failed", type(event).__name__)
+            self._fail(event, OttlaError(str(error)))
+        else:
+            if isinstance(event, Asked) and not event.answer.done():
+                event.answer.set_result(result)
+
+    async def _after_move(self) -> None:
+        try:
+            await self._resign_if_moved()
+        except OttlaError as error:
+            logger.info("cannot find out who is the controller: %s", error)
+
+    async def _recover(self, event: Event) -> None:
+        """After ZooKeeper failed us in the middle: what was half done is undone by a new reign."""
+        if self._reign is not None and not isinstance(event, Asked):
+            try:
+                await self._give_up(self._reign, "ZooKeeper failed in the middle of an event")
+            except OttlaError as error:
+                logger.info("the office was not given up: %s", error)
+        if self._reign is None:
+            await asyncio.sleep(ABDICATION_PAUSE_S)
+            self._post(happened.ControllerChanged())
+
+    async def _give_up(self, reign: Reign, reason: str) -> None:
+        self._end_reign(reason)
+        await asyncio.sleep(ABDICATION_PAUSE_S)
+        await reign.store.delete_controller(reign.fence)
+
+    @staticmethod
+    def _fail(event: Event, error: Exception) -> None:
+        if isinstance(event, Asked) and not event.answer.done():
+            event.answer.set_exception(error)
+
+    @staticmethod
+    def _refuse(event: Event) -> None:
+        if isinstance(event, Asked) and not event.answer.done():
+            event.answer.set_exception(NotControllerError("No longer the controller."))
+
+    async def _dispatch(self, event: Event, reign: Reign | None) -> Any:
+        match event:
+            case happened.SessionBegan():
+                return await self._look_and_elect()
+            case happened.ControllerChanged():
+                return await self._look_and_elect()
+        if reign is None or reign.ended:
+            return self._refuse(event)
+        return await handle(reign, event)
+
+    # --- elections --------------------------------------------------------------------------
+
+    async def _look_and_elect(self) -> None:
+        """Watch /controller; resign if it names another; stand for election if it is free."""
+        store = self._store
+        assert store is not None
+        if self._watching is not store:
+            await store.watch_exists(CONTROLLER, self._controller_watch(store))
+            self._watching = store
+        controller = await self._resign_if_moved()
+        if controller is None:
+            await self._elect(store)
+
+    def _controller_watch(self, store: Store) -> Callable[[WatchEvent], None]:
+        def fired(_event: WatchEvent) -> None:
+            if self._store is store:
+                self._watching = None
+                self._post(happened.ControllerChanged())
+
+        return fired
+
+    async def _resign_if_moved(self) -> int | None:
+        """Return who is the controller; end our reign if it is not this broker."""
+        assert self._store is not None
+        controller = await self._store.get_controller_id()
+        if self._reign is not None and controller != self._id:
+            self._end_reign(f"broker {controller} is the controller now")
+        return controller
+
+    async def _elect(self, store: Store) -> None:
+        try:
+            epoch, version = await store.register_controller_and_increment_controller_epoch(
+                self._id
+            )
+        except ControllerMovedError as error:
+            logger.info("not elected: %s", error)
+            return
+        logger.info("elected epoch=%d epoch_zk_version=%d", epoch, version)
+        self._last_epoch = epoch
+        reign = self._reign = self._new_reign(store, epoch, version)
+        reign.moves.cause = self._causes
+        reign.journal.event(reign.cause, "Elected", {"epoch": epoch, "controller": self._id})
+        try:
+            await take_office(reign)
+        except (ControllerMovedError, SessionExpiredError):
+            raise
+        except Exception:
+            logger.exception("failover failed epoch=%d", epoch)
+            await self._give_up(reign, "its failover failed")
+
+    def _new_reign(self, store: Store, epoch: int, epoch_zk_version: int) -> Reign:
+        config = self._config
+        listener = config.text("control.plane.listener.name") or config.inter_broker_listener
+        context = Context(epoch, epoch_zk_version)
+        journal = Journal(self._journal_sink())
+        channels = Channels(
+            self._connect,
+            listener,
+            config.integer("request.timeout.ms") / 1000,
+            self._answered,
+            lambda broker: self._post(happened.BrokerFellBehind(broker)),
+        )
+        moves = Moves(
+            context,
+            store,
+            journal,
+            self._id,
+            config.inter_broker_listener,
+            channels.send,
+            lambda: config.flag("unclean.leader.election.enable"),
+        )
+        return Reign(
+            self._world,
+            config,
+            self._id,
+            store,
+            context,
+            channels,
+            moves,
+            journal,
+            self._post,
+        )
+
+    def _journal_sink(self) -> Callable[[bytes], None]:
+        if self._journal_write is not None:
+            return self._journal_write
+        if self._journal_file is None:
+            path = f"{self._config.log_dirs[0]}/{JOURNAL_NAME}"
+            self._journal_file = JournalFile(self._world.files, path)
+        return self._journal_file.write
+
+    def _end_reign(self, reason: str) -> None:
+        reign, self._reign = self._reign, None
+        if reign is not None:
+            logger.info("resigned epoch=%d: %s", reign.context.epoch, reason)
+            reign.end()
+
+    # --- channels ---------------------------------------------------------------------------
+
+    async def _open(self, endpoint: Endpoint) -> PeerConnection:
+        timeout_s = self._config.integer("controller.socket.timeout.ms") / 1000
+        return await PeerConnection.open(
+            self._world, endpoint.host, endpoint.port, str(self._id), timeout_s=timeout_s
+        )
+
+    def _answered(self, request: Outgoing, response: Any) -> None:
+        """Turn an answer into an event. Answers without news are not queued."""
+        broker = request.broker
+        if request.api_key == LEADER_AND_ISR:
+            self._post(happened.LeaderAndIsrAnswered(broker, response))
+        elif request.api_key == STOP_REPLICA:
+            if request.deletes or response.error_code != ErrorCode.NONE:
+                self._post(happened.ReplicasStopped(broker, response, request.deletes))
+        elif response.error_code != ErrorCode.NONE:
+            self._post(happened.UpdateMetadataAnswered(broker, response))
+
+
+async def handle(reign: Reign, event: Event) -> Any:
+    """Call the handler of one event."""
+    match event:
+        case happened.BrokersChanged():
+            await brokers.brokers_changed(reign)
+        case happened.BrokerModified(broker):
+            await brokers.broker_modified(reign, broker)
+        case happened.TopicsChanged():
+            await topics.topics_changed(reign)
+        case happened.PartitionsModified(topic):
+            await topics.partitions_modified(reign, topic)
+        case happened.LeaderAndIsrAnswered(broker, response):
+            await brokers.leader_and_isr_answered(reign, broker, response)
+        case happened.UpdateMetadataAnswered(broker, response):
+            brokers.update_metadata_answered(broker, response)
+        case happened.ReplicasStopped(broker, response, deletes):
+            brokers.raise_if_deposed(response.error_code, broker)
+            await deletion.replicas_stopped(reign, broker, response, deletes)
+        case happened.PartitionChangeAsked(request, _):
+            return await requests.alter_partition(reign, request)
+        case happened.ProducerIdsAsked(request, _):
+            return await requests.allocate_producer_ids(reign, request)
+        case happened.ShutdownAsked(request, _):
+            return await requests.controlled_shutdown(reign, request)
+        case happened.IsrChangesNotified():
+            await requests.isr_changes_notified(reign)
+        case happened.LogDirsFailed():
+            await brokers.log_dirs_failed(reign)
+        case happened.TopicDeletionsRequested():
+            await deletion.requested(reign)
+        case happened.UncleanElectionEnabled(topic_or_all):
+            await reign.moves.online_where_possible(topic_or_all)
+        case happened.BrokerFellBehind(broker):
+            await brokers.fell_behind(reign, broker)
+        case _:
+            logger.warning("event=%s has no handler", type(event).__name__)
+    return None

@@ -1,0 +1,164 @@
+"""Requests: what brokers ask of the controller.
+
+Who may call: `loop`. Invariants: an answer is given after what it says stands in ZooKeeper and
+after the brokers were told; a broker of an earlier incarnation is refused (R8). Answers to
+`processAlterPartition`, `processAllocateProducerIds`, `doControlledShutdown` and
+`processIsrChangeNotification`.
+"""
+
+import logging
+
+from ottla.controller import reassignment
+from ottla.controller.elections import ElectionKind
+from ottla.controller.events import IsrChangesNotified
+from ottla.controller.isr_changes import Answer, judge, respond, version_of
+from ottla.controller.plan import Decision
+from ottla.controller.reign import Reign
+from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+async def alter_partition(reign: Reign, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    """Write the ISRs a leader asks for, as far as the rules and the znodes' versions allow."""
+    context = reign.context
+    version = version_of(request)
+    judgement = judge(context, request, version)
+    if judgement.error != ErrorCode.NONE:
+        logger.info(
+            "AlterPartition refused broker=%d epoch=%d error=%s",
+            request.broker_id,
+            request.broker_epoch,
+            judgement.error.name,
+        )
+        return respond(context, {}, version, judgement)
+    for tp, reason in judgement.reasons.items():
+        logger.info("AlterPartition refused broker=%d %s: %s", request.broker_id, tp, reason)
+    answers: dict[TopicPartition, Answer] = dict(judgement.answers)
+    result = await reign.store.update_leader_and_isr(
+        judgement.writes, context.epoch, context.epoch_zk_version
+    )
+    for tp, outcome in result.finished.items():
+        if not isinstance(outcome, LeaderAndIsr):
+            logger.error("AlterPartition not written %s error=%s", tp, outcome)
+            answers[tp] = outcome.code
+            continue
+        _journal_isr(reign, tp, outcome)
+        context.leadership[tp] = LeaderIsrAndControllerEpoch(outcome, context.epoch)
+        answers[tp] = outcome
+    for tp in result.retry:
+        logger.info("AlterPartition refused %s: its znode has another version", tp)
+        answers[tp] = ErrorCode.INVALID_UPDATE_VERSION
+    await reign.moves.metadata(context.live_or_shutting_down, judgement.asked)
+    response = respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement)
+    for tp in judgement.asked:
+        if tp in context.reassigning and isinstance(answers[tp], LeaderAndIsr):
+            await reassignment.complete_if_caught_up(reign, tp)
+    return response
+
+
+def _journal_isr(reign: Reign, tp: TopicPartition, after: LeaderAndIsr) -> None:
+    context = reign.context
+    before = context.leadership[tp].leader_and_isr
+    grown = set(after.isr) - set(before.isr)
+    rule = "leader asks: ISR expands" if grown else "leader asks: ISR shrinks"
+    assignment = context.assignment(tp)
+    reign.journal.decision(
+        reign.cause,
+        context.epoch,
+        Decision(tp, "alter-partition", rule, before, after, assignment.replicas),
+        [r for r in assignment.replicas if context.is_online(r, tp)],
+        context.shutting_down,
+        "written",
+    )
+
+
+async def allocate_producer_ids(
+    reign: Reign, request: AllocateProducerIdsRequest
+) -> AllocateProducerIdsResponse:
+    """Give a broker its next block of producer ids (KIP-730)."""
+    broker = reign.context.brokers.get(request.broker_id)
+    if broker is None:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+    if broker.epoch != request.broker_epoch:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    block = await reign.store.allocate_producer_ids(request.broker_id)
+    return AllocateProducerIdsResponse(
+        producer_id_start=block.first, producer_id_len=block.last - block.first + 1
+    )
+
+
+async def controlled_shutdown(
+    reign: Reign, request: ControlledShutdownRequest
+) -> ControlledShutdownResponse:
+    """Relieve a broker of what it leads; name what it still leads afterwards."""
+    context, moves = reign.context, reign.moves
+    broker_id = request.broker_id
+    known = context.brokers.get(broker_id)
+    if known is None:
+        return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
+    if UNKNOWN_BROKER_EPOCH != request.broker_epoch < known.epoch:
+        logger.info("controlled shutdown refused broker=%d: stale epoch", broker_id)
+        return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    logger.info("controlled shutdown broker=%d", broker_id)
+    reign.journal.event(reign.cause, "ShutdownAsked", {"broker": broker_id})
+    context.shutting_down.add(broker_id)
+    concerned = [
+        tp
+        for tp in context.partitions_on(broker_id)
+        if len(context.assignment(tp).replicas) > 1
+        and tp in context.leadership
+        and tp.topic not in context.deleting
+    ]
+    led = [tp for tp in concerned if context.leader(tp) == broker_id]
+    followed = [tp for tp in concerned if context.leader(tp) != broker_id]
+    await moves.partitions(led, PartitionState.ONLINE, ElectionKind.CONTROLLED_SHUTDOWN)
+    batch = moves.batch()
+    for tp in followed:
+        batch.stop([broker_id], tp, delete=False)
+    await moves.tell(batch)
+    await moves.replicas([PartitionReplica(tp, broker_id) for tp in followed], ReplicaState.OFFLINE)
+    return ControlledShutdownResponse(
+        remaining_partitions=[
+            ControlledShutdownResponse.RemainingPartition(
+                topic_name=tp.topic, partition_index=tp.partition
+            )
+            for tp in context.led_by(broker_id)
+        ]
+    )
+
+
+async def isr_changes_notified(reign: Reign) -> None:
+    """Learn of ISRs that leaders of older versions wrote by themselves, and pass it on."""
+    store, context = reign.store, reign.context
+    names = await store.get_all_isr_change_notifications(reign.watcher(IsrChangesNotified()))
+    if not names:
+        return
+    try:
+        changed = await store.get_partitions_from_isr_change_notifications(names)
+        partitions = [tp for tp in changed if context.assignment(tp).replicas]
+        reign.journal.event(
+            reign.cause, "IsrChangesNotified", {"partitions": [str(tp) for tp in partitions]}
+        )
+        if partitions:
+            context.leadership.update(await store.get_topic_partition_states(partitions))
+            await reign.moves.metadata(context.live_or_shutting_down, partitions)
+            for tp in partitions:
+                if tp in context.reassigning:
+                    await reassignment.complete_if_caught_up(reign, tp)
+    finally:
+        await store.delete_isr_change_notifications(reign.fence, names)
