@@ -1,0 +1,218 @@
+"""Our files under Kafka's eyes: its dump tool reads them, its broker and we share one folder."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.log.files import OsFiles
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.log.validate import COORDINATOR
+from ottla.model.config import BrokerConfig, default_topic_config
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import World
+from ottla.wire.records import (
+    ABORT,
+    COMMIT,
+    Record,
+    build_batch,
+    build_control_batch,
+    iter_batches,
+    iter_records,
+)
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+DUMP = "kafka.tools.DumpLogSegments"
+TP = TopicPartition("shared", 0)
+SESSION_MS = 2000
+NOW = int(time.time() * 1000)
+
+
+class Clock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return int(time.time() * 1000)
+
+
+def world() -> World:
+    return World(Clock(), random.Random(1), OsFiles(), None, None)  # type: ignore[arg-type]
+
+
+def batch(values, at=NOW, **header) -> memoryview:
+    records = [
+        Record(timestamp=at + i, key=b"k%d" % i, value=value.encode())
+        for i, value in enumerate(values)
+    ]
+    return memoryview(bytearray(build_batch(records, **header)))
+
+
+def marker(kind, producer_id) -> memoryview:
+    return memoryview(
+        bytearray(
+            build_control_batch(
+                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
+            )
+        )
+    )
+
+
+def dump(kafka_tools, folder: Path, *suffixes: str) -> str:
+    files = sorted(str(p) for p in folder.iterdir() if p.suffix in suffixes)
+    assert files
+    out = kafka_tools.run(DUMP, "--deep-iteration", "--files", ",".join(files))
+    for complaint in ("mismatch", "Mismatch", "isvalid: false", "Found timestamp", "out of order"):
+        assert complaint not in out, out
+    return out
+
+
+def test_kafkas_dump_tool_reads_every_file(tmp_path, kafka_tools):
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    config = default_topic_config(segment_bytes="3000", index_interval_bytes="200")
+    log = Log.open(TopicPartition("t", 0), str(folder), config, world())
+    for number in range(30):
+        values = [f"v{number}.{i}" for i in range(3)]
+        log.append_as_leader(batch(values, NOW + 10 * number, codec=number % 5), number // 10, 0)
+    for sequence in range(4):
+        data = batch(
+            ["x"], producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True
+        )
+        log.append_as_leader(data, 3, 0)
+    log.append_as_leader(marker(ABORT, 9), 3, 0, origin=COORDINATOR)
+    end = log.log_end_offset
+    log.close()
+    text = dump(kafka_tools, folder, ".log")
+    assert text.count("| offset: ") == end
+    assert "compresscodec: zstd" in text
+    assert "endTxnMarker: ABORT coordinatorEpoch: 0" in text
+    assert "offset: " in dump(kafka_tools, folder, ".index")
+    assert "timestamp: " in dump(kafka_tools, folder, ".timeindex")
+    snapshots = dump(kafka_tools, folder, ".snapshot")
+    assert "producerId: 9 producerEpoch: 0" in snapshots
+    assert "lastSequence: 3" in snapshots
+    assert "producerId: 9 firstOffset: 90 lastOffset: 94" in dump(kafka_tools, folder, ".txnindex")
+
+
+@pytest.fixture
+def kafka(tmp_path, kafka_tools):
+    from kafka39 import Kafka39Cluster
+
+    with Kafka39Cluster(tmp_path / "kafka", heap_mb=300, session_timeout_ms=SESSION_MS) as cluster:
+        yield cluster
+
+
+def manager_of(kafka) -> LogManager:
+    config = BrokerConfig(
+        {
+            "zookeeper.connect": "unused:1",
+            "broker.id": "0",
+            "log.dirs": str(kafka.data(0)),
+            "log.segment.bytes": "2000",
+            "log.index.interval.bytes": "100",
+        }
+    )
+    manager = LogManager(world(), config)
+    manager.startup(lambda _: config.topic_config({}))
+    return manager
+
+
+def values_of(log: Log) -> list[str]:
+    values = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
+        for position, header in iter_batches(data):
+            offset = header.next_offset
+            if not header.is_control:
+                values += [(r.value or b"").decode() for r in iter_records(data, position)]
+    return values
+
+
+def produce(kafka_tools, kafka, values) -> None:
+    kafka_tools.run(
+        kafka_tools.CONSOLE_PRODUCER, "--bootstrap-server", kafka.bootstrap, "--topic", TP.topic,
+        stdin="".join(f"{v}\n" for v in values),
+    )  # fmt: skip
+
+
+def consume(kafka_tools, kafka, count, *more) -> list[str]:
+    out = kafka_tools.run(
+        kafka_tools.CONSOLE_CONSUMER, "--bootstrap-server", kafka.bootstrap, "--topic", TP.topic,
+        "--partition", "0", "--offset", "earliest", "--max-messages", str(count),
+        "--timeout-ms", "20000", *more,
+    )  # fmt: skip
+    return out.splitlines()[:count]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
+    """Clean stops and kill -9 on both sides; no record lost, none doubled."""
+    kafka_tools.run(
+        kafka_tools.TOPICS, "--bootstrap-server", kafka.bootstrap, "--create", "--topic", TP.topic,
+        "--config", "segment.bytes=2000", "--config", "index.interval.bytes=100",
+    )  # fmt: skip
+    want = [f"kafka {n}" for n in range(100)]
+    produce(kafka_tools, kafka, want)
+    assert kafka.terminate(0) in (0, 128 + signal.SIGTERM)
+
+    manager = manager_of(kafka)  # after Kafka's clean stop
+    assert manager.recovered_logs == 0
+    log = manager.get(TP)
+    assert log is not None
+    assert values_of(log) == want
+    assert log.topic_id != ZERO_UUID
+    assert log.high_watermark == log.log_end_offset
+    epoch = log.latest_epoch
+    for number in range(20):
+        more = [f"ottla {number}.{i}" for i in range(5)]
+        log.append_as_leader(batch(more, codec=number % 5), epoch, 0)
+        want += more
+    for sequence, kind in enumerate((COMMIT, ABORT)):
+        header = {"producer_id": 4000, "producer_epoch": 0, "base_sequence": sequence}
+        value = f"transaction {sequence}"
+        log.append_as_leader(batch([value], is_transactional=True, **header), epoch, 0)
+        log.append_as_leader(marker(kind, 4000), epoch, 0, origin=COORDINATOR)
+        want.append(value)
+    log.set_high_watermark(log.log_end_offset)
+    end = log.log_end_offset
+    manager.shutdown()
+
+    kafka.start_broker(0)  # after our clean stop
+    told = kafka.log(0).read_text()
+    assert "ERROR" not in told, told
+    assert consume(kafka_tools, kafka, len(want)) == want
+    committed = [v for v in want if v != "transaction 1"]
+    assert (
+        consume(kafka_tools, kafka, len(committed), "--isolation-level", "read_committed")
+        == committed
+    )
+    out = kafka_tools.run(
+        kafka_tools.GET_OFFSETS, "--bootstrap-server", kafka.bootstrap, "--topic", TP.topic
+    )
+    assert f"{TP.topic}:0:{end}" in out
+    produce(kafka_tools, kafka, ["after"])
+    want.append("after")
+    kafka.kill(0)
+
+    manager = manager_of(kafka)  # after kill -9 of Kafka
+    assert manager.recovered_logs > 0
+    log = manager.get(TP)
+    assert log is not None
+    assert values_of(log) == want
+    assert [a.first_offset for a in log.aborted_transactions(0, end)] == [end - 2]
+    log.append_as_leader(batch(["last"]), log.latest_epoch, 0)
+    want.append("last")
+    log.set_high_watermark(log.log_end_offset)
+    manager.checkpoint_high_watermarks({})
+    manager.abandon()  # as kill -9 of ours
+
+    time.sleep(SESSION_MS / 1000 + 1)  # a killed broker's znode lives as long as its session
+    kafka.start_broker(0)
+    assert consume(kafka_tools, kafka, len(want)) == want
