@@ -26,10 +26,10 @@ __all__ = [
     "Writer",
     "decode_request",
     "decode_response",
-    "decode_struct",
+    "decode_versioned",
     "encode_request",
     "encode_response",
-    "encode_struct",
+    "encode_versioned",
     "request_class",
     "request_decoder",
     "request_encoder",
@@ -44,6 +44,8 @@ _request_writers: dict[tuple[int, int], Writer] = {}
 _response_writers: dict[tuple[int, int], Writer] = {}
 _struct_readers: dict[tuple[type[WireStruct], int], Reader] = {}
 _struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
+
+_VERSION = struct.Struct(">h")
 
 _BAD_BYTES = (IndexError, struct.error, UnicodeDecodeError)
 """What compiled parse functions raise at the end of the bytes or within a bad string."""
@@ -137,18 +139,25 @@ def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> An
     return _decode(reader, buf, pos, api_key, version)
 
 
-def _decode(reader: Reader, buf: Buffer, pos: int, api_key: int, version: int) -> Any:
+def _decode(
+    reader: Reader, buf: Buffer, pos: int, what: int | str, version: int, *, rest_ok: bool = False
+) -> Any:
+    """Parse and judge the end; `what` (an api key or a name) is looked up for errors only."""
     if type(buf) is not memoryview:
         buf = memoryview(buf)
     try:
         message, end = reader(buf, pos)
     except _BAD_BYTES as error:
-        raise WireError(f"{_name(api_key)} v{version}: {error}") from error
+        raise WireError(f"{_name(what)} v{version}: {error}") from error
     except WireError as error:
-        raise WireError(f"{_name(api_key)} v{version}: {error}", error.code) from error
-    if end != len(buf):
-        raise WireError(f"{_name(api_key)} v{version}: ends at byte {end} of {len(buf)}")
+        raise WireError(f"{_name(what)} v{version}: {error}", error.code) from error
+    if end != len(buf) and not (rest_ok and end < len(buf)):
+        raise WireError(f"{_name(what)} v{version}: ends at byte {end} of {len(buf)}")
     return message
+
+
+def _name(what: int | str) -> str:
+    return APIS[what].name if isinstance(what, int) else what
 
 
 def encode_request(message: Message, version: int) -> list[Buffer]:
@@ -174,31 +183,36 @@ def _encode(writer: Writer, value: WireStruct) -> list[Buffer]:
     return parts
 
 
-def decode_struct(cls: type[Message], version: int, buf: Buffer) -> Any:
-    """Return a message that is not an API of its own (key -1), such as a group's metadata."""
+def decode_versioned(cls: type[Message], buf: Buffer, *, newer_ok: bool = False) -> Any:
+    """Return a message that is no API of its own, from an int16 version and its body.
+
+    With `newer_ok` a version above ours is read as our newest, and what follows is ignored: so
+    clients treat each other's group metadata. Otherwise it is an UnsupportedVersionError.
+    """
+    if len(buf) < 2:
+        raise WireError(f"{cls.__name__}: {len(buf)} bytes hold no version")
+    (version,) = _VERSION.unpack_from(buf)
+    newer = newer_ok and version > cls.MAX_VERSION
+    if newer:
+        version = cls.MAX_VERSION
     reader = _struct_readers.get((cls, version))
     if reader is None:
         reader = compile_reader(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
         _struct_readers[cls, version] = reader
-    return _decode(reader, buf, 0, cls.API_KEY, version)
+    return _decode(reader, buf, 2, cls.__name__, version, rest_ok=newer)
 
 
-def encode_struct(message: Message, version: int) -> bytes:
-    """Return the bytes of a message that is not an API of its own."""
+def encode_versioned(message: Message, version: int) -> bytes:
+    """Return an int16 version and the body of a message that is no API of its own."""
     cls = type(message)
     writer = _struct_writers.get((cls, version))
     if writer is None:
         writer = compile_writer(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
         _struct_writers[cls, version] = writer
-    return b"".join(_encode(writer, message))
+    return b"".join([_VERSION.pack(version), *_encode(writer, message)])
 
 
 def _layout(cls: type[Message], version: int) -> StructLayout:
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
         raise UnsupportedVersionError(f"{cls.__name__} has no version {version}")
     return cls.LAYOUT
-
-
-def _name(api_key: int) -> str:
-    spec = APIS.get(api_key)
-    return spec.name if spec is not None else f"message {api_key}"

@@ -21,7 +21,10 @@ _PYTHON_TYPES = {
     "records": "Records",
 }
 _LINE_LENGTH = 100
-_OTHER_MODULES: tuple[str, ...] = ()
+_OTHER_MODULES = tuple(
+    f"ottla.wire.messages.{name}"
+    for name in ("consumer_protocol", "group_records", "transaction_records")
+)
 """Message modules that are no API of a broker."""
 
 

@@ -13,6 +13,7 @@ import pytest
 from ottla.model.errors import OttlaError
 from ottla.wire import codec
 from ottla.wire.apis import APIS
+from ottla.wire.messages import consumer_protocol, group_records, transaction_records
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 
@@ -146,3 +147,38 @@ def test_bytes_cut_off_or_appended_are_refused():
         for broken in {raw[:-1], raw[: len(raw) // 2], raw + b"\x00"} - {raw}:
             with pytest.raises(OttlaError):
                 decode(kind, key, version, broken)
+
+
+VERSIONED = [
+    (name, int(version), bytes.fromhex(raw), json.loads(" ".join(rest)))
+    for name, version, raw, *rest in lines("versioned.txt")
+]
+CLASSES = {
+    name: getattr(module, name)
+    for module in (consumer_protocol, group_records, transaction_records)
+    for name in vars(module)
+    if isinstance(getattr(module, name), type)
+}
+
+
+@pytest.mark.parametrize(("name", "version", "raw", "values"), VERSIONED)
+def test_messages_outside_of_requests_are_the_jvms(name, version, raw, values):
+    cls = CLASSES[name]
+    whole = version.to_bytes(2, "big") + raw
+    message = codec.decode_versioned(cls, whole)
+    assert only(values, plain(message)) == values
+    assert codec.encode_versioned(build(cls, cls, values), version).hex() == whole.hex()
+    for broken in (whole[:-1], whole + b"\x00", whole[:1], b"\x00\x63" + raw):
+        with pytest.raises(OttlaError):
+            codec.decode_versioned(cls, broken)
+
+
+def test_a_newer_members_metadata_is_read_as_our_newest():
+    cls = consumer_protocol.ConsumerProtocolSubscription
+    raw = codec.encode_versioned(cls(topics=["t"], rack_id="r"), 3)
+    newer = b"\x00\x07" + raw[2:] + b"more"
+    assert codec.decode_versioned(cls, newer, newer_ok=True).rack_id == "r"
+    with pytest.raises(OttlaError):
+        codec.decode_versioned(cls, newer)
+    with pytest.raises(OttlaError):
+        codec.decode_versioned(cls, newer[:-8], newer_ok=True)
