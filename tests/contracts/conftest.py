@@ -65,6 +65,7 @@ class FlakyNetwork:
         self.inner = inner
         self.refuses = False
         self.swallows = False
+        self.marks: tuple[bytes, ...] = ()
         self.links: list[_Link] = []
 
     async def connect(self, host, port, factory, *, timeout_s):
@@ -77,6 +78,16 @@ class FlakyNetwork:
 
     async def listen(self, host, port, factory):
         return await self.inner.listen(host, port, factory)
+
+    def lose_reply_to(self, *marks: bytes) -> Callable[[], bool]:
+        """Lose what comes back once bytes with all `marks` went out; return whether that was."""
+        self.marks = marks
+        return lambda: not self.marks and not self.swallows
+
+    def on_write(self, data: bytes) -> None:
+        if self.marks and all(mark in data for mark in self.marks):
+            self.marks = ()
+            self.swallows = True
 
     def cut(self) -> None:
         """Cut every connection at once."""
@@ -91,7 +102,7 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport) -> None:
         self.transport = transport
-        self.protocol.connection_made(transport)
+        self.protocol.connection_made(_Overheard(self.network, transport))
 
     def data_received(self, data: bytes) -> None:
         if self.network.swallows:
@@ -103,6 +114,23 @@ class _Link(asyncio.Protocol):
     def connection_lost(self, exc) -> None:
         self.network.links.remove(self)
         self.protocol.connection_lost(exc)
+
+
+class _Overheard(asyncio.Transport):
+    def __init__(self, network: FlakyNetwork, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self.network = network
+        self.transport = transport
+
+    def write(self, data) -> None:
+        self.network.on_write(data)
+        self.transport.write(data)
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def close(self) -> None:
+        self.transport.close()
 
 
 class Play:

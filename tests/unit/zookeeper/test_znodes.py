@@ -20,10 +20,14 @@ UUID = uuid_from_text("AAAAAAAAAAAAAAAAAAAAAg")
 
 
 def brokers(count: int) -> BrokerInfo:
-    endpoints = [Endpoint("h", 9092)]
-    for i in range(1, count):
-        endpoints.append(Endpoint("h", 9092 + i, f"L{i}", "SSL" if i == 3 else "PLAINTEXT"))
-    return BrokerInfo(1, tuple(endpoints))
+    names = ["PLAINTEXT", *(f"L{i}" for i in range(1, count))]
+    return BrokerInfo(
+        1,
+        tuple(
+            Endpoint("h", 9092 + i, name, "SSL" if i == 3 else "PLAINTEXT")
+            for i, name in enumerate(names)
+        ),
+    )
 
 
 def topic(partitions: int) -> TopicInfo:

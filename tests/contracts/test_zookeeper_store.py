@@ -1,0 +1,479 @@
+"""The store's promises, on the twin and on a real ZooKeeper."""
+
+import asyncio
+
+import pytest
+
+from ottla.model.cluster import (
+    BrokerInfo,
+    Endpoint,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.errors import ControllerMovedError
+from ottla.model.ids import TopicPartition
+from ottla.zookeeper import znodes
+from ottla.zookeeper.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from ottla.zookeeper.operations import Create
+from ottla.zookeeper.store import Store
+
+ID = bytes(range(16))
+
+
+def broker(broker_id: int = 1, port: int = 9092) -> BrokerInfo:
+    return BrokerInfo(broker_id, (Endpoint("h", port),))
+
+
+def topic(name: str = "t", partitions: int = 3) -> TopicInfo:
+    return TopicInfo(name, ID, {p: ReplicaAssignment((1, 2)) for p in range(partitions)})
+
+
+def partitions(count: int, name: str = "t") -> list[TopicPartition]:
+    return [TopicPartition(name, p) for p in range(count)]
+
+
+async def elected(store: Store, broker_id: int = 1) -> int:
+    return (await store.register_controller_and_increment_controller_epoch(broker_id))[1]
+
+
+async def with_topic(store: Store, count: int) -> tuple[int, list[TopicPartition]]:
+    """Return the fence and the partitions of a fresh topic with states."""
+    await store.create_top_level_paths()
+    fence = await elected(store)
+    await store.create_topic_assignment(topic(partitions=count))
+    tps = partitions(count)
+    first = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 0, (1, 2)), 1)
+    made = await store.create_topic_partition_states(dict.fromkeys(tps, first), fence)
+    assert set(made.values()) == {None}
+    return fence, tps
+
+
+def test_a_broker_starts_on_an_empty_zookeeper(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        assert await store.get_cluster_id() is None
+        await store.create_top_level_paths()
+        await store.create_top_level_paths()
+        for path in znodes.PERSISTENT_PATHS:
+            assert await store.path_exists(path)
+        assert await store.create_or_get_cluster_id("first") == "first"
+        assert await store.create_or_get_cluster_id("second") == "first"
+        assert await store.generate_broker_sequence_id() == 1
+        assert await store.generate_broker_sequence_id() == 2
+
+    play(scenario)
+
+
+def test_registration_gives_the_broker_epoch(play):
+    async def scenario(z):
+        session = await z.session()
+        store = Store(session)
+        await store.create_top_level_paths()
+        epoch = await store.register_broker(broker())
+        stat = await session.exists("/brokers/ids/1")
+        assert (stat.czxid, stat.ephemeral_owner) == (epoch, session.session_id)
+        assert stat.version == 1  # as the JVM: created, then set
+        assert await store.register_broker(broker(port=9093)) == epoch
+        (found,) = await store.get_all_brokers_in_cluster()
+        assert found == BrokerInfo(1, (Endpoint("h", 9093),), epoch=epoch)
+        await session.create("/brokers/ids/x", b"{}")
+        await session.create("/brokers/ids/3", b"junk")
+        malformed = []
+        store = Store(session, on_malformed=lambda e: malformed.append(e.path))
+        assert [b.id for b in await store.get_all_brokers_in_cluster()] == [1]
+        assert malformed == ["/brokers/ids/x", "/brokers/ids/3"]
+        assert await store.get_broker(3) is None
+        await store.unregister_broker(1)
+        assert await store.get_sorted_broker_list() == [3]
+
+    play(scenario)
+
+
+def test_a_lost_reply_does_not_register_twice(play):
+    """KAFKA-14845: the znode is ours though we never heard so."""
+
+    async def scenario(z):
+        session = await z.session()
+        store = Store(session)
+        await store.create_top_level_paths()
+        z.network.swallows = True
+        epoch = await store.register_broker(broker())
+        assert not z.network.swallows
+        assert (await session.exists("/brokers/ids/1")).czxid == epoch
+
+    play(scenario)
+
+
+def test_our_former_sessions_znode_is_deleted_others_are_waited_for(play):
+    """R16."""
+
+    async def scenario(z):
+        old, new = await z.session(z.session_ms * 4), await z.session()
+        await Store(old).create_top_level_paths()
+        first = await Store(old).register_broker(broker())
+        with pytest.raises(NodeExistsError, match="another broker"):
+            await Store(new).register_broker(broker(), wait_ms=50)
+        store = Store(new, previous_session_id=old.session_id)
+        second = await store.register_broker(broker())
+        assert second > first
+        assert (await new.exists("/brokers/ids/1")).ephemeral_owner == new.session_id
+
+    play(scenario)
+
+
+def test_what_a_killed_process_left_is_waited_for(play):
+    async def scenario(z):
+        killed = await z.session(z.session_ms)
+        store = Store(await z.session(steady=True))
+        await store.create_top_level_paths()
+        first = await Store(killed).register_broker(broker())
+        z.network.refuses = True
+        z.network.cut()
+        assert await store.register_broker(broker(port=9999)) > first
+
+    play(scenario)
+
+
+def test_one_broker_wins_the_election(play):
+    async def scenario(z):
+        one, two = Store(await z.session()), Store(await z.session())
+        assert await one.get_controller_epoch() is None
+        assert await one.register_controller_and_increment_controller_epoch(1) == (1, 1)
+        with pytest.raises(ControllerMovedError, match="broker 2 lost"):
+            await two.register_controller_and_increment_controller_epoch(2)
+        assert await two.get_controller_id() == 1
+        assert await two.get_controller_epoch() == (1, 1)
+        await one.session.close()
+        assert await two.register_controller_and_increment_controller_epoch(2) == (2, 2)
+        await two.delete_controller(2)
+        assert await two.get_controller_id() is None
+
+    play(scenario)
+
+
+def test_an_election_won_with_a_lost_reply_is_known_as_won(play):
+    async def scenario(z):
+        session = await z.session()
+        store = Store(session)
+        await session.create("/controller_epoch", b"4")
+        asked = z.network.lose_reply_to(b"/controller_epoch", b'{"version":2')
+        assert await store.register_controller_and_increment_controller_epoch(1) == (5, 1)
+        assert asked()
+        assert (await session.exists("/controller")).ephemeral_owner == session.session_id
+
+    play(scenario)
+
+
+def test_an_old_controller_writes_nothing(play):
+    """R10, fault F8."""
+
+    async def scenario(z):
+        old, new = Store(await z.session()), Store(await z.session())
+        fence, tps = await with_topic(old, 3)
+        before = await old.get_topic_partition_states(tps)
+        await old.delete_controller(fence)
+        await elected(new, 2)
+        stale = LeaderAndIsr(2, 1, (2,))
+        more = {TopicPartition("t", 9): LeaderIsrAndControllerEpoch(stale, 1)}
+        for write in (
+            lambda: old.update_leader_and_isr(dict.fromkeys(tps, stale), 1, fence),
+            lambda: old.create_topic_partition_states(more, fence),
+            lambda: old.set_topic_assignment("t", topic(partitions=9), fence),
+            lambda: old.delete_topic_znode("t", fence),
+            lambda: old.delete_topic_deletions(["t"], fence),
+            lambda: old.delete_topic_configs(["t"], fence),
+            lambda: old.delete_controller(fence),
+            lambda: old.delete_partition_reassignment(fence),
+            lambda: old.delete_preferred_replica_election(fence),
+            lambda: old.set_or_create_partition_reassignment({}, fence),
+        ):
+            with pytest.raises(ControllerMovedError):
+                await write()
+        assert await old.get_topic_partition_states(tps) == before
+        assert (await old.get_topics(["t"]))["t"] == topic()
+        assert await new.get_controller_id() == 2
+
+    play(scenario)
+
+
+def test_one_bad_version_spoils_only_itself(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence, tps = await with_topic(store, 40)
+        for p in (3, 7, 21):  # their leaders were quicker
+            await store.session.set(znodes.state_path(tps[p]), b"{}")
+        await store.session.delete(znodes.state_path(tps[30]))
+        wanted = {tp: LeaderAndIsr(2, 1, (2,)) for tp in tps}
+        result = await store.update_leader_and_isr(wanted, 1, fence)
+        assert result.retry == [tps[p] for p in (3, 7, 21)]
+        assert isinstance(result.finished.pop(tps[30]), NoNodeError)
+        assert len(result.finished) == 36
+        assert set(result.finished.values()) == {LeaderAndIsr(2, 1, (2,), 1)}
+        states = await store.get_topic_partition_states(tps)
+        assert len(states) == 36  # three are malformed now, one is gone
+        again = await store.update_leader_and_isr(result.finished, 1, fence)
+        assert {s.partition_epoch for s in again.finished.values()} == {2}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("spoilt", [(), (2,), (0, 1, 4)])
+def test_a_lost_reply_to_a_chunk_is_recognised(play, spoilt):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence, tps = await with_topic(store, 6)
+        for p in spoilt:
+            await store.session.set(znodes.state_path(tps[p]), b"{}")
+        asked = z.network.lose_reply_to(b'"leader":2')
+        wanted = {tp: LeaderAndIsr(2, 1, (2,)) for tp in tps}
+        result = await store.update_leader_and_isr(wanted, 1, fence)
+        assert asked()
+        assert result.retry == [tps[p] for p in spoilt]
+        assert set(result.finished.values()) == {LeaderAndIsr(2, 1, (2,), 1)}
+        for tp in result.finished:  # done once, not twice
+            assert (await store.session.exists(znodes.state_path(tp))).version == 1
+
+    play(scenario)
+
+
+def test_states_are_created_with_the_parents_they_lack(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence, _tps = await with_topic(store, 2)
+        first = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 0, (1,)), 1)
+        more = partitions(4) + partitions(1, "unknown")
+        made = await store.create_topic_partition_states(dict.fromkeys(more, first), fence)
+        assert [type(made[tp]) for tp in more] == [
+            NodeExistsError, NodeExistsError, type(None), type(None), NoNodeError,
+        ]  # fmt: skip
+        assert len(await store.get_topic_partition_states(more)) == 4
+
+    play(scenario)
+
+
+def test_created_states_with_a_lost_reply_are_ours(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.create_top_level_paths()
+        fence = await elected(store)
+        await store.create_topic_assignment(topic())
+        first = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 0, (1,)), 1)
+        asked = z.network.lose_reply_to(b'"leader":1')
+        made = await store.create_topic_partition_states(dict.fromkeys(partitions(3), first), fence)
+        assert asked()
+        assert made == dict.fromkeys(partitions(3))
+
+    play(scenario)
+
+
+def test_many_partitions_go_in_chunks(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence, tps = await with_topic(store, 2500)
+        await store.session.set(znodes.state_path(tps[1200]), b"{}")
+        wanted = {tp: LeaderAndIsr(2, 1, (2,)) for tp in tps}
+        result = await store.update_leader_and_isr(wanted, 1, fence)
+        assert (len(result.finished), result.retry) == (2499, [tps[1200]])
+        await store.delete_topic_znode("t", fence)
+        assert not await store.topic_exists("t")
+
+    play(scenario)
+
+
+def test_topics_come_and_go(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence, _ = await with_topic(store, 3)
+        with pytest.raises(NodeExistsError):
+            await store.create_topic_assignment(topic(partitions=9))
+        await store.session.create("/brokers/topics/bad", b"[")
+        assert await store.get_all_topics_in_cluster() == ["bad", "t"]
+        found = await store.get_topics(["t", "bad", "none"])
+        assert found == {"t": topic(), "bad": None, "none": None}
+        await store.set_topic_assignment("t", topic(partitions=5), fence)
+        assert await store.get_topic("t") == topic(partitions=5)
+        await store.create_delete_topic_path("t")
+        with pytest.raises(NodeExistsError):
+            await store.create_delete_topic_path("t")
+        assert await store.get_topic_deletions() == ["t"]
+        assert await store.is_topic_marked_for_deletion("t")
+        await store.set_or_create_entity_configs("topics", "t", {"a": "b"})
+        await store.delete_topic_znode("t", fence)
+        await store.delete_topic_configs(["t", "none"], fence)
+        await store.delete_topic_deletions(["t", "none"], fence)
+        assert await store.get_all_topics_in_cluster() == ["bad"]
+        assert await store.get_topic_deletions() == []
+        with pytest.raises(NoNodeError):
+            await store.set_topic_assignment("t", topic(), fence)
+
+    play(scenario)
+
+
+def test_settings_need_a_controller(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.create_top_level_paths()
+        with pytest.raises(ControllerMovedError, match="no controller"):
+            await store.set_or_create_entity_configs("topics", "t", {})
+        await elected(store)
+        assert await store.get_entity_configs("topics", "t") == {}
+        await store.set_or_create_entity_configs("topics", "t", {})
+        await store.set_or_create_entity_configs("topics", "t", {"retention.ms": "5"})
+        assert await store.get_entity_configs("topics", "t") == {"retention.ms": "5"}
+        await store.set_or_create_entity_configs("users", "u/clients/c", {"x": "1"})
+        assert (await store.session.get("/config/users/u"))[0] == b""
+        assert await store.get_all_entities_with_config("users") == ["u"]
+        await store.session.set("/config/topics/t", b"{nope")
+        assert await store.get_entities_configs("topics", ["t"]) == {"t": {}}
+        name = (await store.create_config_change_notification("topics/t")).rpartition("/")[2]
+        await store.session.create("/config/changes/config_change_9", b"?")
+        names = await store.get_all_config_change_notifications()
+        assert [(n, path) for n, path, _ in await store.get_config_changes(names)] == [
+            (name, "topics/t")
+        ]
+        await store.delete_config_change_notifications(names)
+        assert await store.get_all_config_change_notifications() == []
+
+    play(scenario)
+
+
+def test_notifications_to_the_controller(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence = await elected(store)
+        tps = partitions(2)
+        await store.propagate_isr_changes(tps)
+        await store.propagate_isr_changes(tps[:1])
+        await store.session.create("/isr_change_notification/isr_change_x", b"?")
+        names = await store.get_all_isr_change_notifications()
+        assert len(names) == 3
+        assert await store.get_partitions_from_isr_change_notifications(names) == tps
+        await store.delete_isr_change_notifications(fence, names[:1])
+        await store.delete_isr_change_notifications(fence)
+        assert await store.get_all_isr_change_notifications() == []
+        await store.propagate_log_dir_event(3)
+        names = await store.get_all_log_dir_event_notifications()
+        assert await store.get_broker_ids_from_log_dir_events(names) == [3]
+        await store.delete_log_dir_event_notifications(fence)
+        assert await store.get_all_log_dir_event_notifications() == []
+
+    play(scenario)
+
+
+def test_legacy_requests(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        fence = await elected(store)
+        tp = TopicPartition("t", 0)
+        assert await store.get_partition_reassignment() == {}
+        await store.create_partition_reassignment({tp: (1, 2)})
+        assert await store.reassign_partitions_in_progress()
+        await store.set_or_create_partition_reassignment({tp: (2,)}, fence)
+        assert await store.get_partition_reassignment() == {tp: (2,)}
+        await store.session.set(znodes.REASSIGN_PARTITIONS, b"{]")
+        assert await store.get_partition_reassignment() == {}
+        await store.delete_partition_reassignment(fence)
+        await store.delete_partition_reassignment(fence)
+        assert await store.get_preferred_replica_election() == []
+        await store.create_preferred_replica_election([tp])
+        assert await store.get_preferred_replica_election() == [tp]
+        await store.delete_preferred_replica_election(fence)
+        assert not await store.path_exists(znodes.PREFERRED_REPLICA_ELECTION)
+
+    play(scenario)
+
+
+def test_producer_ids_are_given_once(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.create_top_level_paths()
+        assert await store.allocate_producer_ids(1) == (1, 0, 999)
+        asked = z.network.lose_reply_to(b'"block_start":"1000"')
+        assert await store.allocate_producer_ids(2) == (2, 1000, 1999)
+        assert asked()
+        many = [store.allocate_producer_ids(i, 10) for i in range(8)]
+        blocks = await asyncio.gather(*many)
+        assert sorted(b.first for b in blocks) == list(range(2000, 2080, 10))
+
+    play(scenario)
+
+
+def test_features(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        seen = []
+        assert await store.get_feature(seen.append) is None
+        ours = znodes.Features(enabled=True, levels={})
+        assert await store.get_or_create_feature(ours) == (ours, 0)
+        assert len(seen) == 1
+        other = znodes.Features(enabled=False, levels={})
+        assert await store.get_or_create_feature(other) == (ours, 0)
+        assert await store.update_feature(other, 0) == 1
+        with pytest.raises(BadVersionError):
+            await store.update_feature(ours, 0)
+
+    play(scenario)
+
+
+def test_a_conditional_update_knows_its_own_write(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.session.create("/cas", b"0")
+        asked = z.network.lose_reply_to(b"mine")
+        assert await store.conditional_update("/cas", b"mine", 0) == (True, 1)
+        assert asked()
+        assert await store.conditional_update("/cas", b"mine", 0) == (False, -2)
+        assert await store.conditional_update("/none", b"mine", 0) == (False, -2)
+        assert await store.get_data_and_version("/cas") == (b"mine", 1)
+        assert await store.get_data_and_version("/none") == (None, -2)
+
+    play(scenario)
+
+
+def test_reads_wait_out_a_lost_connection(play):
+    async def scenario(z):
+        store = Store(await z.session())
+        await store.session.multi([Create("/r", b"x")] + [Create(f"/r/{i}") for i in range(50)])
+        z.network.refuses = True
+        z.network.cut()
+        reads = [
+            asyncio.ensure_future(store.get_children("/r")),
+            asyncio.ensure_future(store.get_many([f"/r/{i}" for i in range(60)])),
+        ]
+        await asyncio.sleep(0.05)
+        assert not any(r.done() for r in reads)
+        z.network.refuses = False
+        names, many = await asyncio.gather(*reads)
+        assert len(names) == 50
+        assert [m is None for m in many] == [False] * 50 + [True] * 10
+
+    play(scenario)
+
+
+def test_a_dead_session_ends_every_wait(play):
+    async def scenario(z):
+        store = Store(await z.session(z.session_ms))
+        z.network.refuses = True
+        z.network.cut()
+        for call in (
+            lambda: store.get_children("/"),
+            lambda: store.register_broker(broker()),
+            lambda: store.update_leader_and_isr({}, 1, 1),
+            lambda: store.create_recursive("/a/b"),
+        ):
+            try:
+                await call()
+            except SessionExpiredError:
+                continue
+        assert not store.session.alive
+        with pytest.raises(SessionExpiredError):
+            await store.get_cluster_id()
+
+    play(scenario)
