@@ -1,0 +1,59 @@
+"""The flights job: topic to Parquet, then delays per carrier; the result is one line of JSON.
+
+Who may call: anybody, as a program: `python -m ottla.pipelines.flights --help`; the demo does.
+Invariants: stdout carries the result alone; exit code 1 and one line on stderr if it failed.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ottla.model.errors import OttlaError
+from ottla.pipelines.delays import delays_per_carrier
+from ottla.pipelines.session import start_session
+from ottla.pipelines.to_parquet import land
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job and return the exit code."""
+    parser = argparse.ArgumentParser(description="Land a topic of flights in Parquet.")
+    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,…]")
+    parser.add_argument("--topic", default="flights")
+    parser.add_argument("--lake", required=True, type=Path, help="folder of the Parquet files")
+    parser.add_argument("--checkpoint", type=Path, help="[beside the lake]")
+    wanted = parser.parse_args(arguments)
+    lake: Path = wanted.lake.absolute()
+    checkpoint = wanted.checkpoint or lake.with_name(lake.name + "-checkpoint")
+    started = time.monotonic()
+    try:
+        spark = start_session(f"{wanted.topic} to Parquet")
+    except OttlaError as error:
+        sys.stderr.write(f"pipelines: {error}\n")
+        return 1
+    ready = time.monotonic()
+    try:
+        landed = land(spark, wanted.bootstrap_server, wanted.topic, lake, checkpoint.absolute())
+        delays = delays_per_carrier(spark, lake)
+    except Exception as error:  # noqa: BLE001 - the program's root: Spark raises what it likes
+        first = str(error).strip().splitlines()[:1]
+        sys.stderr.write(f"pipelines: {type(error).__name__}: {' '.join(first)}\n")
+        return 1
+    finally:
+        spark.stop()
+    result = {
+        **asdict(landed),
+        "exactly_once": landed.exactly_once,
+        "session_s": round(ready - started, 1),
+        "job_s": round(time.monotonic() - ready, 1),
+        "delays": [d.as_dict() for d in delays],
+    }
+    sys.stdout.write(json.dumps(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
