@@ -7,6 +7,8 @@ with everything healed, and only then are logs compared. The same seed gives the
 
 import asyncio
 import json
+import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -78,6 +80,21 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return not self.anomalies
+
+
+class Tracebacks(logging.Handler):
+    """Collects what the product's loop roots caught and logged: each is a bug."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            frame = traceback.extract_tb(error.__traceback__)[-1:]
+            where = f"{frame[0].filename}:{frame[0].lineno}" if frame else "?"
+            self.found.append(f"logged: {record.getMessage()}: {error!r} at {where}")
 
 
 class Cluster:
@@ -247,6 +264,8 @@ class Cluster:
         anomalies: list[str] = []
         nemesis = Nemesis(self, mean_gap_s=self.plan.mean_gap_s, allowed=self.plan.faults)
         began_s = ended_s = 0.0
+        tracebacks = Tracebacks()
+        logging.getLogger("ottla").addHandler(tracebacks)
         try:
             self.boot()
             self.client_node().boot(self._client_main)
@@ -261,7 +280,10 @@ class Cluster:
                 anomalies += self._judge()
         except (SimulationError, TimeoutError) as error:
             anomalies.append(f"stuck: {error}")
+        finally:
+            logging.getLogger("ottla").removeHandler(tracebacks)
         anomalies += self._uncaught()
+        anomalies += tracebacks.found[:5]
         return Verdict(
             self.plan,
             anomalies,
