@@ -12,7 +12,7 @@ Answers to Kafka's `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.model.cluster import EPOCH_DURING_DELETE
@@ -28,11 +28,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Applied:
-    """What one LeaderAndIsr changed."""
+    """What one LeaderAndIsr changed: in the current slice, and counted in all."""
 
-    leaders: list[Partition]
-    followers: list[Partition]
-    replicas_of_leaders: set[int]
+    leaders: list[Partition] = field(default_factory=list)
+    followers: list[Partition] = field(default_factory=list)
+    replicas_of_leaders: set[int] = field(default_factory=set)
+    led: int = 0
+    followed: int = 0
 
 
 def _states(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bytes, Any]]:
@@ -56,7 +58,7 @@ async def apply_leader_and_isr(
             )  # fmt: skip
             return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         replicas.controller_epoch = request.controller_epoch
-        applied = Applied([], [], set())
+        applied = Applied()
         errors: dict[TopicPartition, ErrorCode] = {}
         turn = Turn(replicas.world)
         for tp, topic_id, state in _states(request):
@@ -66,6 +68,12 @@ async def apply_leader_and_isr(
                 await turn.next()
         _spread(replicas, applied)
         replicas.fetchers.close_idle()
+        # One line for the whole request: a line per partition would cost more than its transition.
+        logger.info(
+            "leader and isr controller=%d epoch=%d partitions=%d leaders=%d followers=%d bad=%d",
+            request.controller_id, request.controller_epoch, len(errors),
+            applied.led, applied.followed, sum(code != 0 for code in errors.values()),
+        )  # fmt: skip
         return _answer(request, version, errors, ErrorCode.NONE)
 
 
@@ -75,6 +83,8 @@ def _spread(replicas: ReplicaManager, applied: Applied) -> None:
         replicas.expect_followers(applied.replicas_of_leaders)
     if replicas.on_leadership is not None and (applied.leaders or applied.followers):
         replicas.on_leadership(applied.leaders, applied.followers)
+    applied.led += len(applied.leaders)
+    applied.followed += len(applied.followers)
     applied.leaders = []
     applied.followers = []
     applied.replicas_of_leaders = set()

@@ -1,25 +1,23 @@
 """Followers at work: one task per leader and fetcher number copies what that leader has.
 
-Who may call: `replica_manager` adds and removes partitions. Invariants:
+Who may call: `fetcher_manager` adds and removes partitions. Invariants:
 - whatever a response says counts only for the very state that asked: a partition that was removed,
   or got a new leader epoch meanwhile, ignores it
 - R1/R11: no append and no high watermark before the leader found our epochs matching; an answer
-  that says "diverged" only truncates
+  that says "diverged" only truncates. Below protocol 2.7 the leader is asked beforehand
 - R3: a fenced partition is dropped until the next LeaderAndIsr; an epoch the leader does not know
   yet is tried again
 - one bad partition delays or fails itself, never the others (R14, KAFKA-10371)
 
 Between an answer and the end of its application nothing else runs. Answers to Kafka's
-`AbstractFetcherThread`, `ReplicaFetcherThread`, `RemoteLeaderEndPoint`, `ReplicaFetcherManager`.
+`AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
 """
 
 import asyncio
 import heapq
 import itertools
 import logging
-import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 from ottla.model.cluster import Endpoint
@@ -33,6 +31,12 @@ from ottla.model.errors import (
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
+from ottla.replication.inter_broker import (
+    FetcherSettings,
+    epoch_end_version,
+    fetch_version,
+    list_offsets_version,
+)
 from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LeaderSession,
@@ -42,61 +46,15 @@ from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 logger = logging.getLogger(__name__)
 
 LATEST = -1
 EARLIEST = -2
-
-# Replicas do not negotiate: versions follow from inter.broker.protocol.version (PROTOCOL 6.1).
-_FETCH_VERSIONS = (
-    ((3, 9), 17),
-    ((3, 7), 16),
-    ((3, 5), 15),
-    ((3, 1), 13),
-    ((2, 7), 12),
-    ((2, 3), 11),
-)
-_LIST_OFFSETS_VERSIONS = (((3, 9), 9), ((3, 5), 8), ((3, 1), 7), ((2, 8), 6))
-
-
-def protocol_level(text: str) -> tuple[int, int]:
-    """Return (major, minor) of an inter.broker.protocol.version such as `3.9-IV0`."""
-    major, minor = text.split("-", maxsplit=1)[0].split(".")[:2]
-    return int(major), int(minor)
-
-
-def fetch_version(protocol: str) -> int:
-    """Return the Fetch version replicas speak under an inter.broker.protocol.version."""
-    return _version_at(protocol_level(protocol), _FETCH_VERSIONS)
-
-
-def list_offsets_version(protocol: str) -> int:
-    """Return the ListOffsets version replicas speak under an inter.broker.protocol.version."""
-    return _version_at(protocol_level(protocol), _LIST_OFFSETS_VERSIONS)
-
-
-def _version_at(level: tuple[int, int], table: tuple[tuple[tuple[int, int], int], ...]) -> int:
-    for lowest, version in table:
-        if level >= lowest:
-            return version
-    return table[-1][1]
-
-
-@dataclass(frozen=True, slots=True)
-class FetcherSettings:
-    """What a fetcher needs of the configuration."""
-
-    broker_id: int
-    version: int
-    list_offsets_version: int
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    partition_max_bytes: int
-    backoff_s: float
-    request_timeout_s: float
-    connect_timeout_s: float
 
 
 class FetcherHost(Protocol):
@@ -111,14 +69,18 @@ class FetcherHost(Protocol):
 
 
 class Followed(Wanted):
-    """A partition in a fetcher: how far it is, and whether it must wait."""
+    """A partition in a fetcher: how far it is, and whether it must wait.
 
-    __slots__ = ("delayed", "lag", "partition")
+    `unmatched`: its epochs must be compared with the leader's before it may be fetched.
+    """
+
+    __slots__ = ("delayed", "lag", "partition", "unmatched")
 
     def __init__(self, partition: Partition) -> None:
         super().__init__(partition.tp, partition.topic_id, partition.leader_epoch)
         self.partition = partition
         self.delayed = False
+        self.unmatched = False
         self.lag: int | None = None
 
 
@@ -141,7 +103,8 @@ class LeaderFetcher:
         self.number = number
         self._on_failed = on_failed
         self.states: dict[TopicPartition, Followed] = {}
-        self._session = LeaderSession(settings.version)
+        self._session = LeaderSession(fetch_version(settings.level))
+        self._unmatched: dict[TopicPartition, Followed] = {}
         self._delayed: list[tuple[float, int, Followed]] = []
         self._order = itertools.count()
         self._wake = asyncio.Event()
@@ -169,14 +132,24 @@ class LeaderFetcher:
         state = Followed(partition)
         self.states[partition.tp] = state
         self._read_position(state)
-        if state.last_fetched_epoch < 0:
+        if state.partition.local_log(leader_only=False).latest_epoch < 0:
             self._truncate_to_high_watermark(state)
-        self._session.add(state)
+        elif not self._settings.truncates_on_fetch:
+            state.unmatched = True
+        self._admit(state)
         self._wake.set()
 
     def remove(self, tp: TopicPartition) -> None:
         if self.states.pop(tp, None) is not None:
             self._session.remove(tp)
+            self._unmatched.pop(tp, None)
+
+    def _admit(self, state: Followed) -> None:
+        """Have a partition fetched, or first compared."""
+        if state.unmatched:
+            self._unmatched[state.tp] = state
+        else:
+            self._session.add(state)
 
     def topic_id_changed(self, partition: Partition) -> None:
         """Fetch a topic by the id it has got, or lost."""
@@ -185,7 +158,7 @@ class LeaderFetcher:
             self._session.remove(partition.tp)
             state.topic_id = partition.topic_id
             if not state.delayed:
-                self._session.add(state)
+                self._admit(state)
             self._wake.set()
 
     async def close(self) -> None:
@@ -203,6 +176,8 @@ class LeaderFetcher:
         while True:
             self._readmit_due()
             self._wake.clear()
+            if self._unmatched:
+                await self._guarded(self._match_epochs())
             built = self._session.build()
             if built is None:
                 await self._idle()
@@ -216,11 +191,17 @@ class LeaderFetcher:
                 logger.exception("fetcher failed leader=%d", self.leader)
                 self._lost(None)
                 continue
-            try:
-                await self._apply(response)
-            except Exception:
-                logger.exception("fetch answer not applied leader=%d", self.leader)
-                self._lost(None)
+            await self._guarded(self._apply(response))
+
+    async def _guarded(self, step: Coroutine[None, None, None]) -> None:
+        """Run a step of the loop; what goes wrong in it delays everything, and no more."""
+        try:
+            await step
+        except OttlaError as error:
+            self._lost(error)
+        except Exception:
+            logger.exception("fetcher failed leader=%d", self.leader)
+            self._lost(None)
 
     async def _idle(self) -> None:
         timeout_s = None
@@ -287,6 +268,7 @@ class LeaderFetcher:
             return
         state.delayed = True
         self._session.remove(state.tp)
+        self._unmatched.pop(state.tp, None)
         due_s = self._world.clock.monotonic() + self._settings.backoff_s
         heapq.heappush(self._delayed, (due_s, next(self._order), state))
 
@@ -296,7 +278,7 @@ class LeaderFetcher:
             state = heapq.heappop(self._delayed)[2]
             state.delayed = False
             if self.states.get(state.tp) is state:
-                self._session.add(state)
+                self._admit(state)
 
     def _fail(self, state: Followed, why: object) -> None:
         """Give a partition up until the next LeaderAndIsr."""
@@ -340,9 +322,9 @@ class LeaderFetcher:
             return
         try:
             if data.diverging_epoch.epoch >= 0:
-                self._diverged(state, EpochEnd(
-                    data.diverging_epoch.epoch, data.diverging_epoch.end_offset
-                ))  # fmt: skip
+                there = data.diverging_epoch
+                self._diverged(state, EpochEnd(there.epoch, there.end_offset))
+                self._session.changed(state)
             else:
                 self._append(state, data)
         except (CorruptRecordError, InvalidRecordError) as error:
@@ -373,7 +355,7 @@ class LeaderFetcher:
         log = state.partition.local_log(leader_only=False)
         state.offset = log.log_end_offset
         state.log_start_offset = log.log_start_offset
-        state.last_fetched_epoch = log.latest_epoch
+        state.last_fetched_epoch = log.latest_epoch if self._settings.truncates_on_fetch else -1
 
     def _truncate_to_high_watermark(self, state: Followed) -> None:
         """Without any epoch in the log the leader cannot compare: only committed records stay."""
@@ -382,7 +364,8 @@ class LeaderFetcher:
             self._truncate(state, log.high_watermark, "no epochs")
         self._read_position(state)
 
-    def _diverged(self, state: Followed, leader: EpochEnd) -> None:
+    def _diverged(self, state: Followed, leader: EpochEnd) -> bool:
+        """Cut where the leader's history leaves ours; True if that is known to be all."""
         log = state.partition.local_log(leader_only=False)
         epoch, end = log.end_offset_for_epoch(leader.epoch)
         point = truncation_point(
@@ -390,7 +373,54 @@ class LeaderFetcher:
         )
         self._truncate(state, point.offset, f"leader's epoch {leader.epoch} ended there")
         self._read_position(state)
-        self._session.changed(state)
+        return point.complete
+
+    async def _match_epochs(self) -> None:
+        """Ask where our last epochs ended in the leader's log, and cut there (before 2.7)."""
+        asked = {
+            state.tp: (state, state.partition.local_log(leader_only=False).latest_epoch)
+            for state in self._unmatched.values()
+        }
+        topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
+        for tp, (state, epoch) in asked.items():
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = topics[tp.topic] = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic=tp.topic
+                )
+            topic.partitions.append(
+                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=state.leader_epoch,
+                    leader_epoch=epoch,
+                )
+            )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=self._settings.broker_id, topics=list(topics.values())
+        )
+        peer = self._peer
+        if peer is None or peer.closed:
+            peer = await self._connect()
+        response = await peer.send(
+            request, epoch_end_version(self._settings.level), self._settings.request_timeout_s
+        )
+        for result in response.topics:
+            for answer in result.partitions:
+                tp = TopicPartition(result.topic, answer.partition)
+                if tp in asked and self._unmatched.get(tp) is asked[tp][0]:
+                    self._match(asked[tp][0], answer)
+
+    def _match(self, state: Followed, answer: OffsetForLeaderEpochResponse.EpochEndOffset) -> None:
+        if answer.error_code:
+            self._refused(state, ErrorCode(answer.error_code))
+            return
+        try:
+            if self._diverged(state, EpochEnd(answer.leader_epoch, answer.end_offset)):
+                state.unmatched = False
+                del self._unmatched[state.tp]
+                self._session.add(state)
+        except OttlaError as error:
+            self._fail(state, error)
 
     def _truncate(self, state: Followed, offset: int, why: str) -> None:
         log = state.partition.local_log(leader_only=False)
@@ -463,7 +493,7 @@ class LeaderFetcher:
             ],
         )
         response = await peer.send(
-            request, self._settings.list_offsets_version, self._settings.request_timeout_s
+            request, list_offsets_version(self._settings.level), self._settings.request_timeout_s
         )
         for topic in response.topics:
             for answer in topic.partitions:
@@ -482,75 +512,4 @@ class LeaderFetcher:
             "fetches_total": self.fetches_total,
             "bytes_total": self.bytes_total,
             "errors_total": self.errors_total,
-        }
-
-
-class FetcherManager:
-    """All fetchers of a broker: which partition is in which."""
-
-    def __init__(
-        self, world: World, host: FetcherHost, settings: FetcherSettings, fetchers_per_leader: int
-    ) -> None:
-        self._world = world
-        self._host = host
-        self._settings = settings
-        self._per_leader = fetchers_per_leader
-        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
-        self._where: dict[TopicPartition, LeaderFetcher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self.failed: dict[TopicPartition, int] = {}
-
-    def add(self, partition: Partition) -> None:
-        """Follow `partition.leader`; leaves whatever fetcher it was in before."""
-        tp = partition.tp
-        number = (zlib.crc32(tp.topic.encode()) + tp.partition) % self._per_leader
-        key = (partition.leader, number)
-        fetcher = self._fetchers.get(key)
-        previous = self._where.get(tp)
-        if previous is not None and previous is not fetcher:
-            previous.remove(tp)
-        if fetcher is None:
-            fetcher = self._fetchers[key] = LeaderFetcher(
-                self._world, self._host, self._settings, *key, self._failed
-            )
-            fetcher.start()
-        self.failed.pop(tp, None)
-        self._where[tp] = fetcher
-        fetcher.add(partition)
-
-    def remove(self, tps: Iterable[TopicPartition]) -> None:
-        for tp in tps:
-            fetcher = self._where.pop(tp, None)
-            if fetcher is not None:
-                fetcher.remove(tp)
-            self.failed.pop(tp, None)
-
-    def topic_id_changed(self, partition: Partition) -> None:
-        fetcher = self._where.get(partition.tp)
-        if fetcher is not None:
-            fetcher.topic_id_changed(partition)
-
-    def _failed(self, state: Followed) -> None:
-        self._where.pop(state.tp, None)
-        self.failed[state.tp] = state.leader_epoch
-
-    def close_idle(self) -> None:
-        """End fetchers that have nothing to follow."""
-        for key, fetcher in list(self._fetchers.items()):
-            if not fetcher.states:
-                del self._fetchers[key]
-                task = asyncio.get_running_loop().create_task(fetcher.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
-
-    async def close(self) -> None:
-        fetchers = list(self._fetchers.values())
-        self._fetchers.clear()
-        self._where.clear()
-        await asyncio.gather(*(f.close() for f in fetchers), *self._closing)
-
-    def statistics(self) -> dict[str, object]:
-        return {
-            "fetchers": [f.statistics() for f in self._fetchers.values()],
-            "failed": len(self.failed),
         }

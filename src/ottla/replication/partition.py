@@ -133,7 +133,7 @@ class Partition:
             self.epoch_start = start
         self.leader = self.host.broker_id
         self.is_leader = True
-        logger.info(
+        logger.debug(
             "leader partition=%s epoch=%d start=%s hw=%d isr=%s replicas=%s",
             self.tp, self.leader_epoch, self.epoch_start, log.high_watermark,
             self.isr.committed, self.replicas,
@@ -158,7 +158,7 @@ class Partition:
         self.followers.clear()
         self.isr = IsrState.of(())
         self._take_assignment(state, topic_id, log)
-        logger.info(
+        logger.debug(
             "follower partition=%s leader=%d epoch=%d end=%d hw=%d",
             self.tp, self.leader, self.leader_epoch, log.log_end_offset, log.high_watermark,
         )  # fmt: skip
@@ -388,7 +388,7 @@ class Partition:
             and now_ms >= follower.not_before_ms
             and self.host.may_join(follower.broker_id)
         ):
-            logger.info(
+            logger.debug(
                 "expand isr partition=%s isr=%s adding=%d end=%d hw=%d epoch_start=%d",
                 self.tp, self.isr.committed, follower.broker_id, follower.log_end_offset,
                 log.high_watermark, self.epoch_start,

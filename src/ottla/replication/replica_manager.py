@@ -32,13 +32,9 @@ from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.fetch_session import SessionCache
-from ottla.replication.fetcher import (
-    FetcherManager,
-    FetcherSettings,
-    fetch_version,
-    list_offsets_version,
-)
+from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath
+from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
@@ -114,7 +110,7 @@ class ReplicaManager:
         logs.on_dir_failure = self.log_dir_failed
         self.alter = AlterPartitionManager(self.broker_id, broker_epoch, controller_peer)
         self.fetchers = FetcherManager(
-            world, self, _fetcher_settings(config), config.integer("num.replica.fetchers")
+            world, self, FetcherSettings.of(config), config.integer("num.replica.fetchers")
         )
 
     # --- life -----------------------------------------------------------------------------------
@@ -302,19 +298,3 @@ class Turn:
     async def next(self) -> None:
         await asyncio.sleep(0)
         self._until_s = self._clock.monotonic() + SLICE_S
-
-
-def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:
-    protocol = config.text("inter.broker.protocol.version")
-    return FetcherSettings(
-        broker_id=config.broker_id,
-        version=fetch_version(protocol),
-        list_offsets_version=list_offsets_version(protocol),
-        max_wait_ms=config.integer("replica.fetch.wait.max.ms"),
-        min_bytes=config.integer("replica.fetch.min.bytes"),
-        max_bytes=config.integer("replica.fetch.response.max.bytes"),
-        partition_max_bytes=config.integer("replica.fetch.max.bytes"),
-        backoff_s=config.integer("replica.fetch.backoff.ms") / 1000,
-        request_timeout_s=config.integer("replica.socket.timeout.ms") / 1000,
-        connect_timeout_s=config.integer("socket.connection.setup.timeout.ms") / 1000,
-    )

@@ -160,7 +160,8 @@ def test_no_divergence_on_unclean_elections(wired):
 # --- the rules ------------------------------------------------------------------------------------
 
 
-def test_kip279_double_failover(wired):
+@pytest.mark.parametrize("protocol", ["3.9-IV0", "3.0-IV1", "2.6-IV0"])
+def test_kip279_double_failover(wired, protocol):
     """R2, KIP-279: two elections between two fetches; the follower walks back epoch by epoch."""
 
     async def scenario(c):
@@ -183,7 +184,7 @@ def test_kip279_double_failover(wired):
         assert values(c[2]) == ["m0", "m1", "n2", "n3"]
         assert_same_logs(c, (1, 2))
 
-    wired(scenario, brokers=2, min_insync_replicas=1)
+    wired(scenario, brokers=2, inter_broker_protocol_version=protocol)
 
 
 def test_r1_nothing_is_adopted_before_epochs_match(wired):
@@ -603,8 +604,9 @@ def test_unclean_follower_restarts_at_the_leaders_offsets(wired):
     wired(scenario, brokers=2)
 
 
+@pytest.mark.parametrize("protocol", ["3.9-IV0", "2.6-IV0"])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_leaders_and_crashes_leave_equal_logs(wired, seed):
+def test_random_leaders_and_crashes_leave_equal_logs(wired, seed, protocol):
     chance = random.Random(seed)
 
     async def scenario(c):
@@ -648,4 +650,4 @@ def test_random_leaders_and_crashes_leave_equal_logs(wired, seed):
         have = values(c[1])
         assert [v for v in have if v in set(acked)] == acked
 
-    wired(scenario)
+    wired(scenario, inter_broker_protocol_version=protocol)

@@ -1,0 +1,87 @@
+"""All fetchers of a broker: which partition is in which.
+
+Who may call: `replica_manager` and `control`. Invariants: a partition is in at most one fetcher;
+one that failed is in none, until the next LeaderAndIsr adds it anew. Answers to Kafka's
+`ReplicaFetcherManager`.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.replication.fetcher import FetcherHost, Followed, LeaderFetcher
+from ottla.replication.inter_broker import FetcherSettings
+from ottla.replication.partition import Partition
+
+
+class FetcherManager:
+    """All fetchers of a broker: which partition is in which."""
+
+    def __init__(
+        self, world: World, host: FetcherHost, settings: FetcherSettings, fetchers_per_leader: int
+    ) -> None:
+        self._world = world
+        self._host = host
+        self._settings = settings
+        self._per_leader = fetchers_per_leader
+        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._where: dict[TopicPartition, LeaderFetcher] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.failed: dict[TopicPartition, int] = {}
+
+    def add(self, partition: Partition) -> None:
+        """Follow `partition.leader`; leaves whatever fetcher it was in before."""
+        tp = partition.tp
+        number = (zlib.crc32(tp.topic.encode()) + tp.partition) % self._per_leader
+        key = (partition.leader, number)
+        fetcher = self._fetchers.get(key)
+        previous = self._where.get(tp)
+        if previous is not None and previous is not fetcher:
+            previous.remove(tp)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = LeaderFetcher(
+                self._world, self._host, self._settings, *key, self._failed
+            )
+            fetcher.start()
+        self.failed.pop(tp, None)
+        self._where[tp] = fetcher
+        fetcher.add(partition)
+
+    def remove(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            fetcher = self._where.pop(tp, None)
+            if fetcher is not None:
+                fetcher.remove(tp)
+            self.failed.pop(tp, None)
+
+    def topic_id_changed(self, partition: Partition) -> None:
+        fetcher = self._where.get(partition.tp)
+        if fetcher is not None:
+            fetcher.topic_id_changed(partition)
+
+    def _failed(self, state: Followed) -> None:
+        self._where.pop(state.tp, None)
+        self.failed[state.tp] = state.leader_epoch
+
+    def close_idle(self) -> None:
+        """End fetchers that have nothing to follow."""
+        for key, fetcher in list(self._fetchers.items()):
+            if not fetcher.states:
+                del self._fetchers[key]
+                task = asyncio.get_running_loop().create_task(fetcher.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        fetchers = list(self._fetchers.values())
+        self._fetchers.clear()
+        self._where.clear()
+        await asyncio.gather(*(f.close() for f in fetchers), *self._closing)
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            "fetchers": [f.statistics() for f in self._fetchers.values()],
+            "failed": len(self.failed),
+        }
