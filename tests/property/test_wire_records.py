@@ -36,7 +36,7 @@ ALIKE = st.tuples(st.integers(1, 200), st.integers(0, 12), st.booleans()).flatma
 QUICK = settings(max_examples=80, deadline=None, database=None, derandomize=True)
 
 
-class PlainWalk(record_check._Walk):
+class PlainWalk(record_check._Runs):
     """The walk that never takes the columnar way."""
 
     def _run_like_last(self):
@@ -45,14 +45,14 @@ class PlainWalk(record_check._Walk):
 
 def verdict(walk_class, payload, count):
     """Return the facts, or that the records are malformed."""
-    kept = record_check._Walk
-    record_check._Walk = walk_class
+    kept = record_check._Runs
+    record_check._Runs = walk_class
     try:
         return record_check.check_records(payload, count)
     except InvalidRecordError:
         return "malformed"
     finally:
-        record_check._Walk = kept
+        record_check._Runs = kept
 
 
 @QUICK
@@ -80,7 +80,7 @@ def test_a_batch_comes_back_as_built(many, codec, base_offset, is_transactional)
 @given(ALIKE | st.lists(RECORD, min_size=1, max_size=40))
 def test_both_walks_learn_the_same(many):
     payload = records.build_batch(many)[61:]
-    facts = verdict(record_check._Walk, payload, len(many))
+    facts = verdict(record_check._Runs, payload, len(many))
     assert facts == verdict(PlainWalk, payload, len(many))
     assert facts != "malformed"
 
@@ -92,7 +92,7 @@ def test_both_walks_refuse_the_same(many, data):
     for _ in range(data.draw(st.integers(1, 3))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     expected = verdict(PlainWalk, bytes(payload), len(many))
-    assert verdict(record_check._Walk, bytes(payload), len(many)) == expected
+    assert verdict(record_check._Runs, bytes(payload), len(many)) == expected
 
 
 @QUICK

@@ -62,14 +62,19 @@ def check_records(
     data = payload if isinstance(payload, bytes) else bytes(payload)
     if count < 0 or count * _SMALLEST_RECORD > len(data) - start:
         raise InvalidRecordError(f"{count} records in {len(data) - start} bytes")
-    walk = _Walk(data, start, count, dense=dense)
     try:
-        walk.run()
+        if count > _SHORTEST_RUN and dense:
+            pos, facts = _Runs(data, start, count).check()
+        elif count:
+            seen = _walk(data, start, 0, count, -1, dense=dense)
+            pos, facts = seen[0], RecordFacts(seen[2], seen[3], seen[4])
+        else:
+            pos, facts = start, RecordFacts(0, 0, has_null_key=False)
     except IndexError as error:
-        raise InvalidRecordError(f"record {walk.index} ends beyond the batch") from error
-    if walk.pos != len(data):
-        raise InvalidRecordError(f"{len(data) - walk.pos} bytes after the last record")
-    return RecordFacts(walk.min_timestamp, walk.max_timestamp, walk.null_key)
+        raise InvalidRecordError("a record ends beyond the batch") from error
+    if pos != len(data):
+        raise InvalidRecordError(f"{len(data) - pos} bytes after the last record")
+    return facts
 
 
 _SMALLEST_RECORD = 7  # size, attributes, timestamp, offset, key and value lengths, header count
@@ -94,13 +99,109 @@ _EVEN_BYTES = bytes(range(0, 256, 2))
 _HIGH_BYTES = bytes(range(128, 256))
 
 
-class _Walk:
-    """A walk's state; where the last record had its fields stays for the columnar attempt."""
+_Walked = tuple[int, int, int, int, bool, int, int, int, int, int, int, int, int]
+"""What `_walk` returns: position, last offset delta, least and greatest timestamp delta, whether a
+key was null, and of the last record: its start and the positions of timestamp, offset, key size,
+key, value size, value and header count (-1 if it has headers)."""
+
+
+def _walk(data: bytes, pos: int, index: int, stop: int, last_delta: int, *, dense: bool) -> _Walked:
+    """Check the records `index` to `stop`, one after another.
+
+    Long for a function on purpose: a call per field would double the time.
+    """
+    start = timestamp_at = offset_at = key_at = key_end = value_at = value_end = headers_at = 0
+    lowest, highest, null_key = 1 << 63, -(1 << 63), False
+    total = len(data)
+    while index < stop:
+        start = pos
+        size, pos = read_varint(data, pos) if data[pos] & 0x81 else (data[pos] >> 1, pos + 1)
+        end = pos + size
+        if size < 0 or end > total:
+            raise InvalidRecordError(f"record {index} claims {size} of {total - pos} bytes")
+        timestamp_at = pos + 1  # after the attributes, which nothing uses
+        delta = data[timestamp_at]
+        if delta & 0x81:
+            delta, offset_at = read_varint(data, timestamp_at)
+        else:
+            delta >>= 1
+            offset_at = timestamp_at + 1
+        if delta < lowest:  # noqa: PLR1730 - min() costs a call per record
+            lowest = delta
+        if delta > highest:  # noqa: PLR1730
+            highest = delta
+        delta = data[offset_at]
+        if delta & 0x81:
+            delta, key_at = read_varint(data, offset_at)
+        else:
+            delta >>= 1
+            key_at = offset_at + 1
+        if dense and delta != index:
+            raise InvalidRecordError(f"record {index} has offset delta {delta}")
+        if delta <= last_delta:
+            raise InvalidRecordError(f"offset delta {delta} follows {last_delta}")
+        last_delta = delta
+        size = data[key_at]
+        if size == 1:  # a null key
+            null_key = True
+            key_end = value_at = key_at + 1
+        else:
+            size, key_end = read_varint(data, key_at)
+            null_key = null_key or size < 0
+            value_at = key_end + size if size > 0 else key_end
+        size, value_end = read_varint(data, value_at)
+        headers_at = value_end + size if size > 0 else value_end
+        if headers_at >= end:
+            raise InvalidRecordError(f"record {index} ends before its fields do")
+        if data[headers_at]:
+            pos = _headers(data, headers_at, end, index)
+            headers_at = -1
+        else:
+            pos = headers_at + 1
+        if pos != end:
+            raise InvalidRecordError(f"record {index} is not as long as it claims")
+        index += 1
+    return (
+        pos,
+        last_delta,
+        lowest,
+        highest,
+        null_key,
+        start,
+        timestamp_at,
+        offset_at,
+        key_at,
+        key_end,
+        value_at,
+        value_end,
+        headers_at,
+    )
+
+
+def _headers(data: bytes, pos: int, end: int, index: int) -> int:
+    """Check a record's headers, whose count stands at `pos`; return where they end."""
+    count, pos = read_varint(data, pos)
+    if not 0 <= count <= end - pos:
+        raise InvalidRecordError(f"record {index} claims {count} headers")
+    for _ in range(count):
+        size, pos = read_varint(data, pos)
+        if size < 0:
+            raise InvalidRecordError(f"record {index} has a header without a key")
+        pos += size
+        if pos >= end:
+            raise InvalidRecordError(f"record {index} ends within a header")
+        size, pos = read_varint(data, pos)
+        if size > 0:
+            pos += size
+    return pos
+
+
+class _Runs:
+    """Walks a batch in runs of records of one shape, told by the last record walked plainly."""
 
     __slots__ = (
         "count",
         "data",
-        "dense",
         "headers_at",
         "index",
         "key_at",
@@ -117,116 +218,47 @@ class _Walk:
         "value_end",
     )
 
-    def __init__(self, data: bytes, pos: int, count: int, *, dense: bool) -> None:
+    def __init__(self, data: bytes, pos: int, count: int) -> None:
         self.data = data
         self.pos = pos
         self.count = count
-        self.dense = dense
         self.index = 0
         self.last_delta = -1
-        self.min_timestamp = 0
-        self.max_timestamp = 0
+        self.min_timestamp, self.max_timestamp = 1 << 63, -(1 << 63)
         self.null_key = False
 
-    def run(self) -> None:
-        if self.count == 0:
-            return
-        self.min_timestamp, self.max_timestamp = 1 << 63, -(1 << 63)
-        self._walk(1)
+    def check(self) -> tuple[int, RecordFacts]:
+        """Return where the records end, and what was learned."""
+        self._plain(1)
         while self.index < self.count:
             left = self.count - self.index
-            if not self.dense or left < _SHORTEST_RUN or not self._run_like_last():
-                self._walk(min(left, _WALK_AFTER_MISS))
+            if left < _SHORTEST_RUN or not self._run_like_last():
+                self._plain(min(left, _WALK_AFTER_MISS))
             elif self.index < self.count:
-                self._walk(1)
+                self._plain(1)
+        return self.pos, RecordFacts(self.min_timestamp, self.max_timestamp, self.null_key)
 
-    # -- one record after another -----------------------------------------------------------
-
-    def _walk(self, records: int) -> None:
-        """Check the next `records` records; leave where the last one had its fields.
-
-        Long for a function on purpose: a call per field would double the time.
-        """
-        data, dense, last_delta = self.data, self.dense, self.last_delta
-        lowest, highest = self.min_timestamp, self.max_timestamp
-        start = timestamp_at = offset_at = key_at = key_end = value_at = value_end = 0
-        pos, index, total = self.pos, self.index, len(data)
-        stop = index + records
-        while index < stop:
-            self.index = index
-            start = pos
-            size, pos = read_varint(data, pos) if data[pos] & 0x81 else (data[pos] >> 1, pos + 1)
-            end = pos + size
-            if size < 0 or end > total:
-                raise InvalidRecordError(f"record {index} claims {size} of {total - pos} bytes")
-            timestamp_at = pos + 1  # after the attributes, which nothing uses
-            delta = data[timestamp_at]
-            if delta & 0x81:
-                delta, offset_at = read_varint(data, timestamp_at)
-            else:
-                delta >>= 1
-                offset_at = timestamp_at + 1
-            if delta < lowest:  # noqa: PLR1730 - min() costs a call per record
-                lowest = delta
-            if delta > highest:  # noqa: PLR1730
-                highest = delta
-            delta = data[offset_at]
-            if delta & 0x81:
-                delta, key_at = read_varint(data, offset_at)
-            else:
-                delta >>= 1
-                key_at = offset_at + 1
-            if dense and delta != index:
-                raise InvalidRecordError(f"record {index} has offset delta {delta}")
-            if delta <= last_delta:
-                raise InvalidRecordError(f"offset delta {delta} follows {last_delta}")
-            last_delta = delta
-            size = data[key_at]
-            if size == 1:  # a null key
-                self.null_key = True
-                key_end = value_at = key_at + 1
-            else:
-                size, key_end = read_varint(data, key_at)
-                if size < 0:
-                    self.null_key = True
-                value_at = key_end + size if size > 0 else key_end
-            size, value_end = read_varint(data, value_at)
-            pos = value_end + size if size > 0 else value_end
-            if pos >= end:
-                raise InvalidRecordError(f"record {index} ends before its fields do")
-            if data[pos]:
-                self.headers_at = -1
-                pos = self._headers(pos, end)
-            else:
-                self.headers_at = pos
-                pos += 1
-            if pos != end:
-                raise InvalidRecordError(f"record {index} is not as long as it claims")
-            index += 1
-        self.index, self.pos, self.last_delta = index, pos, last_delta
-        self.min_timestamp, self.max_timestamp = lowest, highest
-        self.start, self.timestamp_at, self.offset_at = start, timestamp_at, offset_at
-        self.key_at, self.key_end = key_at, key_end
-        self.value_at, self.value_end = value_at, value_end
-
-    def _headers(self, pos: int, end: int) -> int:
-        """Check a record's headers, whose count stands at `pos`; return where they end."""
-        count, pos = read_varint(self.data, pos)
-        if not 0 <= count <= end - pos:
-            raise InvalidRecordError(f"record {self.index} claims {count} headers")
-        for _ in range(count):
-            size, pos = read_varint(self.data, pos)
-            if size < 0:
-                raise InvalidRecordError(f"record {self.index} has a header without a key")
-            pos += size
-            if pos >= end:
-                raise InvalidRecordError(f"record {self.index} ends within a header")
-            size, pos = read_varint(self.data, pos)
-            if size > 0:
-                pos += size
-        return pos
-
-    # -- many records -----------------------------------------------------------------------
+    def _plain(self, records: int) -> None:
+        stop = self.index + records
+        (
+            self.pos,
+            self.last_delta,
+            lowest,
+            highest,
+            null_key,
+            self.start,
+            self.timestamp_at,
+            self.offset_at,
+            self.key_at,
+            self.key_end,
+            self.value_at,
+            self.value_end,
+            self.headers_at,
+        ) = _walk(self.data, self.pos, self.index, stop, self.last_delta, dense=True)
+        self.index = stop
+        self.min_timestamp = min(self.min_timestamp, lowest)
+        self.max_timestamp = max(self.max_timestamp, highest)
+        self.null_key = self.null_key or null_key
 
     def _run_like_last(self) -> bool:
         """Go behind as many records shaped like the last as there are.
