@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from kafka import KafkaConsumer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -52,12 +52,12 @@ class Writer:
 
     bootstrap: str
     rate: int
+    numbers: Counter[str]  # the next number per key; goes on across rounds
     acks: list[Ack] = field(default_factory=list)
     failed: int = 0
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
-        self._next: Counter[str] = Counter()
         self._producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -90,8 +90,8 @@ class Writer:
 
     def _send(self) -> None:
         key = f"k{random.randrange(24)}"
-        number = self._next[key]
-        self._next[key] += 1
+        number = self.numbers[key]
+        self.numbers[key] += 1
         try:
             self._producer.produce(
                 TOPIC,
@@ -100,7 +100,7 @@ class Writer:
                 on_delivery=lambda error, message: self._delivered(error, message, key, number),
             )
         except BufferError:
-            self._next[key] -= 1
+            self.numbers[key] -= 1
             self._producer.poll(0.05)
 
     def _delivered(self, error: object, message: object, key: str, number: int) -> None:
@@ -176,11 +176,14 @@ def choose(round_number: int, admin: AdminClient, cluster: OttlaCluster) -> tupl
     return broker, f"{kind}, led {leads[broker]} of {PARTITIONS}"
 
 
+def partitions_of(admin: AdminClient) -> list[PartitionMetadata]:
+    return list(admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values())
+
+
 def wait_for_full_isr(admin: AdminClient, replicas: int, timeout_s: float = 60) -> float:
     started = time.monotonic()
     while True:
-        topic = admin.list_topics(TOPIC, timeout=10).topics[TOPIC]
-        if all(len(p.isrs) == replicas and p.leader >= 0 for p in topic.partitions.values()):
+        if all(len(p.isrs) == replicas and p.leader >= 0 for p in partitions_of(admin)):
             return time.monotonic() - started
         if time.monotonic() - started > timeout_s:
             raise TimeoutError(f"no full ISR after {timeout_s} s")
@@ -201,8 +204,7 @@ def one_round(
     acks_before: list[Ack],
 ) -> tuple[dict[str, object], list[str]]:
     broker, why = choose(number, admin, cluster)
-    with Writer(cluster.bootstrap, args.rate) as writer:
-        writer._next = args.numbers  # numbers go on across rounds
+    with Writer(cluster.bootstrap, args.rate, args.numbers) as writer:
         time.sleep(args.before)
         killed = time.monotonic()
         cluster.kill(broker)
@@ -214,6 +216,9 @@ def one_round(
     everything = acks_before + acks
     wrong = [f"while {broker} is dead: {p}" for p in problems(everything, read_back(alive))]
     assert not cluster.running(broker)
+    still = [p for p in partitions_of(admin) if broker in p.isrs]
+    if still:
+        wrong.append(f"{broker} is dead and stands in the ISR of {len(still)} partitions")
     cluster.start_broker(broker)
     healed = wait_for_full_isr(admin, 3)
     wrong += [f"after {broker} is back: {p}" for p in problems(everything, read_back(alive))]
