@@ -9,6 +9,7 @@ are tried again here: what else may be repeated is for the caller to know. Answe
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ottla.model.errors import (
@@ -42,6 +43,15 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     if not found:
         raise ValueError("no bootstrap address given; write host:port[,host:port]")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """Who leads a partition, as of which epoch of which topic."""
+
+    broker_id: int
+    epoch: int
+    topic_id: bytes
 
 
 class _Broker:
@@ -86,7 +96,7 @@ class Client:
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._controller_id = -1
-        self._leaders: dict[tuple[str, int], int] = {}
+        self._leaders: dict[tuple[str, int], _Leader] = {}
 
     async def call(
         self,
@@ -145,14 +155,18 @@ class Client:
         """Return the id of a partition's leader; OttlaError while there is none."""
         key = (topic, partition)
         if refresh or key not in self._leaders:
-            self._leaders.pop(key, None)
             await self.metadata([topic])
         if key not in self._leaders:
             raise UnknownTopicError(f"{topic}-{partition} is unknown")
-        leader = self._leaders[key]
+        leader = self._leaders[key].broker_id
         if leader < 0:
             raise OttlaError(f"{topic}-{partition} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
         return leader
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the newest leader epoch seen of a partition; -1 if none was."""
+        known = self._leaders.get((topic, partition))
+        return -1 if known is None else known.epoch
 
     async def peer(self, broker: int | str | None = None) -> tuple[PeerConnection, "_Broker"]:
         """Return an open connection to a broker, and its version table, for pipelined use."""
@@ -179,7 +193,12 @@ class Client:
         self._controller_id = response.controller_id
         for topic in response.topics:
             for partition in topic.partitions:
-                self._leaders[topic.name or "", partition.partition_index] = partition.leader_id
+                key = (topic.name or "", partition.partition_index)
+                new = _Leader(partition.leader_id, partition.leader_epoch, topic.topic_id)
+                known = self._leaders.get(key)
+                # A broker that was cut off tells old news: only a new topic may go back.
+                if known is None or new.epoch >= known.epoch or new.topic_id != known.topic_id:
+                    self._leaders[key] = new
 
     async def _broker(self, broker: int | str | None, timeout_s: float) -> _Broker:
         if broker == CONTROLLER:

@@ -23,7 +23,7 @@ from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 
 REQUEST_TIMEOUT_S = 5.0
 PRODUCE_VERSIONS = (7, 8, 9, 10, 11)
-FETCH_VERSIONS = (7, 10, 11, 12)
+FETCH_VERSIONS = (9, 10, 11, 12)
 FETCH_BYTES = 65_536
 
 # The sequence was forgotten or moved on: what became of the batch cannot be known any more.
@@ -232,6 +232,7 @@ class Consumer:
                     partitions=[
                         FetchRequest.FetchPartition(
                             partition=tp.partition,
+                            current_leader_epoch=self.client.leader_epoch(*tp),
                             fetch_offset=self.offsets[tp],
                             partition_max_bytes=FETCH_BYTES,
                         )

@@ -236,6 +236,16 @@ class Cluster:
             for state in states.values()
         )
 
+    def caught_up(self, node: Node) -> bool:
+        """Whether a broker's disk holds, of every partition, what all the others hold."""
+        broker_id = int(node.name.removeprefix("b"))
+        for replicas in self.logs().values():
+            ends = {b: records[-1].offset if records else -1 for b, records in replicas.items()}
+            ours = ends.pop(broker_id, -1)
+            if ours < min(ends.values(), default=-1):
+                return False
+        return True
+
     def logs(self) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
         """Read every replica's records straight from the simulated disks."""
         found: dict[TopicPartition, dict[int, list[LogRecord]]] = {tp: {} for tp in self.tps}

@@ -143,6 +143,10 @@ class Internet:
         for arrive in held:
             self.scheduler.at(when, self._arrive, source, target, arrive)
 
+    def is_blocked(self, host: str) -> bool:
+        """Whether any link to or from a host lets nothing through."""
+        return any(link.blocked for pair, link in self._links.items() if host in pair)
+
     def partition(self, side_a: list[str], side_b: list[str]) -> None:
         """Block both directions between two groups of hosts."""
         for a in side_a:

@@ -83,8 +83,13 @@ class Host:
             topics=[
                 MetadataResponse.MetadataResponseTopic(
                     name="t",
+                    topic_id=self.cluster.get("topic_id", bytes(16)),
                     partitions=[
-                        MetadataResponse.MetadataResponsePartition(partition_index=p, leader_id=n)
+                        MetadataResponse.MetadataResponsePartition(
+                            partition_index=p,
+                            leader_id=n,
+                            leader_epoch=self.cluster.get("epoch", 0),
+                        )
                         for p, n in enumerate(self.cluster["leaders"])
                     ],
                 )
@@ -302,6 +307,22 @@ def test_leaders_are_found_and_remembered(net):
         with pytest.raises(UnknownTopicError):
             await client.leader("t", 9)
         assert await client.broker_ids() == [0, 1]
+
+    net.run(main)
+
+
+def test_old_news_of_a_leader_is_not_believed_but_a_new_topic_is(net):
+    async def main(world):
+        client = net.client(world)
+        net.cluster.update(epoch=5, topic_id=b"t" * 16)
+        assert await client.leader("t", 1, refresh=True) == 1
+        assert client.leader_epoch("t", 1) == 5
+        net.cluster.update(epoch=4, leaders=[0, 0])
+        assert await client.leader("t", 1, refresh=True) == 1
+        net.cluster.update(topic_id=b"u" * 16)
+        assert await client.leader("t", 1, refresh=True) == 0
+        assert client.leader_epoch("t", 1) == 4
+        assert client.leader_epoch("t", 77) == -1
 
     net.run(main)
 
