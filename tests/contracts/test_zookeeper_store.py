@@ -437,6 +437,22 @@ def test_a_conditional_update_knows_its_own_write(play):
     play(scenario)
 
 
+def test_anothers_equal_write_after_a_lost_reply_is_not_ours(play):
+    async def scenario(z):
+        store, other = Store(await z.session()), await z.session(steady=True)
+        await other.create("/cas", b"0")
+        z.network.refuses = True
+        asked = z.network.lose_reply_to(b"mine")
+        update = asyncio.ensure_future(store.conditional_update("/cas", b"mine", 0))
+        await z.until(asked)
+        await other.set("/cas", b"mine", 1)
+        z.network.refuses = False
+        assert await update == (False, -2)
+        assert (await other.exists("/cas")).version == 2
+
+    play(scenario)
+
+
 def test_reads_wait_out_a_lost_connection(play):
     async def scenario(z):
         store = Store(await z.session())

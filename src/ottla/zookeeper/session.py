@@ -158,7 +158,6 @@ class Session:
         world: World,
         connect_string: str,
         session_timeout_ms: int,
-        on_event: Callable[[SessionEvent], None] | None = None,
     ) -> None:
         """For `connect` alone."""
         target = ConnectString.parse(connect_string)
@@ -168,7 +167,7 @@ class Session:
         world.random.shuffle(self._hosts)
         self._next_host = 0
         self._chroot = target.chroot
-        self._on_event = on_event
+        self._on_event: Callable[[SessionEvent], None] | None = None
         self._asked_timeout_ms = session_timeout_ms
         self._state = SessionState.SUSPENDED
         self.death: str | None = None
@@ -204,7 +203,7 @@ class Session:
 
         `on_event` is told of every later change of state, never of this first connection.
         """
-        session = cls(world, connect_string, session_timeout_ms, on_event)
+        session = cls(world, connect_string, session_timeout_ms)
         give_up_s = world.clock.monotonic() + connect_timeout_ms / 1000
         problem = "no attempt"
         while True:
@@ -216,7 +215,11 @@ class Session:
                 )
             try:
                 await session._attach(min(left_s, max(1.0, session_timeout_ms / 3000)))
+                session._on_event = on_event
                 return session
+            except SessionExpiredError as error:  # we stalled for longer than the session lives
+                problem = str(error)
+                session = cls(world, connect_string, session_timeout_ms)
             except (OSError, ConnectionLossError, WireError) as error:
                 problem = str(error) or type(error).__name__
             await asyncio.sleep(min(0.05 + 0.2 * world.random.random(), max(0.0, left_s)))

@@ -74,8 +74,9 @@ def test_the_deadline_counts_from_when_the_answered_request_was_sent(still):
     still(scenario)
 
 
-def test_a_stall_past_the_deadline_is_death_before_anything_else(still):
-    """Fault F9: nothing of the old session acts after the stall."""
+@pytest.mark.parametrize("first", ["callback", "bytes"])
+def test_a_stall_past_the_deadline_is_death_before_anything_else(still, first):
+    """Fault F9: nothing of the old session acts after the stall, whatever runs first."""
 
     async def scenario(z):
         order = []
@@ -90,15 +91,29 @@ def test_a_stall_past_the_deadline_is_death_before_anything_else(still):
             assert s.state is DEAD
             order.append("callback")
 
-        z.loop.call_soon(after_the_stall)
+        if first == "callback":
+            z.loop.call_soon(after_the_stall)
         z.loop.stall(6.1)
         await asyncio.sleep(0.1)
-        assert order == [DEAD, "callback"], "and no watch of a dead session fires"
+        assert order[0] is DEAD
+        assert order[1:] in ([], ["callback"]), "no watch of a dead session fires"
         await made
         with pytest.raises(SessionExpiredError):
             await pending
         with pytest.raises(SessionExpiredError):
             await s.get("/")
+
+    still(scenario)
+
+
+def test_a_stall_while_opening_costs_a_session_not_the_start(still):
+    async def scenario(z):
+        events = []
+        asyncio.get_running_loop().call_later(0.0015, z.loop.stall, 4.5)
+        s = await z.session(4000, events.append, connect_ms=20_000)
+        assert s.state is CONNECTED
+        assert s.session_id == 0x0100_0000_0000_0001
+        assert events == []
 
     still(scenario)
 
