@@ -45,6 +45,8 @@ class Wanted:
     port_base: int | None = None
     zookeeper: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    any_ports: bool = False
+    """Without `port_base`: take free ports at once, not the usual ones."""
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
@@ -100,20 +102,24 @@ def _free_ports(count: int) -> list[int]:
     raise StartupError("no free ports found; name some with --port-base")
 
 
-def _choose_ports(brokers: int, base: int | None) -> tuple[list[int], int]:
+def _choose_ports(
+    brokers: int, base: int | None, *, any_ports: bool = False
+) -> tuple[list[int], int]:
     """Return the brokers' ports and ZooKeeper's: from `base` on, the usual ones, or free ones."""
     if base is not None:
         if not 0 < base <= 65535 - brokers:
             raise OttlaError(f"--port-base {base}: choose a port from 1 to {65535 - brokers}")
         return list(range(base, base + brokers)), base + brokers
     usual = [*range(FIRST_PORT, FIRST_PORT + brokers), ZOOKEEPER_PORT]
-    if not all(map(port_is_free, usual)):
+    if any_ports or not all(map(port_is_free, usual)):
         usual = _free_ports(brokers + 1)
     return usual[:-1], usual[-1]
 
 
 def _new_cluster(wanted: Wanted) -> LocalCluster:
-    ports, zookeeper_port = _choose_ports(wanted.brokers or DEFAULT_BROKERS, wanted.port_base)
+    ports, zookeeper_port = _choose_ports(
+        wanted.brokers or DEFAULT_BROKERS, wanted.port_base, any_ports=wanted.any_ports
+    )
     zookeeper = (
         LocalZooKeeper(wanted.zookeeper, external=True)
         if wanted.zookeeper
@@ -177,6 +183,8 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
         "min.insync.replicas": "2" if len(cluster.brokers) >= 3 else "1",
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
+        # When a whole cluster stops, the last brokers have nobody to hand their leaders to.
+        "controlled.shutdown.retry.backoff.ms": "500",
         **cluster.settings,
     }
     file = folder.properties_file(broker.id)

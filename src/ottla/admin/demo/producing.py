@@ -1,0 +1,144 @@
+"""The demo's producer: confluent-kafka, acks=all and idempotent, at a bounded rate, in a thread.
+
+Who may call: the demo. Invariants: every acknowledgement is appended to the acks file as it comes,
+one line `n,partition,offset,ms`; the producer never goes beyond the gate that the demo sets, so
+that a kill falls where it should; it stops when told to, also while the cluster does not answer.
+"""
+
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ottla.model.errors import StartupError
+
+STEP_S = 0.01
+NOT_ACKED = -1
+DELIVERY_TIMEOUT_MS = 120_000
+
+
+def _make_producer(bootstrap: str) -> Any:
+    try:
+        from confluent_kafka import Producer  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise StartupError(
+            "the demo needs confluent-kafka, which is not installed: pip install 'ottla[demo]'"
+        ) from None
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 0,
+        }
+    )
+
+
+class FlightProducer(threading.Thread):
+    """Produces records up to `gate`; the owner raises the gate, and reads the counts."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Iterator[tuple[bytes, bytes]],
+        *,
+        total: int,
+        rate: int,
+        acks_file: Path,
+    ) -> None:
+        super().__init__(name="flight-producer", daemon=True)
+        self.gate = 0
+        self.acknowledged = 0
+        self.failed = 0
+        self.last_failure = ""
+        self.last_acked_at = 0.0
+        self.partitions = array("i", [NOT_ACKED]) * total
+        self.offsets = array("q", [NOT_ACKED]) * total
+        self.acked_at = array("d", [0.0]) * total
+        self.problem: BaseException | None = None
+        self._producer = _make_producer(bootstrap)
+        self._topic = topic
+        self._records = records
+        self._total = total
+        self._rate = rate
+        self._acks_file = acks_file
+        self._pending: tuple[bytes, bytes] | None = None
+        self._stop_now = threading.Event()
+        self._started_at = time.monotonic()
+
+    def stop(self) -> None:
+        """End soon, whatever is outstanding."""
+        self._stop_now.set()
+
+    def run(self) -> None:
+        try:
+            with self._acks_file.open("w", encoding="ascii") as self._acks:
+                self._acks.write("n,partition,offset,ms\n")
+                self._produce_all()
+        except BaseException as error:  # noqa: BLE001 - the thread's root: the demo raises it
+            self.problem = error
+
+    def _produce_all(self) -> None:
+        sent = 0
+        due = 0.0
+        while sent < self._total and not self._stop_now.is_set():
+            began = time.monotonic()
+            due = min(due + self._rate * STEP_S, self._rate * STEP_S * 2)
+            while due >= 1 and sent < min(self.gate, self._total):
+                if not self._send(sent):
+                    break
+                sent += 1
+                due -= 1
+            self._producer.poll(max(0.0, STEP_S - (time.monotonic() - began)))
+            if (rest := STEP_S - (time.monotonic() - began)) > 0:
+                time.sleep(rest)
+        while len(self._producer) and not self._stop_now.is_set():
+            self._producer.poll(0.05)
+        if self._stop_now.is_set():
+            self._producer.purge()
+
+    def _send(self, n: int) -> bool:
+        if self._pending is None:
+            self._pending = next(self._records)
+        key, value = self._pending
+
+        def delivered(error: Any, message: Any) -> None:
+            self._delivered(n, error, message)
+
+        try:
+            self._producer.produce(self._topic, value, key, on_delivery=delivered)
+        except BufferError:
+            return False
+        self._pending = None
+        return True
+
+    def _delivered(self, n: int, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failed += 1
+            self.last_failure = str(error)
+            return
+        now = time.monotonic()
+        self.partitions[n] = message.partition()
+        self.offsets[n] = message.offset()
+        self.acked_at[n] = self.last_acked_at = now
+        self.acknowledged += 1
+        ms = int((now - self._started_at) * 1000)
+        self._acks.write(f"{n},{message.partition()},{message.offset()},{ms}\n")
+
+    def acked_between(self, since: float, until: float) -> int:
+        """Return how many acknowledgements came between two moments of `time.monotonic`."""
+        return sum(since < at <= until for at in self.acked_at)
+
+    def acked_after(self, since: float) -> bool:
+        """Tell whether any acknowledgement came after a moment."""
+        return self.last_acked_at > since
+
+    def acked_numbers(self) -> list[int]:
+        """Return the numbers acknowledged so far."""
+        return [n for n, partition in enumerate(self.partitions) if partition != NOT_ACKED]
