@@ -229,7 +229,7 @@ class Controller:
                 await self._resign_if_moved()
         except ControllerMovedError as error:
             logger.info("controller moved event=%s: %s", type(event).__name__, error)
-            self._fail(event, error)
+            self._refuse(event)
             await self._after_move()
         except SessionExpiredError as error:
             logger.info("event=%s ends with the session: %s", type(event).__name__, error)

@@ -74,8 +74,12 @@ async def alter_partition(reign: Reign, request: AlterPartitionRequest) -> Alter
 def _journal_isr(reign: Reign, tp: TopicPartition, after: LeaderAndIsr) -> None:
     context = reign.context
     before = context.leadership[tp].leader_and_isr
-    grown = set(after.isr) - set(before.isr)
-    rule = "leader asks: ISR expands" if grown else "leader asks: ISR shrinks"
+    if set(after.isr) - set(before.isr):
+        rule = "leader asks: ISR expands"
+    elif set(before.isr) - set(after.isr):
+        rule = "leader asks: ISR shrinks"
+    else:
+        rule = "leader asks: recovered"
     assignment = context.assignment(tp)
     reign.journal.decision(
         reign.cause,
