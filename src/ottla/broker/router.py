@@ -70,7 +70,7 @@ class Router:
                 f"{route.max_version}, not {version}"
             )
         header, pos = decode_request_header(frame)
-        request = decode_request(api_key, version, frame, pos)
+        request = decode_request(api_key, version, frame, pos, rest_ok=True)
         try:
             return route.handle(self._server, conn, header, request)
         except (CloseConnection, WireError):

@@ -127,10 +127,16 @@ def response_encoder(api_key: int, version: int) -> Writer:
     return writer
 
 
-def decode_request(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
-    """Return the request whose body fills `buf` from `pos` to its end."""
+def decode_request(
+    api_key: int, version: int, buf: Buffer, pos: int = 0, *, rest_ok: bool = False
+) -> Any:
+    """Return the request whose body fills `buf` from `pos` to its end.
+
+    With `rest_ok` bytes may follow, as Kafka's broker allows: librdkafka leaves three behind a
+    Metadata request for all topics.
+    """
     reader = _request_readers.get((api_key, version)) or request_decoder(api_key, version)
-    return _decode(reader, buf, pos, api_key, version)
+    return _decode(reader, buf, pos, api_key, version, rest_ok=rest_ok)
 
 
 def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:

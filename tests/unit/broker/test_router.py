@@ -112,6 +112,11 @@ def test_random_bytes_are_a_wire_error_or_an_answer():
             continue
 
 
+def test_bytes_behind_a_request_are_ignored_as_the_jvm_does():
+    raw = memoryview(bytes(frame(DescribeClusterRequest(), 1)) + b"\x00\x01\x02")
+    assert make().dispatch(CONN, raw)
+
+
 def test_an_error_becomes_the_answer_of_its_api():
     response = call(make(), InitProducerIdRequest(), 2)
     assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
