@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.error_responses import error_response
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 
@@ -55,6 +56,8 @@ def answer_later(
     async def run() -> None:
         try:
             pending.complete(await work)
+        except CloseConnection as decision:
+            pending.fail(str(decision))
         except OttlaError as error:
             pending.complete(error_answer(header, request, error))
         except asyncio.CancelledError:

@@ -6,6 +6,7 @@ that keeps one sees one cluster. Topics that an update does not name are shared 
 not copied. Answers to Kafka's `ZkMetadataCache`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -101,10 +102,25 @@ class MetadataCache:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self._listeners: list[Callable[[Change], None]] = []
+        self._heard = asyncio.Event()
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
         """Call `listener` after each update, in the order of registration; it must not raise."""
         self._listeners.append(listener)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a controller has told us who is there: before that any answer would be wrong."""
+        return bool(self.snapshot.brokers)
+
+    async def wait_ready(self, timeout_s: float) -> bool:
+        """Wait for the first word of a controller; tell whether it came in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._heard.wait()
+        except TimeoutError:
+            return False
+        return True
 
     @property
     def controller_id(self) -> int:
@@ -183,6 +199,8 @@ class MetadataCache:
             topics=topics,
             names_by_id=names,
         )
+        if brokers:
+            self._heard.set()
         change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
         for listener in self._listeners:
             listener(change)

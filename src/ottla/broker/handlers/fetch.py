@@ -90,7 +90,7 @@ def _update(
     by_id = version >= WITH_TOPIC_IDS
     for topic in request.topics:
         topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
-        name = server.metadata.topic_name(topic_id) if by_id else topic.topic
+        name = _topic_name(server, topic_id) if by_id else topic.topic
         for item in topic.partitions:
             entry = session.entry(name, topic_id, item.partition)
             entry.fetch_offset = item.fetch_offset
@@ -105,7 +105,11 @@ def _update(
     if by_id and session.unnamed:
         for entry in session.dirty:
             if entry.topic is None:
-                entry.topic = server.metadata.topic_name(entry.topic_id)
+                entry.topic = _topic_name(server, entry.topic_id)
+
+
+def _topic_name(server: "BrokerServices", topic_id: bytes) -> str | None:
+    return server.metadata.topic_name(topic_id) or server.replicas.topic_name(topic_id)
 
 
 def _respond(

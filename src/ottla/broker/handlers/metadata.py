@@ -6,7 +6,7 @@ blobs; only one that creates topics waits. Answers to `KafkaApis.handleTopicMeta
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.answers import answer_body, answer_later
 from ottla.broker.metadata_blobs import (
@@ -19,6 +19,7 @@ from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -30,8 +31,21 @@ FIRST_VERSION_BY_ID = 12
 UNKNOWN_OPERATIONS = -(2**31)
 
 
+PATIENCE_S = 1.0
+"""How long a client waits for a broker that was just started, before it is sent elsewhere."""
+
+
 class _InvalidRequestError(OttlaError):
     code = ErrorCode.INVALID_REQUEST
+
+
+class _Question(NamedTuple):
+    """What is asked for: names, ids that name nothing, and what has to be created first."""
+
+    names: list[str]
+    unknown_ids: list[bytes]
+    missing: list[str]
+    creates: bool
 
 
 def handle(
@@ -40,30 +54,52 @@ def handle(
     header: RequestHeader,
     request: MetadataRequest,
 ) -> "Sequence[Buffer] | Pending":
-    version = header.api_version
-    asked = request.topics
-    every_topic = asked is None or (version == 0 and not asked)
+    if server.metadata.ready:
+        question = _question(server, header, request)
+        if not question.creates:
+            return _respond(server, conn, header, request, question, _reasons(question.missing))
+    return answer_later(server, conn, header, request, _wait(server, conn, header, request))
+
+
+async def _wait(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: MetadataRequest
+) -> list[Buffer]:
+    """Answer once a controller has told us of the cluster, and missing topics were created.
+
+    A JVM broker that was told nothing yet answers with no brokers at all, which some clients take
+    for the truth; ours waits a little and then sends the client elsewhere.
+    """
+    if not await server.metadata.wait_ready(PATIENCE_S):
+        raise CloseConnection("no controller has told this broker of the cluster yet")
+    question = _question(server, header, request)
+    if question.creates:
+        errors = await server.topic_creation.auto_create(question.missing)
+    else:
+        errors = _reasons(question.missing)
+    return _respond(server, conn, header, request, question, errors)
+
+
+def _question(
+    server: "BrokerServices", header: RequestHeader, request: MetadataRequest
+) -> _Question:
+    version, asked = header.api_version, request.topics
     names, unknown_ids = _asked_names(server, request, version)
-    if every_topic:
-        names = list(server.metadata.snapshot.topics)
+    if asked is None or (version == 0 and not asked):
+        return _Question(list(server.metadata.snapshot.topics), unknown_ids, [], creates=False)
     missing = [n for n in names if not server.metadata.contains(n)]
     may_create = request.allow_auto_topic_creation and server.config.flag(
         "auto.create.topics.enable"
     )
-    if missing and may_create and not every_topic:
+    return _Question(names, unknown_ids, missing, creates=bool(missing) and may_create)
 
-        async def create() -> list[Buffer]:
-            errors = await server.topic_creation.auto_create(missing)
-            return _respond(server, conn, header, request, names, unknown_ids, errors)
 
-        return answer_later(server, conn, header, request, create())
-    errors = {
+def _reasons(missing: Sequence[str]) -> dict[str, ErrorCode]:
+    return {
         name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_name_problem(name) is None
         else ErrorCode.INVALID_TOPIC_EXCEPTION
         for name in missing
     }
-    return _respond(server, conn, header, request, names, unknown_ids, errors)
 
 
 def _asked_names(
@@ -110,17 +146,17 @@ def _respond(
     conn: "Connection",
     header: RequestHeader,
     request: MetadataRequest,
-    names: Sequence[str],
-    unknown_ids: Sequence[bytes],
+    question: _Question,
     errors: dict[str, ErrorCode],
 ) -> list[Buffer]:
     version = header.api_version
     listener = conn.listener
     blobs = [
-        encode_topic(_failed(None, i, ErrorCode.UNKNOWN_TOPIC_ID), version) for i in unknown_ids
+        encode_topic(_failed(None, i, ErrorCode.UNKNOWN_TOPIC_ID), version)
+        for i in question.unknown_ids
     ]
     with_operations = version >= 8 and request.include_topic_authorized_operations
-    for name in names:
+    for name in question.names:
         blob = None
         if name not in errors:
             blob = (
