@@ -97,7 +97,10 @@ class AlterPartitionManager:
             try:
                 settled = await self._send(list(self._queue.values()))
             except OttlaError as error:
-                logger.info("alter partition not sent error=%s changes=%d", error, len(self._queue))
+                level = logging.INFO if retry_s == RETRY_S else logging.DEBUG
+                logger.log(
+                    level, "alter partition not sent error=%s changes=%d", error, len(self._queue)
+                )
                 settled = False
             except Exception:
                 logger.exception("alter partition failed changes=%d", len(self._queue))

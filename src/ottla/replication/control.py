@@ -115,7 +115,11 @@ def _apply_state(
             replicas.partitions[tp] = partition
         else:
             log = replicas.logs.get_or_create(tp, topic_id)
-        _transition(replicas, partition, topic_id or known_id, log, state, applied)
+        if topic_id == ZERO_UUID:
+            topic_id = known_id
+        if topic_id != ZERO_UUID:
+            replicas.topic_names[topic_id] = tp.topic
+        _transition(replicas, partition, topic_id, log, state, applied)
     except StorageError as error:
         logger.error("leader and isr: storage failed partition=%s %s", tp, error)  # noqa: TRY400
         if partition is not None:
@@ -273,6 +277,7 @@ def _stop(replicas: ReplicaManager, tp: TopicPartition, epoch: int, *, delete: b
         if delete:
             del replicas.partitions[tp]
             partition.stop()
+            replicas.forget_topic(partition)
         else:
             partition.release_waiting()
     if not delete:

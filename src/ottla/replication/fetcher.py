@@ -53,6 +53,13 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 
 logger = logging.getLogger(__name__)
 
+FIRST_BACKOFF_S = 0.05
+"""A refused partition waits this long, then twice as long, up to replica.fetch.backoff.ms.
+
+Most refusals only say that one broker heard the controller a moment before the other. Kafka waits
+the full second each time, and with it whoever produces with acks=all.
+"""
+
 LATEST = -1
 EARLIEST = -2
 
@@ -74,12 +81,13 @@ class Followed(Wanted):
     `unmatched`: its epochs must be compared with the leader's before it may be fetched.
     """
 
-    __slots__ = ("delayed", "lag", "partition", "unmatched")
+    __slots__ = ("backoff_s", "delayed", "lag", "partition", "unmatched")
 
     def __init__(self, partition: Partition) -> None:
         super().__init__(partition.tp, partition.topic_id, partition.leader_epoch)
         self.partition = partition
         self.delayed = False
+        self.backoff_s = FIRST_BACKOFF_S
         self.unmatched = False
         self.lag: int | None = None
 
@@ -269,7 +277,8 @@ class LeaderFetcher:
         state.delayed = True
         self._session.remove(state.tp)
         self._unmatched.pop(state.tp, None)
-        due_s = self._world.clock.monotonic() + self._settings.backoff_s
+        due_s = self._world.clock.monotonic() + min(state.backoff_s, self._settings.backoff_s)
+        state.backoff_s *= 2
         heapq.heappush(self._delayed, (due_s, next(self._order), state))
 
     def _readmit_due(self) -> None:
@@ -345,6 +354,7 @@ class LeaderFetcher:
             partition.append_as_follower(records)
             self.bytes_total += len(records)
         partition.adopt(data.high_watermark, data.log_start_offset)
+        state.backoff_s = FIRST_BACKOFF_S
         end = log.log_end_offset
         state.lag = max(0, data.high_watermark - end)
         if end != state.offset or log.log_start_offset != state.log_start_offset:
@@ -424,7 +434,11 @@ class LeaderFetcher:
 
     def _truncate(self, state: Followed, offset: int, why: str) -> None:
         log = state.partition.local_log(leader_only=False)
-        level = logging.WARNING if offset < log.high_watermark else logging.INFO
+        level = logging.INFO
+        if offset < log.high_watermark:
+            level = logging.WARNING
+        elif offset >= log.log_end_offset:
+            level = logging.DEBUG  # an epoch of ours without a record goes, no record does
         logger.log(
             level, "truncate partition=%s to=%d end=%d hw=%d why=%s",
             state.tp, offset, log.log_end_offset, log.high_watermark, why,

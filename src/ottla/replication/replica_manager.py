@@ -90,6 +90,7 @@ class ReplicaManager:
         self.shutting_down = False
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, None] = {}
+        self.topic_names: dict[bytes, str] = {}
         self.on_leadership = on_leadership
         self.on_log_dir_offline = on_log_dir_offline
         self.control_lock = asyncio.Lock()
@@ -205,6 +206,19 @@ class ReplicaManager:
         if self._cluster.partition(topic, index) is not None:
             raise NotLeaderError(f"{tp} is not on broker {self.broker_id}")
         raise UnknownTopicError(f"{tp} is not known")
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the topic of an id that we host partitions of.
+
+        LeaderAndIsr may come before UpdateMetadata: a follower must not wait for the latter.
+        """
+        return self.topic_names.get(topic_id)
+
+    def forget_topic(self, partition: Partition) -> None:
+        """Forget a deleted partition's topic id with the last partition of it."""
+        topic = partition.tp.topic
+        if not any(p.tp.topic == topic for p in self.partitions.values()):
+            self.topic_names.pop(partition.topic_id, None)
 
     def exists(self, topic: str, index: int) -> bool:
         """Tell whether the cluster has such a partition, as far as this broker was told."""

@@ -333,14 +333,29 @@ def test_topic_ids(wired):
 def test_a_topic_id_that_becomes_known_within_a_session(wired):
     async def scenario(c):
         await led(c)
-        await c.produce(1, "a")
-        del c.metadata.ids[wired.topic_id]
-        response = await c[1].send(wired.fetch_request(0, session_epoch=0), 17)
+        other = b"\x07" * 16
+        request = wired.fetch_request(0, session_epoch=0)
+        request.topics[0].topic_id = other
+        response = await c[1].send(request, 17)
         assert first(response).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        c.metadata.ids[wired.topic_id] = "t"
+        c.metadata.ids[other] = "t"
         again = wired.fetch_request(0, session_id=response.session_id, session_epoch=1)
         again.topics = []
-        assert offsets(first(await c[1].send(again, 17))) == [0]
+        data = first(await c[1].send(again, 17))
+        assert data.error_code == ErrorCode.INCONSISTENT_TOPIC_ID  # the name is known now
+
+    wired(scenario, **ONE)
+
+
+def test_a_hosted_topic_is_served_before_update_metadata(wired):
+    async def scenario(c):
+        await led(c)
+        await c.produce(1, "a")
+        del c.metadata.ids[wired.topic_id]
+        assert offsets(first(await c[1].send(wired.fetch_request(0), 17))) == [0]
+        await c.controller.stop_replica(1, delete=True)
+        data = first(await c[1].send(wired.fetch_request(0), 17))
+        assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     wired(scenario, **ONE)
 
