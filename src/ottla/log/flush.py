@@ -25,7 +25,8 @@ class FlushJob:
     def run(self) -> None:
         """Make it all durable; the only part a worker may call."""
         for file in self.to_sync:
-            file.fsync()
+            if not getattr(file, "closed", False):  # deleted since: it need not last
+                file.fsync()
         for path, data in self.to_write:
             self.files.write_atomic(path, data)
         for folder in self.folders:

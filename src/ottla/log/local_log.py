@@ -24,7 +24,7 @@ from ottla.log.validate import Rules
 from ottla.model.config import TopicConfig
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import World
+from ottla.model.ports import File, World
 
 _logger = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class LocalLog:
         self.truncations = 0
         """grows with every truncation: what was read by a worker before is worth nothing"""
         self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
+        self._unsynced_snapshots: dict[int, File] = {}
         self._metadata_unsynced = False
         self._unflushed = 0
         self._unflushed_since_s: float | None = None
@@ -182,6 +183,7 @@ class LocalLog:
         assert old.size == 0, old
         try:
             old.close()
+            old.remove_indexes()
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(old.path(".log"))
             segment = Segment.create(
@@ -205,12 +207,15 @@ class LocalLog:
         file = self._files.open(f"{self.dir}/{file_name(offset, '.snapshot')}", create=True)
         file.truncate(0)
         file.pwrite((data,), 0)
-        self._active.unsynced.append(file)
         self._snapshots.append(offset)
+        self._unsynced_snapshots[offset] = file
 
     def _drop_snapshots(self, keep: Callable[[int], bool]) -> None:
         for offset in self._snapshots:
             if not keep(offset):
+                file = self._unsynced_snapshots.pop(offset, None)
+                if file is not None:
+                    file.close()
                 with contextlib.suppress(FileNotFoundError):
                     self._files.remove(f"{self.dir}/{file_name(offset, '.snapshot')}")
         self._snapshots = [o for o in self._snapshots if keep(o)]
@@ -269,6 +274,7 @@ class LocalLog:
             self.epochs.changed
             or self._metadata_unsynced
             or bool(self._unsynced_folders)
+            or bool(self._unsynced_snapshots)
             or any(s.unsynced for s in self.segments)
         )
 
@@ -285,6 +291,10 @@ class LocalLog:
             job.to_sync += segment.unsynced
             job.to_close += segment.unsynced
             segment.unsynced = []
+        snapshots = self._unsynced_snapshots.values()
+        job.to_sync += snapshots
+        job.to_close += snapshots
+        self._unsynced_snapshots = {}
         if self.epochs.changed:
             path = f"{self.dir}/{checkpoints.LEADER_EPOCHS}"
             job.to_write.append((path, checkpoints.encode_epochs(self.epochs.entries)))
@@ -350,6 +360,8 @@ class LocalLog:
     def abandon(self) -> None:
         """Give back descriptors and memory; writes nothing."""
         self._tail.clear()
+        for file in self._unsynced_snapshots.values():
+            file.close()
         for segment in self.segments:
             segment.close()
         self.mark_offline("closed")

@@ -462,7 +462,8 @@ class Log(LocalLog):
     def truncate_to(self, offset: int) -> bool:
         """Drop everything from the batch that holds `offset` on; tell whether anything went.
 
-        Epochs are cut in any case: the last one may have begun at the log end without a record.
+        The log then ends at `offset`, or where that batch began if `offset` lies within it: what
+        a restart would find. Epochs are cut in any case: the last one may have begun at the log end without a record.
         """
         if self.failed is not None:
             raise self.failed
@@ -479,7 +480,8 @@ class Log(LocalLog):
             while self.segments[-1].base_offset > offset:
                 self._delete_files([self.segments.pop()])
             self._active = self.segments[-1]
-            self._active.truncate_to(offset)
+            began = self._active.truncate_to(offset)
+            offset = min(offset, max(began, self.log_start_offset))
             self._drop_snapshots(lambda at: at <= offset)
         except OSError as error:
             raise self._fail(error, "truncation") from error

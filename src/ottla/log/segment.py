@@ -352,6 +352,12 @@ class Segment:
             self.unsynced.append(file)
         self.index_changed = False
 
+    def remove_indexes(self) -> None:
+        """Remove the index files of a segment that is empty or about to go."""
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(self.path(suffix))
+
     def _has_index_files(self) -> bool:
         return self._files.exists(self.path(".index")) and self._files.exists(
             self.path(".timeindex")
@@ -490,11 +496,11 @@ class Segment:
 
     # Changing --------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the batch that holds `offset` and all that follow."""
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batch that holds `offset` and all that follow; return where that one began."""
         found = self.find(offset)
         if found is None:
-            return
+            return offset
         self.cut(found[0])
         self.offsets.truncate_to(offset)
         self.times.truncate_to(offset)
@@ -505,9 +511,11 @@ class Segment:
             self.replace_aborted(kept)
         if self.size == 0:
             self._start_empty()
+            self.remove_indexes()
         else:
             self._max_timestamp = None
         self.index_changed = True
+        return found[1][BASE]
 
     def cut(self, size: int) -> None:
         """Shorten the file only; the caller sees to the indexes."""
