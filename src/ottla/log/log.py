@@ -463,7 +463,8 @@ class Log(LocalLog):
         """Drop everything from the batch that holds `offset` on; tell whether anything went.
 
         The log then ends at `offset`, or where that batch began if `offset` lies within it: what
-        a restart would find. Epochs are cut in any case: the last one may have begun at the log end without a record.
+        a restart would find. Epochs are cut in any case: the last one may have begun at the log
+        end without a record.
         """
         if self.failed is not None:
             raise self.failed
