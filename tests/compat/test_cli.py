@@ -1,0 +1,284 @@
+"""The command line as a person uses it: up, topics, produce, kill, status, up again, down."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.admin.cluster_dir import ClusterDir
+from ottla.admin.processes import alive, send_signal, wait_gone
+
+pytestmark = [pytest.mark.java, pytest.mark.processes]
+
+
+def ottla(*arguments, stdin="", timeout_s=90):
+    return subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def ok(*arguments, stdin=""):
+    done = ottla(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def problem(*arguments, code=1, stdin=""):
+    """Run a command that must fail with one line; return the line."""
+    done = ottla(*arguments, stdin=stdin)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    return lines[-1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Start three brokers with `ottla up`; whatever the tests did, `ottla down` ends it."""
+    path = tmp_path_factory.mktemp("cluster") / "data"
+    base = quiet_ports(4)
+    done = ottla("up", "-n", 3, "--dir", path, "--port-base", base)
+    try:
+        assert done.returncode == 0, done.stderr
+        yield path
+    finally:
+        processes = ClusterDir(path).existing().processes() if path.exists() else []
+        ottla("down", "--dir", path)
+        assert not [p for p in processes if alive(p)], "down left processes behind"
+
+
+def quiet_ports(count):
+    """Return the first of `count` free ports in a row, below those given to outgoing connections."""
+    for base in range(20_000 + os.getpid() % 5000, 30_000, count):
+        sockets = []
+        try:
+            for port in range(base, base + count):
+                one = socket.socket()
+                sockets.append(one)
+                one.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        finally:
+            for one in sockets:
+                one.close()
+        return base
+    raise AssertionError("no free ports")
+
+
+def test_up_again_starts_nothing(folder):
+    before = ClusterDir(folder).existing()
+    done = ottla("up", "--dir", folder)
+    assert done.returncode == 0
+    assert "already up" in done.stderr
+    assert ClusterDir(folder).existing() == before
+
+
+def test_status_as_json(folder):
+    found = json.loads(ok("status", "--dir", folder, "--output", "json"))
+    assert [b["id"] for b in found["brokers"]] == [0, 1, 2]
+    assert all(b["alive"] and b["pid"] and b["resident_bytes"] for b in found["brokers"])
+    assert found["controller"] in (0, 1, 2)
+    assert found["healthy"]
+
+
+def test_lines_in_lines_out(folder):
+    ok("topics", "create", "lines", "--partitions", 3, "--dir", folder)
+    ok("produce", "lines", "--key-separator", ":", "--dir", folder, stdin="a:1\nb:2\na:3\nc:4\n")
+    out = ok(
+        "consume", "lines", "--from-beginning", "--max-messages", 4, "--key-separator", "=",
+        "--dir", folder,
+    ).splitlines()  # fmt: skip
+    assert sorted(out) == ["a=1", "a=3", "b=2", "c=4"]
+    assert out.index("a=1") < out.index("a=3"), "one key, one partition, in order"
+
+
+def test_consume_one_partition_as_json(folder):
+    ok("topics", "create", "onepart", "--partitions", 2, "--dir", folder)
+    ok("produce", "onepart", "--key-separator", ":", "--dir", folder, stdin="k:v\n")
+    records = []
+    for partition in (0, 1):
+        out = ok(
+            "consume", "onepart", "--partition", partition, "--from-beginning",
+            "--timeout-ms", 700, "--output", "json", "--dir", folder,
+        )  # fmt: skip
+        records += map(json.loads, out.splitlines())
+    assert [(r["topic"], r["offset"], r["key"], r["value"]) for r in records] == [
+        ("onepart", 0, "k", "v")
+    ]
+
+
+def test_topics_as_json(folder):
+    ok(
+        "topics", "create", "described", "--partitions", 2, "--replication-factor", 2,
+        "--config", "retention.ms=1000000", "--dir", folder,
+    )  # fmt: skip
+    names = [
+        t["name"] for t in json.loads(ok("topics", "list", "--output", "json", "--dir", folder))
+    ]
+    assert "described" in names
+    assert names == sorted(names)
+    described = ok("topics", "describe", "described", "--output", "json", "--dir", folder)
+    found = json.loads(described)
+    assert [len(p["replicas"]) for p in found["partitions"]] == [2, 2]
+    assert found["settings"] == {"retention.ms": "1000000"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("topics", "describe", "nosuch"), 1, "topic nosuch does not exist"),
+        (("consume", "nosuch"), 1, "topic nosuch does not exist"),
+        (("produce", "nosuch"), 1, "topic nosuch does not exist"),
+        (("topics", "create", "a b"), 1, "'a b' contains"),
+        (("topics", "create", "x", "--replication-factor", "9"), 1, "INVALID_REPLICATION_FACTOR"),
+        (("topics", "create", "x", "--config", "nosuch.key=1"), 1, "nosuch.key"),
+        (("topics", "create", "x", "--config", "retention.ms=abc"), 1, "retention.ms"),
+        (("topics", "create", "x", "--config", "retention.ms"), 1, "write key=value"),
+        (("topics", "create", "x", "--partitions", "0"), 2, "--partitions 0"),
+        (("produce", "x", "--acks", "2"), 2, "write 0, 1 or all"),
+        (("consume", "x", "--offset", "1"), 2, "--partition"),
+        (("up", "-n", "2"), 1, "3 brokers"),
+        (("up", "--set", "nosuch.key=1"), 1, "nosuch.key"),
+        (("up", "--set", "log.segment.byte=1000"), 1, "did you mean log.segment.bytes?"),
+        (("up", "--set", "log.segment.bytes=abc"), 1, "log.segment.bytes"),
+        (("up", "--set", "broker.id=5"), 1, "broker.id"),
+        (("nosuch",), 2, "nosuch"),
+    ],
+)
+def test_bad_input_is_one_line(folder, arguments, code, says):
+    in_folder = arguments if arguments[0] == "nosuch" else (*arguments, "--dir", folder)
+    assert says in problem(*in_folder, code=code)
+
+
+def test_topic_that_exists(folder):
+    ok("topics", "create", "twice", "--dir", folder)
+    assert "TOPIC_ALREADY_EXISTS" in problem("topics", "create", "twice", "--dir", folder)
+
+
+def test_line_without_key_is_named_and_those_before_it_stand(folder):
+    ok("topics", "create", "keys", "--dir", folder)
+    done = ottla("produce", "keys", "--key-separator", ":", "--dir", folder, stdin="a:1\nbad\n")
+    assert done.returncode == 1
+    assert "line 2 has no key separator" in done.stderr
+    out = ok("consume", "keys", "--from-beginning", "--max-messages", 1, "--dir", folder)
+    assert out == "1\n"
+
+
+def test_kill_one_write_on_and_heal(folder):
+    ok("topics", "create", "killed", "--partitions", 3, "--dir", folder)
+    victim = ClusterDir(folder).existing().broker(1)
+    send_signal(victim.process, signal.SIGKILL)
+    assert not wait_gone([victim.process], 5)
+    status = ottla("status", "--dir", folder, "--output", "json")
+    assert status.returncode == 1, "a dead broker is no health"
+    assert [b["alive"] for b in json.loads(status.stdout)["brokers"]] == [True, False, True]
+    ok("produce", "killed", "--dir", folder, stdin="".join(f"{n}\n" for n in range(2000)))
+    ok("up", "--dir", folder)
+    assert ClusterDir(folder).existing().broker(1).running
+    out = ok("consume", "killed", "--from-beginning", "--max-messages", 2000, "--dir", folder)
+    assert sorted(map(int, out.split())) == list(range(2000))
+    deadline = time.monotonic() + 30
+    while ottla("status", "--dir", folder).returncode and time.monotonic() < deadline:
+        pass
+    assert ottla("status", "--dir", folder).returncode == 0
+
+
+def test_port_in_use_starts_nothing(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = problem("up", "-n", 1, "--dir", tmp_path / "c", "--port-base", port)
+    assert f"port {port} for broker 0 is in use" in line
+    assert "--port-base" in line
+    assert not (tmp_path / "c" / "cluster.json").exists()
+
+
+def test_zookeeper_not_reachable(tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        line = problem("up", "-n", 1, "--dir", tmp_path / "c", "--zookeeper", address)
+    assert f"ZooKeeper at {address} is not reachable" in line
+
+
+def test_no_cluster_here(tmp_path):
+    assert "start one with `ottla up`" in problem("status", "--dir", tmp_path)
+    assert "start one with `ottla up`" in problem("down", "--dir", tmp_path)
+
+
+def test_nobody_at_the_address():
+    line = problem("topics", "list", "--bootstrap-server", "127.0.0.1:1")
+    assert "cannot reach 127.0.0.1:1" in line
+    assert "no address" in problem("topics", "list", "--bootstrap-server", "nonsense")
+
+
+def test_java_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    line = problem("up", "-n", 1, "--dir", tmp_path / "c")
+    assert "no Java found" in line
+    assert not (tmp_path / "c" / "cluster.json").exists()
+
+
+def test_folder_of_another_cluster(tmp_path, folder):
+    """A data folder that belongs to another cluster is refused, and nothing stays running."""
+    other = ClusterDir(tmp_path / "other")
+    data = other.data_dir(0)
+    data.mkdir(parents=True)
+    (data / "meta.properties").write_text(
+        "version=0\nbroker.id=0\ncluster.id=someOtherCluster00000\n"
+    )
+    line = problem("up", "-n", 1, "--dir", other.path)
+    assert "broker 0 ended at once" in line
+    assert "someOtherCluster00000" in line
+    assert not (other.path / "cluster.json").exists()
+
+
+def test_interrupted_up_leaves_nothing(tmp_path):
+    path = tmp_path / "c"
+    up = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "up", "-n", "3", "--dir", str(path)],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    started = Path(path / "cluster.json")
+    deadline = time.monotonic() + 20
+    while not started.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    processes = ClusterDir(path).existing().processes()
+    assert processes, "interrupted too early to prove anything"
+    up.send_signal(signal.SIGINT)
+    assert up.wait(30) == 130
+    assert not wait_gone(processes, 5)
+    assert not started.exists()
+
+
+def test_foreground_stops_all_on_ctrl_c(tmp_path):
+    path = tmp_path / "c"
+    up = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "up", "-n", "1", "--dir", str(path), "--foreground"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert up.stderr is not None
+    for line in up.stderr:
+        if "Ctrl-C" in line:
+            break
+    processes = ClusterDir(path).existing().processes()
+    assert len(processes) == 2
+    up.send_signal(signal.SIGINT)
+    assert up.wait(60) == 0
+    assert not [p for p in processes if alive(p)]
