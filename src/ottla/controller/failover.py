@@ -18,15 +18,13 @@ from ottla.controller.events import (
     IsrChangesNotified,
     LeaderBalanceDue,
     LogDirsFailed,
-    PreferredElectionRequested,
-    ReassignmentRequested,
     TopicsChanged,
 )
 from ottla.controller.moves import breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.ids import TopicPartition
-from ottla.zookeeper.znodes import PREFERRED_REPLICA_ELECTION, Features
+from ottla.zookeeper.znodes import Features
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +37,6 @@ async def take_office(reign: Reign) -> None:
     await _set_up_features(reign)
     isr_changes = await store.get_all_isr_change_notifications(reign.watcher(IsrChangesNotified()))
     log_dirs = await store.get_all_log_dir_event_notifications(reign.watcher(LogDirsFailed()))
-    await store.watch_exists(
-        PREFERRED_REPLICA_ELECTION, reign.watcher(PreferredElectionRequested())
-    )
-    await store.reassign_partitions_in_progress(reign.watcher(ReassignmentRequested()))
     await store.delete_log_dir_event_notifications(reign.fence, log_dirs)
     await store.delete_isr_change_notifications(reign.fence, isr_changes)
     await _read_context(reign)
@@ -54,7 +48,7 @@ async def take_office(reign: Reign) -> None:
     logger.info("in office %s", " ".join(f"{k}={v}" for k, v in figures.items()))
     await reassignment.begin(reign)
     await deletion.proceed(reign)
-    await preferred.begin(reign)
+    await preferred.requested(reign)
     if reign.config.flag("auto.leader.rebalance.enable"):
         reign.later(FIRST_BALANCE_DELAY_S, LeaderBalanceDue())
 

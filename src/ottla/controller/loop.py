@@ -11,22 +11,24 @@ newer controller, by a failed fence, a refused request or a state from a later e
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ottla.controller import brokers, deletion, requests, topics
+from ottla.controller import brokers, deletion, preferred, reassignment, requests, topics
 from ottla.controller import events as happened
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
+from ottla.controller.elections import ElectionKind
 from ottla.controller.events import Asked, Event
 from ottla.controller.failover import take_office
 from ottla.controller.journal import Journal, JournalFile
 from ottla.controller.moves import Moves
 from ottla.controller.reign import Reign
-from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
 from ottla.wire.messages.allocate_producer_ids import (
@@ -176,6 +178,30 @@ class Controller:
             return ControlledShutdownResponse(error_code=error.code)
         assert isinstance(response, ControlledShutdownResponse)
         return response
+
+    async def elect_leaders(
+        self, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, tuple[ErrorCode, str | None]]:
+        """Hold PREFERRED or UNCLEAN elections; None: where needed. NotControllerError."""
+        answers: dict[TopicPartition, tuple[ErrorCode, str | None]]
+        answers = await self._ask(happened.ElectionsAsked, (kind, partitions))
+        return answers
+
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+    ) -> dict[TopicPartition, tuple[ErrorCode, str | None]]:
+        """Begin, replace or (None) cancel reassignments. NotControllerError."""
+        answers: dict[TopicPartition, tuple[ErrorCode, str | None]]
+        answers = await self._ask(happened.ReassignmentsAsked, wanted)
+        return answers
+
+    async def list_reassignments(
+        self, partitions: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Return what is being reassigned, of these partitions or of all. NotControllerError."""
+        found: dict[TopicPartition, ReplicaAssignment]
+        found = await self._ask(happened.ReassignmentsListed, partitions)
+        return found
 
     def unclean_election_enabled(self, topic: str | None) -> None:
         """Elect anew where a topic's settings (None: the defaults) now allow unclean elections."""
@@ -425,8 +451,8 @@ async def handle(reign: Reign, event: Event) -> Any:
         case happened.ReplicasStopped(broker, response, deletes):
             brokers.raise_if_deposed(response.error_code, broker)
             await deletion.replicas_stopped(reign, broker, response, deletes)
-        case happened.PartitionChangeAsked(request, _):
-            return await requests.alter_partition(reign, request)
+        case happened.PartitionChangeAsked(request, answer):
+            await requests.alter_partition(reign, request, answer.set_result)
         case happened.ProducerIdsAsked(request, _):
             return await requests.allocate_producer_ids(reign, request)
         case happened.ShutdownAsked(request, _):
@@ -437,6 +463,18 @@ async def handle(reign: Reign, event: Event) -> Any:
             await brokers.log_dirs_failed(reign)
         case happened.TopicDeletionsRequested():
             await deletion.requested(reign)
+        case happened.ReassignmentRequested():
+            await reassignment.requested(reign)
+        case happened.ReassignmentsAsked(wanted, _):
+            return await reassignment.asked(reign, wanted)
+        case happened.ReassignmentsListed(partitions, _):
+            return reassignment.listed(reign, partitions)
+        case happened.PreferredElectionRequested():
+            await preferred.requested(reign)
+        case happened.ElectionsAsked((kind, partitions), _):
+            return await preferred.asked(reign, kind, partitions)
+        case happened.LeaderBalanceDue():
+            await preferred.balance_due(reign)
         case happened.UncleanElectionEnabled(topic_or_all):
             await reign.moves.online_where_possible(topic_or_all)
         case happened.BrokerFellBehind(broker):

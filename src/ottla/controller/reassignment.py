@@ -1,36 +1,236 @@
 """Reassignment: moving a partition's replicas to other brokers (KIP-455).
 
-Who may call: `brokers`, `requests`, `failover`, `loop`. Answers to
-`KafkaController.onPartitionReassignment`.
+Who may call: `brokers`, `requests`, `failover`, `loop`. With OAR the original, TAR the target
+replicas, adding = TAR - OAR and removing = OAR - TAR, one call of `proceed` does what can be done:
+- update: the topic's znode gets OAR + TAR, adding, removing, then the context; replicas of an
+  earlier target that are in neither are stopped and deleted;
+- while TAR is not within the ISR: raise the leader epoch and tell all replicas (A1), start the new
+  ones (A2), wait for the leader to ask for an ISR that holds them;
+- once it is: new replicas Online (B1), target alone in the context (B2), a leader within it (B3),
+  removed replicas Offline (B4) and NonExistent (B5), the znode gets the target alone (B6), the
+  request is cleared (B7), everybody told (B8), a halted deletion resumed.
+Invariants: the znode is written before the context; the target is written last, so that a new
+controller goes on from any step (R14); a topic being reassigned is not deleted meanwhile.
+Answers to `KafkaController.onPartitionReassignment`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
+from ottla.controller import deletion
+from ottla.controller.elections import ElectionKind
+from ottla.controller.events import ReassignmentRequested
 from ottla.controller.reign import Reign
+from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.controller.targets import problem_with, reassign_to
 from ottla.model.cluster import ReplicaAssignment
+from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.zookeeper.errors import NoNodeError
 
 logger = logging.getLogger(__name__)
+
+Answer = tuple[ErrorCode, str | None]
+DONE: Answer = (ErrorCode.NONE, None)
+UNKNOWN: Answer = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+
+
+# --- who asks ---------------------------------------------------------------------------------
+
+
+async def begin(reign: Reign) -> None:
+    """At failover: take up what the znode asks for, and go on with what was begun."""
+    taken = await requested(reign)
+    for tp in list(reign.context.reassigning):
+        if tp not in taken:
+            await proceed(reign, tp, reign.context.assignment(tp))
+
+
+async def requested(reign: Reign) -> set[TopicPartition]:
+    """Take up what /admin/reassign_partitions asks for; return what was accepted."""
+    watch = reign.watcher(ReassignmentRequested())
+    if not await reign.store.reassign_partitions_in_progress(watch):
+        return set()
+    wanted = await reign.store.get_partition_reassignment()
+    context = reign.context
+    news: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for tp, target in wanted.items():
+        assignment = context.assignment(tp)
+        if tp not in context.reassigning or reassign_to(assignment, target) != assignment:
+            news[tp] = target
+    if not news and wanted:
+        return set()
+    reign.journal.event(
+        reign.cause,
+        "ReassignmentRequested",
+        {str(tp): target for tp, target in news.items()},
+    )
+    answers = await _start(reign, news)
+    refused = {tp for tp, (code, _) in answers.items() if code != ErrorCode.NONE}
+    for tp in sorted(refused):
+        logger.warning("reassignment refused %s: %s", tp, answers[tp][1])
+    await _clear_requests(reign, lambda tp, _target: tp in refused)
+    return {tp for tp in answers if tp not in refused}
+
+
+async def asked(
+    reign: Reign, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+) -> dict[TopicPartition, Answer]:
+    """Take up what AlterPartitionReassignments asks for; None cancels."""
+    context = reign.context
+    reign.journal.event(
+        reign.cause, "ReassignmentsAsked", {str(tp): target for tp, target in wanted.items()}
+    )
+    answers: dict[TopicPartition, Answer] = {}
+    accepted: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for tp, target in wanted.items():
+        problem = None
+        if target is not None:
+            problem = problem_with(context.assignment(tp), target, context.is_live)
+        if problem is not None:
+            answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        else:
+            accepted[tp] = target
+    # What is asked last counts: the znode no longer asks for these.
+    await _clear_requests(reign, lambda tp, _target: tp in accepted)
+    answers.update(await _start(reign, accepted))
+    return {tp: answers[tp] for tp in wanted}
+
+
+def listed(
+    reign: Reign, partitions: Collection[TopicPartition] | None
+) -> dict[TopicPartition, ReplicaAssignment]:
+    """Return what is being reassigned."""
+    context = reign.context
+    chosen = context.reassigning if partitions is None else partitions
+    return {tp: a for tp in chosen if (a := context.assignment(tp)).being_reassigned}
+
+
+async def _start(
+    reign: Reign, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+) -> dict[TopicPartition, Answer]:
+    context = reign.context
+    answers: dict[TopicPartition, Answer] = {}
+    for tp, target in wanted.items():
+        assignment = context.assignment(tp)
+        if target is None and not assignment.being_reassigned:
+            answers[tp] = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+        elif tp.topic in context.deleting or not assignment.replicas:
+            answers[tp] = UNKNOWN
+        else:
+            goal = assignment.original if target is None else target
+            await proceed(reign, tp, reassign_to(assignment, goal))
+            answers[tp] = DONE
+    return answers
 
 
 async def resume(reign: Reign, wanted: Callable[[ReplicaAssignment], bool]) -> None:
     """Go on with the reassignments that `wanted` picks."""
     for tp in list(reign.context.reassigning):
-        if wanted(reign.context.assignment(tp)):
-            await proceed(reign, tp)
+        assignment = reign.context.assignment(tp)
+        if wanted(assignment):
+            await proceed(reign, tp, assignment)
 
 
 async def complete_if_caught_up(reign: Reign, tp: TopicPartition) -> None:
     """Finish a reassignment if the target replicas are all in the ISR."""
-    await proceed(reign, tp)
+    assignment = reign.context.assignment(tp)
+    if await _caught_up(reign, tp, assignment):
+        logger.info("reassignment caught up %s target=%s", tp, assignment.target)
+        await proceed(reign, tp, assignment)
 
 
-async def proceed(reign: Reign, tp: TopicPartition) -> None:
+# --- the work ---------------------------------------------------------------------------------
+
+
+async def proceed(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
     """Take one reassignment as far as it goes."""
-    logger.info("reassignment waits %s assignment=%s", tp, reign.context.assignment(tp))
+    context, moves = reign.context, reign.moves
+    deletion.make_ineligible(reign, [tp.topic], "topic reassignment in progress")
+    await _update(reign, tp, assignment)
+    adding = [PartitionReplica(tp, r) for r in assignment.adding]
+    if not await _caught_up(reign, tp, assignment):
+        await moves.bump_leader_epoch(tp, assignment)
+        fresh = context.replica_states.among(adding, ReplicaState.NON_EXISTENT)
+        await moves.replicas(fresh, ReplicaState.NEW)
+        return
+    await moves.replicas(adding, ReplicaState.ONLINE)
+    done = ReplicaAssignment(assignment.target)
+    context.set_assignment(tp, done)
+    await _settle_leader(reign, tp, done)
+    await _remove_replicas(reign, tp, assignment.removing)
+    await _write_assignment(reign, tp, done)
+    context.reassigning.pop(tp, None)
+    await _clear_requests(reign, lambda other, target: other == tp and target == done.replicas)
+    await moves.metadata(context.live_or_shutting_down, [tp])
+    logger.info("reassignment done %s replicas=%s", tp, done.replicas)
+    await deletion.resume(reign, [tp.topic])
 
 
-async def begin(reign: Reign) -> None:
-    """At failover: go on with what earlier controllers began."""
-    await resume(reign, lambda _assignment: True)
+async def _update(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
+    """Write a new target, and stop what only the last one wanted."""
+    context = reign.context
+    before = context.assignment(tp)
+    if before != assignment:
+        logger.info("reassignment %s from=%s to=%s", tp, before.replicas, assignment.target)
+        await _write_assignment(reign, tp, assignment)
+        context.set_assignment(tp, assignment)
+        unneeded = [r for r in before.replicas if r not in assignment.replicas]
+        await _remove_replicas(reign, tp, unneeded)
+    context.reassigning[tp] = None
+
+
+async def _write_assignment(
+    reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment
+) -> None:
+    info = reign.context.topic_info(tp.topic)
+    new = replace(info, assignment={**info.assignment, tp.partition: assignment})
+    await reign.store.set_topic_assignment(tp.topic, new, reign.fence)
+
+
+async def _caught_up(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment) -> bool:
+    if not assignment.being_reassigned:
+        return True
+    state = await reign.store.get_topic_partition_state(tp)
+    return state is not None and set(assignment.target) <= set(state.leader_and_isr.isr)
+
+
+async def _settle_leader(reign: Reign, tp: TopicPartition, done: ReplicaAssignment) -> None:
+    """See to it that a live member of the target leads, and that all know the new replicas."""
+    context = reign.context
+    leader = context.leader(tp)
+    if leader is not None and leader in done.replicas and context.is_online(leader, tp):
+        await reign.moves.bump_leader_epoch(tp, done)
+        return
+    await reign.moves.partitions([tp], PartitionState.ONLINE, ElectionKind.REASSIGNMENT)
+
+
+async def _remove_replicas(reign: Reign, tp: TopicPartition, removed: Sequence[int]) -> None:
+    """Take replicas out of the ISR, stop them, delete them, forget them."""
+    replicas = [PartitionReplica(tp, r) for r in removed]
+    for state in (
+        ReplicaState.OFFLINE,
+        ReplicaState.DELETION_STARTED,
+        ReplicaState.DELETION_SUCCESSFUL,
+        ReplicaState.NON_EXISTENT,
+    ):
+        await reign.moves.replicas(replicas, state)
+
+
+async def _clear_requests(
+    reign: Reign, finished: Callable[[TopicPartition, tuple[int, ...]], bool]
+) -> None:
+    """Take requests off /admin/reassign_partitions; delete it with the last one."""
+    store = reign.store
+    if not await store.reassign_partitions_in_progress():
+        return
+    there = await store.get_partition_reassignment()
+    left = {tp: target for tp, target in there.items() if not finished(tp, target)}
+    if not left:
+        await store.delete_partition_reassignment(reign.fence)
+    elif len(left) != len(there):
+        try:
+            await store.set_or_create_partition_reassignment(left, reign.fence)
+        except NoNodeError:
+            logger.info("the requests for reassignment were removed by somebody else")

@@ -7,6 +7,7 @@ after the brokers were told; a broker of an earlier incarnation is refused (R8).
 """
 
 import logging
+from collections.abc import Callable
 
 from ottla.controller import reassignment
 from ottla.controller.elections import ElectionKind
@@ -33,8 +34,15 @@ logger = logging.getLogger(__name__)
 UNKNOWN_BROKER_EPOCH = -1
 
 
-async def alter_partition(reign: Reign, request: AlterPartitionRequest) -> AlterPartitionResponse:
-    """Write the ISRs a leader asks for, as far as the rules and the znodes' versions allow."""
+async def alter_partition(
+    reign: Reign,
+    request: AlterPartitionRequest,
+    answer: Callable[[AlterPartitionResponse], None],
+) -> None:
+    """Write the ISRs a leader asks for, as far as the rules and the znodes' versions allow.
+
+    The leader is answered before a reassignment that now is complete is finished.
+    """
     context = reign.context
     version = version_of(request)
     judgement = judge(context, request, version)
@@ -45,7 +53,8 @@ async def alter_partition(reign: Reign, request: AlterPartitionRequest) -> Alter
             request.broker_epoch,
             judgement.error.name,
         )
-        return respond(context, {}, version, judgement)
+        answer(respond(context, {}, version, judgement))
+        return
     for tp, reason in judgement.reasons.items():
         logger.info("AlterPartition refused broker=%d %s: %s", request.broker_id, tp, reason)
     answers: dict[TopicPartition, Answer] = dict(judgement.answers)
@@ -64,11 +73,10 @@ async def alter_partition(reign: Reign, request: AlterPartitionRequest) -> Alter
         logger.info("AlterPartition refused %s: its znode has another version", tp)
         answers[tp] = ErrorCode.INVALID_UPDATE_VERSION
     await reign.moves.metadata(context.live_or_shutting_down, judgement.asked)
-    response = respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement)
+    answer(respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement))
     for tp in judgement.asked:
         if tp in context.reassigning and isinstance(answers[tp], LeaderAndIsr):
             await reassignment.complete_if_caught_up(reign, tp)
-    return response
 
 
 def _journal_isr(reign: Reign, tp: TopicPartition, after: LeaderAndIsr) -> None:

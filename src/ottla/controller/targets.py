@@ -1,0 +1,38 @@
+"""Targets: the arithmetic of reassignment (KIP-455).
+
+A decider. Who may call: `reassignment`, `explain`, tools. Invariants: while a reassignment runs
+the replicas are the target first, in its order, then those being removed; the original replicas
+can be had back by a target that names them. Answers to `ReplicaAssignment.reassignTo` and
+`KafkaController.validateReplicas`.
+"""
+
+from collections.abc import Callable
+
+from ottla.model.cluster import ReplicaAssignment
+
+
+def reassign_to(assignment: ReplicaAssignment, target: tuple[int, ...]) -> ReplicaAssignment:
+    """Return the assignment on the way to `target`, whatever it was on the way to before."""
+    original = assignment.original
+    replicas = tuple(dict.fromkeys(target + original))
+    return ReplicaAssignment(
+        replicas,
+        tuple(r for r in replicas if r not in original),
+        tuple(r for r in replicas if r not in target),
+    )
+
+
+def problem_with(
+    assignment: ReplicaAssignment, target: tuple[int, ...], is_live: Callable[[int], bool]
+) -> str | None:
+    """Return why a target is not acceptable, or None. Replicas there already may be dead."""
+    if not target:
+        return "Empty replica list specified in partition reassignment."
+    if len(set(target)) != len(target):
+        return f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
+    if min(target) < 0:
+        return f"Invalid broker id in replica list: {list(target)}"
+    dead = [r for r in reassign_to(assignment, target).adding if not is_live(r)]
+    if dead:
+        return f"Replica assignment has brokers that are not alive. Replica list: {dead}"
+    return None
