@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.zookeeper import jute
+from ottla.zookeeper.addresses import check_path
 from ottla.zookeeper.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -22,7 +23,6 @@ from ottla.zookeeper.errors import (
 )
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Check, Create, Delete, Op, Set
-from ottla.zookeeper.session import check_path
 from ottla.zookeeper.watches import WatchEvent, WatchType
 
 

@@ -24,11 +24,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.model.errors import ConfigError, WireError
+from ottla.model.errors import WireError
 from ottla.model.ports import World
 from ottla.zookeeper import jute
+from ottla.zookeeper.addresses import ConnectString, check_path
+from ottla.zookeeper.connection import Wire
 from ottla.zookeeper.errors import (
-    BadArgumentsError,
     ConnectionLossError,
     NoNodeError,
     OperationTimeoutError,
@@ -47,11 +48,8 @@ T = TypeVar("T")
 
 MAX_REQUEST_BYTES = 0xFFFFF - 1024
 """A server with the default jute.maxbuffer closes the connection on anything larger."""
-MAX_REPLY_BYTES = 4 * 1024 * 1024
-"""As Kafka sets its client's jute.maxbuffer: a long list of topics is larger than 1 MiB."""
 MAX_PENDING = 20_000
 SET_WATCHES_CHUNK_BYTES = 128 * 1024
-DEFAULT_PORT = 2181
 CLOSE_WAIT_S = 2.0
 CLOSED = "closed"
 
@@ -78,76 +76,6 @@ class _Pending(NamedTuple):
     path: str | None
     watches: "dict[str, list[WatchCallback]] | None"
     watch: WatchCallback | None
-
-
-class ConnectString(NamedTuple):
-    """`host:port,host:port/chroot`, taken apart."""
-
-    hosts: tuple[tuple[str, int], ...]
-    chroot: str
-
-    @classmethod
-    def parse(cls, text: str) -> "ConnectString":
-        addresses, slash, chroot = text.partition("/")
-        chroot = (slash + chroot).rstrip("/")
-        if chroot:
-            check_path(chroot)
-        hosts = []
-        for part in filter(None, (p.strip() for p in addresses.split(","))):
-            host, colon, port = part.rpartition(":")
-            if not colon or (":" in host and not host.startswith("[")):
-                host, port = part, str(DEFAULT_PORT)
-            if not host or not port.isdigit() or not 0 < int(port) <= 65535:
-                raise ConfigError(f"zookeeper.connect: {part!r} is no address; write host:port")
-            hosts.append((host.removeprefix("[").removesuffix("]"), int(port)))
-        if not hosts:
-            raise ConfigError("zookeeper.connect: no address given; write host:port[/chroot]")
-        return cls(tuple(hosts), chroot)
-
-
-def check_path(path: str) -> None:
-    """Raise BadArgumentsError for a path ZooKeeper would refuse."""
-    problem = None
-    if not path.startswith("/"):
-        problem = "it does not start with /"
-    elif path != "/" and (path.endswith("/") or "//" in path):
-        problem = "it has an empty part"
-    elif "/./" in path or "/../" in path or path.endswith(("/.", "/..")):
-        problem = "relative parts are not allowed"
-    elif "\x00" in path:
-        problem = "a null character is not allowed"
-    if problem:
-        raise BadArgumentsError(f"not a znode path: {path!r}, {problem}")
-
-
-class _Wire(asyncio.Protocol):
-    """One connection's bytes; a connection the session has given up is no longer listened to."""
-
-    def __init__(self, session: "Session") -> None:
-        self._session: Session | None = session
-        self.transport: asyncio.Transport | None = None
-        self.frames = jute.Frames(MAX_REPLY_BYTES)
-        self.greeting: asyncio.Future[jute.ConnectResponse] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
-
-    def data_received(self, data: bytes) -> None:
-        if self._session is not None:
-            self._session.on_bytes(self, data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.greeting is not None and not self.greeting.done():
-            self.greeting.set_exception(ConnectionLossError("the server closed the connection"))
-        if self._session is not None:
-            why = str(exc) if exc else "the server closed the connection"
-            self._session.on_connection_lost(self, why)
-
-    def drop(self) -> None:
-        """Close and forget: nothing that still arrives reaches the session."""
-        self._session = None
-        if self.transport is not None:
-            self.transport.abort()
 
 
 class Session:
@@ -178,7 +106,7 @@ class Session:
         self._heard_s = 0.0
         self._last_zxid = 0
         self._xid = 0
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = None
         self._pending: deque[_Pending] = deque()
         self._pings: deque[float] = deque()
         self._out: list[bytes] = []
@@ -399,7 +327,7 @@ class Session:
 
     # --- what arrives -----------------------------------------------------------------------
 
-    def on_bytes(self, wire: _Wire, data: bytes) -> None:
+    def on_bytes(self, wire: Wire, data: bytes) -> None:
         """Take what one connection received."""
         if self._fence():
             return
@@ -526,7 +454,7 @@ class Session:
         """
         host, port = self._hosts[self._next_host % len(self._hosts)]
         self._next_host += 1
-        wire = _Wire(self)
+        wire = Wire(self)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.world.network.connect(host, port, lambda: wire, timeout_s=timeout_s)
@@ -550,9 +478,7 @@ class Session:
             raise self._expired()
         self._adopt(wire, answer, asked_s, f"{host}:{port}")
 
-    def _adopt(
-        self, wire: _Wire, answer: jute.ConnectResponse, asked_s: float, server: str
-    ) -> None:
+    def _adopt(self, wire: Wire, answer: jute.ConnectResponse, asked_s: float, server: str) -> None:
         again = bool(self.session_id)
         self.session_id = answer.session_id
         self._password = answer.password
@@ -593,7 +519,7 @@ class Session:
             body = jute.LONG.pack(self._last_zxid) + b"".join(map(jute.strings, batch))
             self._write(jute.request(jute.XID_SET_WATCHES, jute.SET_WATCHES, body))
 
-    def on_connection_lost(self, wire: _Wire, reason: str) -> None:
+    def on_connection_lost(self, wire: Wire, reason: str) -> None:
         """Fail what waits and try to continue elsewhere, if it was the session's connection."""
         wire.drop()
         if wire.greeting is not None and not wire.greeting.done():

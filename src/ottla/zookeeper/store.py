@@ -7,8 +7,9 @@ new session; the retry rules are those of `access`. Answers to `KafkaZkClient`.
 
 from ottla.model.ports import World
 from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
+from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.registration import Registration
-from ottla.zookeeper.session import ConnectString, Session
+from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
 from ottla.zookeeper.topics import UpdateResult
 

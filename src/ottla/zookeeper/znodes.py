@@ -48,11 +48,6 @@ LOG_DIR_EVENT_PREFIX = "log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 CONSUMERS = "/consumers"
-ACL = "/kafka-acl"
-ACL_EXTENDED = "/kafka-acl-extended"
-ACL_CHANGES = "/kafka-acl-changes"
-ACL_EXTENDED_CHANGES = "/kafka-acl-extended-changes"
-ACL_CHANGE_PREFIX = "acl_changes_"
 TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105 - a path
 MIGRATION = "/migration"
@@ -73,8 +68,6 @@ PERSISTENT_PATHS = (
     *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
 )
 """What every broker creates at its start if it is not there, in Kafka's order."""
-
-ACL_TYPES = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User")
 
 
 def broker_path(broker_id: int) -> str:
@@ -106,11 +99,6 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
-def acl_path(resource_type: str, name: str, *, prefixed: bool = False) -> str:
-    root = f"{ACL_EXTENDED}/prefixed" if prefixed else ACL
-    return f"{root}/{resource_type}/{name}"
-
-
 def token_path(token_id: str) -> str:
     return f"{TOKENS}/{token_id}"
 
@@ -131,11 +119,11 @@ T = TypeVar("T")
 _encode = msgspec.json.encode
 
 
-def _decode(kind: type[T], path: str, data: bytes) -> T:
-    return _decode_with(msgspec.json.Decoder(kind), path, data)
+def decode_json(kind: type[T], path: str, data: bytes) -> T:
+    return decode_with(msgspec.json.Decoder(kind), path, data)
 
 
-def _decode_with(decoder: "msgspec.json.Decoder[T]", path: str, data: bytes) -> T:
+def decode_with(decoder: "msgspec.json.Decoder[T]", path: str, data: bytes) -> T:
     if not data:
         raise MalformedZnodeError(path, "it is empty")
     try:
@@ -167,7 +155,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return _decode(_ClusterId, CLUSTER_ID, data).id
+    return decode_json(_ClusterId, CLUSTER_ID, data).id
 
 
 class ControllerRegistration(NamedTuple):
@@ -191,7 +179,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes, zk_version: int = -1) -> ControllerRegistration:
-    found = _decode(_Controller, CONTROLLER, data)
+    found = decode_json(_Controller, CONTROLLER, data)
     epoch = found.kraftControllerEpoch
     return ControllerRegistration(found.brokerid, -1 if epoch is None else epoch, zk_version)
 
@@ -246,7 +234,7 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int, *, version: int = 5) -> b
 def decode_broker(broker_id: int, data: bytes, czxid: int = -1) -> BrokerInfo:
     """Return a registration; `czxid` of its znode becomes the broker's epoch."""
     path = broker_path(broker_id)
-    found = _decode(_Broker, path, data)
+    found = decode_json(_Broker, path, data)
     if found.version < 1:
         raise MalformedZnodeError(path, f"version {found.version} is not known")
     if found.version == 1:
@@ -314,7 +302,7 @@ def encode_topic(info: TopicInfo) -> bytes:
 def decode_topic(topic: str, data: bytes) -> TopicInfo:
     """Return a topic of version 1, 2 or 3; partitions in ascending order."""
     path = topic_path(topic)
-    found = _decode_with(_topic_decoder, path, data)
+    found = decode_with(_topic_decoder, path, data)
     topic_id = None
     if found.topic_id is not None:
         try:
@@ -356,7 +344,7 @@ def encode_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
 
 
 def decode_state(tp: TopicPartition, data: bytes, zk_version: int) -> LeaderIsrAndControllerEpoch:
-    found = _decode_with(_state_decoder, state_path(tp), data)
+    found = decode_with(_state_decoder, state_path(tp), data)
     if found.leader_recovery_state not in (0, 1):
         raise MalformedZnodeError(
             state_path(tp), f"leader_recovery_state {found.leader_recovery_state}"
@@ -395,7 +383,7 @@ def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def _decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
-    found = _decode(_Partitions, path, data).partitions
+    found = decode_json(_Partitions, path, data).partitions
     return list(dict.fromkeys(TopicPartition(p.topic, p.partition) for p in found))
 
 
@@ -420,7 +408,7 @@ def encode_reassignment(reassignment: Mapping[TopicPartition, Sequence[int]]) ->
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    found = _decode(_Reassignment, REASSIGN_PARTITIONS, data).partitions
+    found = decode_json(_Reassignment, REASSIGN_PARTITIONS, data).partitions
     return {TopicPartition(p.topic, p.partition): tuple(p.replicas) for p in found}
 
 
@@ -433,7 +421,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 
 def decode_log_dir_event(name: str, data: bytes) -> int:
-    return _decode(_LogDirEvent, f"{LOG_DIR_EVENTS}/{name}", data).broker
+    return decode_json(_LogDirEvent, f"{LOG_DIR_EVENTS}/{name}", data).broker
 
 
 # --- settings ---------------------------------------------------------------------------------
@@ -456,7 +444,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
     """Return an entity's settings; an empty znode has none."""
-    return dict(_decode(_Config, path, data).config) if data else {}
+    return dict(decode_json(_Config, path, data).config) if data else {}
 
 
 def encode_config_change(entity_path: str) -> bytes:
@@ -466,7 +454,7 @@ def encode_config_change(entity_path: str) -> bytes:
 def decode_config_change(name: str, data: bytes) -> str:
     """Return the changed entity's path below /config, such as `topics/T`."""
     path = f"{CONFIG_CHANGES}/{name}"
-    found = _decode(_ConfigChange, path, data)
+    found = decode_json(_ConfigChange, path, data)
     if found.version == 1 and found.entity_type in ("topics", "clients") and found.entity_name:
         return f"{found.entity_type}/{found.entity_name}"
     if found.version == 2 and found.entity_path and found.entity_path.partition("/")[2]:
@@ -499,7 +487,7 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    found = _decode(_Block, PRODUCER_ID_BLOCK, data)
+    found = decode_json(_Block, PRODUCER_ID_BLOCK, data)
     first = _number(PRODUCER_ID_BLOCK, "block_start", found.block_start, 64)
     last = _number(PRODUCER_ID_BLOCK, "block_end", found.block_end, 64)
     if not 0 <= first <= last:
@@ -537,7 +525,7 @@ def encode_features(features: Features) -> bytes:
 
 
 def decode_features(data: bytes) -> Features:
-    found = _decode(_Feature, FEATURE, data)
+    found = decode_json(_Feature, FEATURE, data)
     if found.version not in (1, 2) or found.status not in (0, 1):
         raise MalformedZnodeError(FEATURE, f"version {found.version}, status {found.status}")
     levels = {}
@@ -548,75 +536,3 @@ def decode_features(data: bytes) -> Features:
             raise MalformedZnodeError(FEATURE, f"feature {name!r} has the levels {level}")
         levels[name] = top
     return Features(bool(found.status), levels, found.version)
-
-
-# --- ACLs -------------------------------------------------------------------------------------
-
-
-class AclEntry(NamedTuple):
-    """One rule, in the words of the znode: `User:a`, `Allow`, `Read`, `*`."""
-
-    principal: str
-    permission_type: str
-    operation: str
-    host: str
-
-
-class _Acl(Struct):
-    principal: str
-    permissionType: str  # noqa: N815 - Kafka's key
-    operation: str
-    host: str
-
-
-class _Acls(Struct):
-    version: Int32
-    acls: list[_Acl]
-
-
-class _AclChange(Struct):
-    version: Int32
-    resourceType: str  # noqa: N815
-    name: str
-    patternType: str  # noqa: N815
-
-
-def encode_acls(entries: Iterable[AclEntry]) -> bytes:
-    listed = [
-        {"principal": e.principal, "permissionType": e.permission_type, "host": e.host,
-         "operation": e.operation}
-        for e in entries
-    ]  # fmt: skip
-    return _encode({"acls": listed, "version": 1})
-
-
-def decode_acls(path: str, data: bytes) -> list[AclEntry]:
-    if not data:
-        return []
-    found = _decode(_Acls, path, data)
-    if found.version != 1:
-        raise MalformedZnodeError(path, f"version {found.version} is not known")
-    return [AclEntry(a.principal, a.permissionType, a.operation, a.host) for a in found.acls]
-
-
-def encode_acl_change(resource_type: str, name: str) -> bytes:
-    """Return a literal resource's change: `TOPIC:name`, the type in upper case."""
-    return f"{resource_type}:{name}".encode()
-
-
-def decode_acl_change(node: str, data: bytes) -> tuple[str, str]:
-    kind, colon, name = data.decode("utf-8", "replace").partition(":")
-    if not colon:
-        raise MalformedZnodeError(f"{ACL_CHANGES}/{node}", "no resource type")
-    return kind, name
-
-
-def encode_extended_acl_change(resource_type: str, name: str, pattern_type: str) -> bytes:
-    return _encode(
-        {"version": 1, "resourceType": resource_type, "name": name, "patternType": pattern_type}
-    )
-
-
-def decode_extended_acl_change(node: str, data: bytes) -> tuple[str, str, str]:
-    found = _decode(_AclChange, f"{ACL_EXTENDED_CHANGES}/{node}", data)
-    return found.resourceType, found.name, found.patternType

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.model.errors import ConfigError
 from ottla.zookeeper import jute
+from ottla.zookeeper.addresses import ConnectString
 from ottla.zookeeper.errors import (
     BadArgumentsError,
     ConnectionLossError,
@@ -14,7 +15,7 @@ from ottla.zookeeper.errors import (
     SessionExpiredError,
     TooManyRequestsError,
 )
-from ottla.zookeeper.session import MAX_PENDING, ConnectString, SessionState
+from ottla.zookeeper.session import MAX_PENDING, SessionState
 
 CONNECTED, SUSPENDED, DEAD = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.DEAD
 

@@ -12,6 +12,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import TopicPartition, uuid_from_text
+from ottla.zookeeper import acl_znodes as acl
 from ottla.zookeeper import znodes as z
 from ottla.zookeeper.errors import MalformedZnodeError
 
@@ -194,10 +195,10 @@ GOLDEN = [
         '{"features":{"f":{"max_version_level":3,"min_version_level":3}},"version":1,"status":0}',
     ),
     (
-        z.encode_acls(
+        acl.encode_acls(
             [
-                z.AclEntry("User:a", "Allow", "Read", "*"),
-                z.AclEntry("User:b", "Deny", "DescribeConfigs", "h"),
+                acl.AclEntry("User:a", "Allow", "Read", "*"),
+                acl.AclEntry("User:b", "Deny", "DescribeConfigs", "h"),
             ]
         ),
         (
@@ -207,10 +208,10 @@ GOLDEN = [
         ),
     ),
     (
-        z.encode_extended_acl_change("TRANSACTIONAL_ID", "n", "PREFIXED"),
+        acl.encode_extended_acl_change("TRANSACTIONAL_ID", "n", "PREFIXED"),
         '{"version":1,"resourceType":"TRANSACTIONAL_ID","name":"n","patternType":"PREFIXED"}',
     ),
-    (z.encode_acl_change("TRANSACTIONAL_ID", "n:x"), "TRANSACTIONAL_ID:n:x"),
+    (acl.encode_acl_change("TRANSACTIONAL_ID", "n:x"), "TRANSACTIONAL_ID:n:x"),
 ]
 
 
@@ -221,10 +222,10 @@ def test_the_same_bytes_as_the_jvm(ours, theirs):
 
 def test_paths():
     assert z.state_path(TP) == "/brokers/topics/t/partitions/0/state"
-    assert z.acl_path("TransactionalId", "n", prefixed=True) == (
+    assert acl.acl_path("TransactionalId", "n", prefixed=True) == (
         "/kafka-acl-extended/prefixed/TransactionalId/n"
     )
-    assert z.acl_path("User", "n") == "/kafka-acl/User/n"
+    assert acl.acl_path("User", "n") == "/kafka-acl/User/n"
     assert z.config_path("users", "u/clients/c") == "/config/users/u/clients/c"
     assert len(z.PERSISTENT_PATHS) == 14
 
@@ -251,9 +252,9 @@ def test_what_we_write_we_read():
     assert z.decode_producer_id_block(z.encode_producer_id_block(block)) == block
     features = z.Features(enabled=True, levels={"f": 2})
     assert z.decode_features(z.encode_features(features)) == features
-    acls = [z.AclEntry("User:a", "Allow", "Read", "*")]
-    assert z.decode_acls("/p", z.encode_acls(acls)) == acls
-    assert z.decode_acl_change("n", b"TOPIC:a:b") == ("TOPIC", "a:b")
+    rules = [acl.AclEntry("User:a", "Allow", "Read", "*")]
+    assert acl.decode_acls("/p", acl.encode_acls(rules)) == rules
+    assert acl.decode_acl_change("n", b"TOPIC:a:b") == ("TOPIC", "a:b")
     assert z.decode_config_change("n", z.encode_config_change("users/u/clients/c")) == (
         "users/u/clients/c"
     )
@@ -302,7 +303,7 @@ DECODERS = {
     "change": lambda d: z.decode_config_change("n", d),
     "block": z.decode_producer_id_block,
     "features": z.decode_features,
-    "acls": lambda d: z.decode_acls("/kafka-acl/Topic/t", d),
+    "acls": lambda d: acl.decode_acls("/kafka-acl/Topic/t", d),
 }
 NONSENSE = [
     b"nope",

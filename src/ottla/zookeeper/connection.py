@@ -1,0 +1,52 @@
+"""One connection of a session: cuts bytes into frames' worth and can be given up at any moment.
+
+Who may call: `session`. Invariants: what arrives after `drop` never reaches the session, so a
+connection the session has left cannot act for it. Answers to `ClientCnxnSocket`.
+"""
+
+import asyncio
+from typing import Protocol
+
+from ottla.zookeeper import jute
+from ottla.zookeeper.errors import ConnectionLossError
+
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+"""As Kafka sets its client's jute.maxbuffer: a long list of topics is larger than 1 MiB."""
+
+
+class WireOwner(Protocol):
+    """What a connection tells its session."""
+
+    def on_bytes(self, wire: "Wire", data: bytes) -> None: ...
+
+    def on_connection_lost(self, wire: "Wire", reason: str) -> None: ...
+
+
+class Wire(asyncio.Protocol):
+    """One connection's bytes; a connection the session has given up is no longer listened to."""
+
+    def __init__(self, session: WireOwner) -> None:
+        self._session: WireOwner | None = session
+        self.transport: asyncio.Transport | None = None
+        self.frames = jute.Frames(MAX_REPLY_BYTES)
+        self.greeting: asyncio.Future[jute.ConnectResponse] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.on_bytes(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.greeting is not None and not self.greeting.done():
+            self.greeting.set_exception(ConnectionLossError("the server closed the connection"))
+        if self._session is not None:
+            why = str(exc) if exc else "the server closed the connection"
+            self._session.on_connection_lost(self, why)
+
+    def drop(self) -> None:
+        """Close and forget: nothing that still arrives reaches the session."""
+        self._session = None
+        if self.transport is not None:
+            self.transport.abort()
