@@ -85,7 +85,7 @@ def test_both_walks_learn_the_same(many):
     assert facts != "malformed"
 
 
-@settings(QUICK, max_examples=400)
+@settings(QUICK, max_examples=200)
 @given(ALIKE, st.data())
 def test_both_walks_refuse_the_same(many, data):
     payload = bytearray(records.build_batch(many)[61:])

@@ -21,6 +21,9 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """Names by number, as `compression.type` has them."""
 
 _GZIP_WINDOW = 31  # zlib's way to say: gzip format, largest window
+_MOST_GZIP_MEMBERS = 64
+"""Each costs a copy of what follows it; writers make one."""
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32768
@@ -87,7 +90,7 @@ def _decompress_gzip(data: memoryview, max_size: int) -> bytes:
     parts: list[bytes] = []
     room = max_size
     rest: Buffer = data
-    while True:
+    for _ in range(_MOST_GZIP_MEMBERS):
         member = zlib.decompressobj(_GZIP_WINDOW)
         # One byte over the cap is asked for, to tell "exactly full" from "too large".
         part = member.decompress(rest, room + 1)
@@ -100,6 +103,7 @@ def _decompress_gzip(data: memoryview, max_size: int) -> bytes:
         rest = member.unused_data
         if not rest:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise CorruptRecordError(f"gzip data of more than {_MOST_GZIP_MEMBERS} members")
 
 
 # -- snappy -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ the same byte of every record is looked at in one strided slice: ten C calls per
 thousands of byte operations. Answers to Kafka's `DefaultRecord.readFrom` and `LogValidator`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.model.errors import InvalidRecordError
@@ -83,17 +84,16 @@ _WALK_AFTER_MISS = 24
 """Records walked plainly after a run proved too short, so that irregular batches lose little."""
 
 
-def _two_byte_deltas() -> tuple[bytes, bytes]:
-    """Return first and second bytes of the varints of 64, 65, ... 8191."""
-    zigzag = [delta * 2 for delta in range(64, 8192)]
-    return bytes(z & 0x7F | 0x80 for z in zigzag), bytes(z >> 7 for z in zigzag)
-
-
 _DELTA_GROWS_AT = 64
-"""The first offset delta whose varint takes two bytes; the next step, 8192, ends the runs."""
+"""The first offset delta whose varint takes two bytes."""
+
+_BLOCK = 8192
+"""Within a block of so many offset deltas only the first two bytes of their varints change."""
 
 _ONE_BYTE_DELTAS = bytes(range(0, 128, 2))
-_TWO_BYTE_DELTAS = _two_byte_deltas()
+_FIRST_BYTES = bytes(byte | 0x80 for byte in _ONE_BYTE_DELTAS) * (_BLOCK // _DELTA_GROWS_AT)
+_LAST_SECOND_BYTES = bytes(delta >> 6 for delta in range(_BLOCK))
+_SECOND_BYTES = bytes(byte | 0x80 for byte in _LAST_SECOND_BYTES)
 _ODD_BYTES = bytes(range(1, 256, 2))
 _EVEN_BYTES = bytes(range(0, 256, 2))
 _HIGH_BYTES = bytes(range(128, 256))
@@ -265,9 +265,13 @@ class _Runs:
 
         Return False if there were too few to be worth it; then nothing moved.
         """
-        if self.index == _DELTA_GROWS_AT:
-            return True  # the next record is a byte longer: walk one, then try again
-        width, limit = (1, 64) if self.index < _DELTA_GROWS_AT else (2, 8192)
+        index = self.index
+        if index == _DELTA_GROWS_AT or index % _BLOCK == 0:
+            return True  # the next record differs in its offset delta: walk it, then try again
+        width, limit = 1, _DELTA_GROWS_AT
+        if index > _DELTA_GROWS_AT:
+            limit = (index // _BLOCK + 1) * _BLOCK
+            width = (index.bit_length() + 7) // 7
         if self.headers_at < 0 or self.key_at - self.offset_at != width:
             return False
         stride = self.pos - self.start
@@ -292,23 +296,15 @@ class _Runs:
 
         for at in (
             *range(self.start, self.timestamp_at - 1),
+            *range(self.offset_at + 2, self.key_at),
             *range(self.key_at, self.key_end),
             *range(self.value_at, self.value_end),
             self.headers_at,
         ):
             if column(at).count(data[at]) != length:
                 return False
-        offsets = column(self.offset_at)
-        if self.key_at - self.offset_at == 1:
-            if offsets != _ONE_BYTE_DELTAS[index : index + length]:
-                return False
-        else:
-            first, second = _TWO_BYTE_DELTAS
-            begin = index - _DELTA_GROWS_AT
-            if offsets != first[begin : begin + length]:
-                return False
-            if column(self.offset_at + 1) != second[begin : begin + length]:
-                return False
+        if not self._is_rising(column, index, length):
+            return False
         width = self.offset_at - self.timestamp_at
         if width == 1:
             return self._one_byte_timestamps(column(self.timestamp_at))
@@ -317,6 +313,19 @@ class _Runs:
                 column(self.timestamp_at), column(self.timestamp_at + 1)
             )
         return False
+
+    def _is_rising(self, column: Callable[[int], bytes], index: int, length: int) -> bool:
+        """Tell whether the offset deltas of a run are those from `index` on."""
+        width = self.key_at - self.offset_at
+        if width == 1:
+            return column(self.offset_at) == _ONE_BYTE_DELTAS[index : index + length]
+        begin = index % _BLOCK
+        end = begin + length
+        second = _LAST_SECOND_BYTES if width == 2 else _SECOND_BYTES
+        return (
+            column(self.offset_at) == _FIRST_BYTES[begin:end]
+            and column(self.offset_at + 1) == second[begin:end]
+        )
 
     def _one_byte_timestamps(self, deltas: bytes) -> bool:
         if not deltas.isascii():

@@ -9,7 +9,6 @@ Answers to Kafka's `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` an
 """
 
 import ctypes
-import struct
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -58,6 +57,9 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 ABORT, COMMIT = 0, 1
 DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+
+_AS_IT_IS = "surrogateescape"
+"""Header names that are no UTF-8 pass through Kafka unharmed, so they do here."""
 
 _CODEC_MASK = 0x07
 _TIMESTAMP_TYPE = 0x08
@@ -279,7 +281,7 @@ def iter_records(
     for _ in range(header.count):
         try:
             record, at = _parse_record(payload, at, header)
-        except (IndexError, struct.error, UnicodeDecodeError) as error:
+        except IndexError as error:
             raise InvalidRecordError(f"a record ends beyond its batch: {error}") from error
         yield record if fixed_timestamp is None else record._replace(timestamp=fixed_timestamp)
     if at != len(payload):
@@ -304,7 +306,7 @@ def _parse_record(payload: bytes, pos: int, header: BatchHeader) -> tuple[Record
         if name is None:
             raise InvalidRecordError("a record header without a key")
         content, pos = _read_bytes(payload, pos, end)
-        headers.append((name.decode(), content))
+        headers.append((name.decode(errors=_AS_IT_IS), content))
     if pos != end:
         raise InvalidRecordError(f"a record ends {end - pos} bytes before its size says")
     return (
@@ -406,7 +408,7 @@ def _append_record(out: bytearray, record: Record, timestamp_delta: int, delta: 
     _append_bytes(body, record.value)
     body += varint(len(record.headers))
     for name, content in record.headers:
-        _append_bytes(body, name.encode())
+        _append_bytes(body, name.encode(errors=_AS_IT_IS))
         _append_bytes(body, content)
     out += varint(len(body))
     out += body

@@ -87,6 +87,11 @@ def test_gzip_of_several_members_is_one_stream():
         decompress(GZIP, packed, 6)
 
 
+def test_gzip_of_endless_members_is_refused():
+    with pytest.raises(CorruptRecordError, match="members"):
+        decompress(GZIP, gzip.compress(b"") * 1000, 100)
+
+
 def test_snappy_is_read_bare_and_framed():
     data = NOISE[:100_000]
     assert compress(SNAPPY, data)[:16].hex() == "82534e41505059000000000100000001"

@@ -201,7 +201,9 @@ def test_a_flipped_bit_anywhere_under_the_checksum_is_noticed():
         batch[at] ^= 0x10
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 63, 64, 65, 66, 200, 5000, 9000])
+@pytest.mark.parametrize(
+    "count", [1, 2, 7, 8, 9, 63, 64, 65, 66, 200, 8191, 8192, 8193, 8200, 17000]
+)
 @pytest.mark.parametrize("step", [1, 10])
 def test_runs_of_equal_records_are_checked(count, step):
     batch = records.build_batch(lines(count, step=step))
@@ -270,6 +272,15 @@ def test_a_malformed_record_is_refused(payload):
     if payload != body(1):  # a gap is fine for a reader
         with pytest.raises(InvalidRecordError):
             list(records.iter_records(batch))
+
+
+def test_a_header_name_that_is_no_utf8_comes_through_as_it_is():
+    """Kafka does not look at names; whoever rewrites a batch must not change them."""
+    raw = records.build_batch([Record(headers=(("ab", b"x"),))])[61:].replace(b"ab", b"\xff\xfe")
+    batch = bytearray(records.build_batch([Record()])[:61] + raw)
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    records.check_records(raw, 1)
+    assert records.build_batch(list(records.iter_records(batch)))[61:] == raw
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 31])
