@@ -51,7 +51,12 @@ def states(admin, topic):
 
 
 def full_isr(admin, topic):
-    found = states(admin, topic)
+    from confluent_kafka import KafkaException
+
+    try:
+        found = states(admin, topic)
+    except KafkaException:  # nobody is up yet
+        return False
     return found and all(len(p.isrs) == 3 and p.leader >= 0 for p in found.values())
 
 

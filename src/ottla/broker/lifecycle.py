@@ -9,6 +9,7 @@ stranger's is waited for as long as a dead one may linger. Answers to `KafkaServ
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,9 +18,16 @@ from ottla.broker.state import BrokerState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.zookeeper.errors import NodeExistsError, OperationTimeoutError
+from ottla.zookeeper.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+)
+from ottla.zookeeper.operations import Delete
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
+from ottla.zookeeper.znodes import CONTROLLER
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
@@ -123,6 +131,7 @@ class Membership:
         store = await self.connect()
         info = self._broker_info()
         await self._check_endpoints(store, info)
+        await self._leave_former_office(store)
         try:
             epoch = await store.register_broker(info)
         except NodeExistsError as error:
@@ -146,6 +155,16 @@ class Membership:
                     f"advertised.listeners: {host}:{port} is already registered by broker "
                     f"{other.id}; give each broker an address of its own"
                 )
+
+    async def _leave_former_office(self, store: Store) -> None:
+        """Delete a /controller that a former session of ours left behind, so that all may elect."""
+        if not self._previous_session_id:
+            return
+        found = await store.get_data_and_stat(CONTROLLER)
+        if found is not None and found[1].ephemeral_owner == self._previous_session_id:
+            logger.info("deleting /controller of our former session")
+            with contextlib.suppress(NoNodeError, BadVersionError):
+                await store.write(Delete(CONTROLLER, found[1].version))
 
     async def _read_features(self, store: Store) -> None:
         """Note the version of /feature, which ApiVersions shows, and read again when it changes."""
@@ -203,7 +222,10 @@ class Membership:
 
 
 async def shut_down_controlled(server: "BrokerServices") -> bool:
-    """Ask the controller to move leadership away from us, a few times; tell whether it did."""
+    """Ask the controller to move leadership away from us, a few times; tell whether it did.
+
+    The pause before the next try ends early when another controller makes itself known.
+    """
     config = server.config
     if not config.flag("controlled.shutdown.enable"):
         return True
@@ -211,6 +233,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
     tries = config.integer("controlled.shutdown.max.retries")
     timeout_s = config.integer("controller.socket.timeout.ms") / 1000
     for left in range(tries - 1, -1, -1):
+        asked = server.metadata.controller_id
         request = ControlledShutdownRequest(
             broker_id=server.broker_id, broker_epoch=server.broker_epoch
         )
@@ -232,6 +255,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
                 left,
             )
         if left:
-            await asyncio.sleep(config.integer("controlled.shutdown.retry.backoff.ms") / 1000)
+            backoff_s = config.integer("controlled.shutdown.retry.backoff.ms") / 1000
+            await server.metadata.wait_for_other_controller(asked, backoff_s)
     logger.warning("leadership was not moved away; shutting down all the same")
     return False

@@ -14,6 +14,7 @@ from typing import Any
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
+NO_CONTROLLER = -1
 LEADER_DURING_DELETE = -2
 """The leader of a partition whose topic is being deleted (`LeaderAndIsr.LeaderDuringDelete`)."""
 
@@ -48,7 +49,7 @@ class TopicState:
 class Snapshot:
     """The cluster at one moment. `brokers` are the live ones, by id, ascending."""
 
-    controller_id: int = -1
+    controller_id: int = NO_CONTROLLER
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     names_by_id: Mapping[bytes, str] = field(default_factory=dict)
@@ -121,6 +122,23 @@ class MetadataCache:
         except TimeoutError:
             return False
         return True
+
+    async def wait_for_other_controller(self, controller_id: int, timeout_s: float) -> None:
+        """Wait until the controller is another one than `controller_id`, at most so long."""
+        changed = asyncio.Event()
+
+        def listener(_change: Change) -> None:
+            if self.controller_id not in (controller_id, NO_CONTROLLER):
+                changed.set()
+
+        self._listeners.append(listener)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._listeners.remove(listener)
 
     @property
     def controller_id(self) -> int:

@@ -1,0 +1,99 @@
+"""The demo ends cleanly whichever way it ends. (That it holds is a stage of its own in CI.)"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.java, pytest.mark.processes]
+
+
+def processes_naming(path):
+    """Return the command lines of all processes that name a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(path) in command and int(entry.parent.name) != os.getpid():
+            found.append(command)
+    return found
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("moment", "number", "extra"),
+    [
+        ("starting a real ZooKeeper", signal.SIGINT, ["--no-spark"]),
+        ("producing", signal.SIGINT, ["--no-spark"]),
+        ("kill -9", signal.SIGTERM, ["--no-spark"]),
+        ("is back", signal.SIGINT, ["--no-spark"]),
+        pytest.param("Spark", signal.SIGINT, [], marks=pytest.mark.spark),
+    ],
+)
+def test_interrupted_demo_leaves_no_process(tmp_path, moment, number, extra):
+    folder = tmp_path / "demo"
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "demo", "--fast", "--dir", str(folder), *extra],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert demo.stdout is not None
+    told = ""
+    for line in demo.stdout:
+        told += line
+        if moment in line:
+            break
+    assert moment in told, told
+    time.sleep(0.3)
+    assert processes_naming(folder), "it had started something"
+    demo.send_signal(number)
+    # A second one while it cleans up changes nothing.
+    time.sleep(0.2)
+    demo.send_signal(number)
+    told += demo.stdout.read()
+    assert demo.wait(60) == 130, told
+    assert "Traceback" not in told, told
+    assert not processes_naming(folder)
+
+
+@pytest.mark.timeout(180)
+def test_fast_demo_holds(tmp_path):
+    """Without Spark; with it, it is the last stage of `make test`."""
+    folder = tmp_path / "demo"
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "demo", "--fast", "--no-spark", "--dir", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All of it held" in done.stdout
+    assert not processes_naming(folder)
+    acks = (folder / "acks.csv").read_text().splitlines()
+    assert acks[0] == "n,partition,offset,ms"
+    assert len({line.split(",")[0] for line in acks[1:]}) == 30_000
+
+
+def test_a_folder_with_a_cluster_is_not_taken(tmp_path):
+    (tmp_path / "cluster.json").write_text(
+        '{"zookeeper": {"address": "127.0.0.1:2181"}, "brokers": []}'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "demo", "--fast", "--dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "holds a cluster already" in done.stderr
