@@ -1,0 +1,44 @@
+"""Kept seeds, each with what it once found, and fresh ones."""
+
+import os
+import random
+
+import pytest
+
+from ottla.sim.cluster import Plan, run
+from ottla.sim.nemesis import FAULTS, NAMES
+
+KEPT = [
+    pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
+    pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
+]
+
+FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))
+
+
+@pytest.mark.parametrize("plan", KEPT)
+def test_kept_seed(plan):
+    verdict = run(plan)
+    assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+    assert verdict.statistics["acked"] > 100
+    assert verdict.faults
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_fault_alone(name):
+    plan = Plan(11, seconds=12.0, mean_gap_s=3.0, faults=(name,), consumers=1)
+    verdict = run(plan)
+    assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+
+
+def test_fresh_seeds():
+    """Seeds nobody has seen; a failure prints the command that replays it."""
+    for _ in range(FRESH_SEEDS):
+        plan = Plan(random.SystemRandom().randrange(10**9), seconds=20.0, mean_gap_s=2.5)
+        verdict = run(plan)
+        assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+
+
+def test_every_fault_names_its_number():
+    assert len(set(NAMES)) == len(NAMES) == len(FAULTS)
+    assert all(fault.number.startswith("F") for fault in FAULTS)
