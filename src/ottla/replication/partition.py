@@ -248,10 +248,9 @@ class Partition:
         if log.log_end_offset != end:
             if self._at_end:
                 self._wake_followers(end)
-            if self.followers:
+            if len(self.isr.maximal) == 1:
+                # With another member the watermark moves when that one fetches, never now.
                 self.raise_high_watermark(self.host.now_ms())
-            elif not self.under_min_isr:
-                self._set_high_watermark(log, log.log_end_offset)
         return info
 
     def observe_fetch(

@@ -205,6 +205,12 @@ def _park(
     pending = conn.pending(pipelined=True)
 
     def deliver(operation: ParkedProduce) -> None:
+        result = results[0]
+        if len(results) == 1 and result.code is ErrorCode.NONE:
+            info = result.info
+            assert info is not None
+            pending.complete(_patched(header, waiting[0][1], info))
+            return
         pending.complete(answer(header, _response(server, conn, header, operation.results)))
 
     operation = ParkedProduce(server.replicas.purgatory, results, deliver)
