@@ -12,8 +12,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.metadata_cache import NO_CONTROLLER
 from ottla.broker.state import BrokerState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
@@ -224,7 +226,8 @@ class Membership:
 async def shut_down_controlled(server: "BrokerServices") -> bool:
     """Ask the controller to move leadership away from us, a few times; tell whether it did.
 
-    The pause before the next try ends early when another controller makes itself known.
+    The pause before the next try ends early when another controller makes itself known, and there
+    is no next one when no other broker is left.
     """
     config = server.config
     if not config.flag("controlled.shutdown.enable"):
@@ -232,8 +235,9 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
     server.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
     tries = config.integer("controlled.shutdown.max.retries")
     timeout_s = config.integer("controller.socket.timeout.ms") / 1000
+    metadata = server.metadata
     for left in range(tries - 1, -1, -1):
-        asked = server.metadata.controller_id
+        asked = metadata.controller_id
         request = ControlledShutdownRequest(
             broker_id=server.broker_id, broker_epoch=server.broker_epoch
         )
@@ -254,8 +258,17 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
                 remaining,
                 left,
             )
+        if metadata.alone(server.broker_id):
+            logger.info("controlled shutdown: no other broker is left to lead anything")
+            return False
         if left:
             backoff_s = config.integer("controlled.shutdown.retry.backoff.ms") / 1000
-            await server.metadata.wait_for_other_controller(asked, backoff_s)
+            await metadata.wait_until(partial(_news, server, asked), backoff_s)
     logger.warning("leadership was not moved away; shutting down all the same")
     return False
+
+
+def _news(server: "BrokerServices", asked: int) -> bool:
+    """Tell whether asking again makes sense at once: another controller, or nobody to lead."""
+    metadata = server.metadata
+    return metadata.controller_id not in (asked, NO_CONTROLLER) or metadata.alone(server.broker_id)

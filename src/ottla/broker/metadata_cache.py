@@ -103,7 +103,6 @@ class MetadataCache:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self._listeners: list[Callable[[Change], None]] = []
-        self._heard = asyncio.Event()
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
         """Call `listener` after each update, in the order of registration; it must not raise."""
@@ -114,31 +113,33 @@ class MetadataCache:
         """Whether a controller has told us who is there: before that any answer would be wrong."""
         return bool(self.snapshot.brokers)
 
+    def alone(self, broker_id: int) -> bool:
+        """Tell whether no other broker is alive."""
+        return set(self.snapshot.brokers) <= {broker_id}
+
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait for the first word of a controller; tell whether it came in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._heard.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await self.wait_until(lambda: self.ready, timeout_s)
 
-    async def wait_for_other_controller(self, controller_id: int, timeout_s: float) -> None:
-        """Wait until the controller is another one than `controller_id`, at most so long."""
-        changed = asyncio.Event()
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until an update makes `condition` true; tell whether it became so in time."""
+        true = asyncio.Event()
 
         def listener(_change: Change) -> None:
-            if self.controller_id not in (controller_id, NO_CONTROLLER):
-                changed.set()
+            if condition():
+                true.set()
 
+        if condition():
+            return True
         self._listeners.append(listener)
         try:
             async with asyncio.timeout(timeout_s):
-                await changed.wait()
+                await true.wait()
         except TimeoutError:
-            pass
+            return False
         finally:
             self._listeners.remove(listener)
+        return True
 
     @property
     def controller_id(self) -> int:
@@ -217,8 +218,6 @@ class MetadataCache:
             topics=topics,
             names_by_id=names,
         )
-        if brokers:
-            self._heard.set()
         change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
         for listener in self._listeners:
             listener(change)
