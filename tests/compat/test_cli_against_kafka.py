@@ -1,10 +1,11 @@
-"""The client half of the command line against a real Apache Kafka 3.9: the wire is the front door."""
+"""The client half of the command line against a real Apache Kafka 3.9."""
 
 import json
 import subprocess
 import sys
 
 import pytest
+
 from kafka39 import Kafka39Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes]

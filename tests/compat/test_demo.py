@@ -13,15 +13,27 @@ pytestmark = [pytest.mark.java, pytest.mark.processes]
 
 
 def processes_naming(path):
-    """Return the command lines of all processes that name a folder."""
-    found = []
+    """Return {pid: process group} of all processes whose command line names a folder."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        pid = int(entry.parent.name)
         try:
-            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(path).encode() in entry.read_bytes() and pid != os.getpid():
+                found[pid] = os.getpgid(pid)
         except OSError:
             continue
-        if str(path) in command and int(entry.parent.name) != os.getpid():
-            found.append(command)
+    return found
+
+
+def processes_in(groups):
+    """Return the pids of all processes in some process groups: what Spark starts names no folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(entry.name)) in groups:
+                found.append(int(entry.name))
+        except OSError:
+            continue
     return found
 
 
@@ -53,8 +65,9 @@ def test_interrupted_demo_leaves_no_process(tmp_path, moment, number, extra):
         if moment in line:
             break
     assert moment in told, told
-    time.sleep(0.3)
-    assert processes_naming(folder), "it had started something"
+    time.sleep(5 if moment == "Spark" else 0.3)
+    groups = set(processes_naming(folder).values())
+    assert groups, "it had started something"
     demo.send_signal(number)
     # A second one while it cleans up changes nothing.
     time.sleep(0.2)
@@ -63,6 +76,7 @@ def test_interrupted_demo_leaves_no_process(tmp_path, moment, number, extra):
     assert demo.wait(60) == 130, told
     assert "Traceback" not in told, told
     assert not processes_naming(folder)
+    assert not processes_in(groups)
 
 
 @pytest.mark.timeout(180)
