@@ -452,7 +452,9 @@ async def handle(reign: Reign, event: Event) -> Any:
             brokers.raise_if_deposed(response.error_code, broker)
             await deletion.replicas_stopped(reign, broker, response, deletes)
         case happened.PartitionChangeAsked(request, answer):
-            await requests.alter_partition(reign, request, answer.set_result)
+            await requests.alter_partition(
+                reign, request, lambda response: answer.done() or answer.set_result(response)
+            )
         case happened.ProducerIdsAsked(request, _):
             return await requests.allocate_producer_ids(reign, request)
         case happened.ShutdownAsked(request, _):

@@ -1,0 +1,152 @@
+"""What brokers are sent: one request of each kind, in order, in 3.9's versions."""
+
+from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, RequestBatch
+from ottla.controller.context import Context
+from ottla.model.cluster import (
+    BrokerInfo,
+    Endpoint,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.ids import TopicPartition
+from ottla.wire.codec import decode_request
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def context():
+    c = Context(8, 0)
+    c.set_brokers(
+        BrokerInfo(b, (Endpoint("x", 1, "CONTROL"), Endpoint(f"h{b}", 9092)), f"r{b}", 2**40 + b)
+        for b in (3, 1, 2)
+    )
+    c.add_topic(TopicInfo("t", b"t" * 16, {i: ReplicaAssignment((1, 2, 9)) for i in range(2)}))
+    c.add_topic(TopicInfo("u", None, {0: ReplicaAssignment((2,))}))
+    for tp in (T0, T1):
+        c.leadership[tp] = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 4, (1, 2), 6), 7)
+    return c
+
+
+def built(c, fill):
+    batch = RequestBatch(c, 1, "PLAINTEXT")
+    fill(batch)
+    out = batch.build()
+    assert batch.build() == []
+    return [
+        (o.broker, o.api_key, decode_request(o.api_key, o.version, b"".join(o.encode())))
+        for o in out
+    ]
+
+
+def lead(c, batch, *tps, brokers=(1, 2), is_new=False):
+    for tp in tps:
+        batch.lead_or_follow(brokers, tp, c.leadership[tp], c.assignment(tp), is_new=is_new)
+
+
+def test_leader_and_isr_comes_first_and_everybody_hears_of_it():
+    c = context()
+
+    def fill(batch):
+        batch.stop([2], T0, delete=True)
+        lead(c, batch, T0, T1, is_new=True)
+
+    sent = built(c, fill)
+    assert [(b, k) for b, k, _ in sent] == [
+        (1, LEADER_AND_ISR),
+        (2, LEADER_AND_ISR),
+        (1, UPDATE_METADATA),
+        (2, UPDATE_METADATA),
+        (3, UPDATE_METADATA),
+        (2, STOP_REPLICA),
+    ]
+    message = sent[0][2]
+    assert (message.controller_id, message.controller_epoch) == (1, 8)
+    assert (message.is_kraft_controller, message.type) == (False, 0)
+    assert message.broker_epoch == 2**40 + 1
+    (topic,) = message.topic_states
+    assert (topic.topic_name, topic.topic_id) == ("t", b"t" * 16)
+    first = topic.partition_states[0]
+    assert (first.leader, first.leader_epoch, first.isr, first.partition_epoch) == (1, 4, [1, 2], 6)
+    assert (first.controller_epoch, first.replicas, first.is_new) == (7, [1, 2, 9], True)
+    (leader,) = message.live_leaders
+    assert (leader.broker_id, leader.host_name, leader.port) == (1, "h1", 9092)
+
+
+def test_one_metadata_body_serves_all_but_for_the_broker_epoch():
+    c = context()
+    batch = RequestBatch(c, 1, "PLAINTEXT")
+    batch.metadata(c.brokers, [T0, U0])
+    out = batch.build()
+    bodies = [b"".join(o.encode()) for o in out]
+    for o, body in zip(out, bodies, strict=True):
+        message = decode_request(UPDATE_METADATA, 8, body)
+        assert message.broker_epoch == 2**40 + o.broker
+        message.broker_epoch = 0
+        assert message == _without_epoch(bodies[0])
+    tails = {bytes(o.encode()[1]) for o in out}
+    assert len(tails) == 1
+
+
+def _without_epoch(body):
+    message = decode_request(UPDATE_METADATA, 8, body)
+    message.broker_epoch = 0
+    return message
+
+
+def test_metadata_names_offline_replicas_and_leaves_out_the_leaderless():
+    c = context()
+    sent = built(c, lambda batch: batch.metadata([3], [T0, U0]))
+    message = sent[0][2]
+    assert [b.id for b in message.live_brokers] == [1, 2, 3]
+    assert [e.listener for e in message.live_brokers[0].endpoints] == ["CONTROL", "PLAINTEXT"]
+    assert message.live_brokers[0].rack == "r1"
+    (topic,) = message.topic_states
+    (partition,) = topic.partition_states
+    assert partition.offline_replicas == [9]
+    assert partition.zk_version == 6
+
+
+def test_a_topic_being_deleted_has_leader_minus_two():
+    c = context()
+    c.deleting["t"] = None
+    sent = built(c, lambda batch: batch.metadata([1], [T0]))
+    partition = sent[0][2].topic_states[0].partition_states[0]
+    assert (partition.leader, partition.leader_epoch, partition.zk_version) == (-2, 0, 0)
+    stop = built(c, lambda batch: batch.stop([1], T0, delete=False))[0][2]
+    assert stop.topic_states[0].partition_states[0].leader_epoch == -2
+
+
+def test_dead_brokers_are_told_nothing():
+    c = context()
+
+    def fill(batch):
+        lead(c, batch, T0, brokers=(9, -1))
+        batch.stop([9], T0, delete=True)
+
+    assert {b for b, _, _ in built(c, fill)} == {1, 2, 3}
+
+
+def test_new_and_delete_stick_within_a_batch():
+    c = context()
+
+    def fill(batch):
+        lead(c, batch, T0, brokers=(1,), is_new=True)
+        lead(c, batch, T0, brokers=(1,), is_new=False)
+        batch.stop([2], T0, delete=True)
+        batch.stop([2], T0, delete=False)
+
+    sent = built(c, fill)
+    assert sent[0][2].topic_states[0].partition_states[0].is_new
+    assert sent[-1][2].topic_states[0].partition_states[0].delete_partition
+
+
+def test_summaries_and_deletes_for_the_answer():
+    c = context()
+    batch = RequestBatch(c, 1, "PLAINTEXT")
+    batch.stop([1], T0, delete=True)
+    batch.stop([1], T1, delete=False)
+    (out,) = batch.build()
+    assert out.deletes == {T0}
+    assert out.partitions == 2

@@ -1,0 +1,138 @@
+"""What a leader is told that asks for another ISR."""
+
+import pytest
+
+from ottla.controller.context import Context
+from ottla.controller.isr_changes import judge, respond, version_of
+from ottla.model.cluster import (
+    BrokerInfo,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.wire.messages.alter_partition import AlterPartitionRequest
+
+TP = TopicPartition("t", 0)
+ID = b"i" * 16
+CURRENT = LeaderAndIsr(1, 5, (1, 2), 9)
+
+
+def context(recovery=0):
+    c = Context(3, 0)
+    c.set_brokers(BrokerInfo(b, (), epoch=100 + b) for b in (1, 2, 3))
+    c.add_topic(TopicInfo("t", ID, {0: ReplicaAssignment((1, 2, 3))}))
+    state = LeaderAndIsr(1, 5, (1, 2), 9, recovery)
+    c.leadership[TP] = LeaderIsrAndControllerEpoch(state, 3)
+    return c
+
+
+def ask(*isr, epoch=5, version=9, broker=1, broker_epoch=101, topic_id=ID, recovery=0, index=0):
+    return AlterPartitionRequest(
+        broker_id=broker,
+        broker_epoch=broker_epoch,
+        topics=[
+            AlterPartitionRequest.TopicData(
+                topic_id=topic_id,
+                partitions=[
+                    AlterPartitionRequest.PartitionData(
+                        partition_index=index,
+                        leader_epoch=epoch,
+                        new_isr_with_epochs=[
+                            AlterPartitionRequest.BrokerState(broker_id=b) for b in isr
+                        ],
+                        leader_recovery_state=recovery,
+                        partition_epoch=version,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def test_a_good_request_is_to_be_written_over_the_version_it_names():
+    judgement = judge(context(), ask(1, 2, 3), 3)
+    assert judgement.writes == {TP: LeaderAndIsr(1, 5, (1, 2, 3), 9)}
+    assert not judgement.answers
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (ask(1, epoch=6), ErrorCode.NOT_CONTROLLER),
+        (ask(1, version=10), ErrorCode.NOT_CONTROLLER),
+        (ask(1, epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
+        (ask(1, version=8), ErrorCode.INVALID_UPDATE_VERSION),
+        (ask(1, 2, broker=2, broker_epoch=102), ErrorCode.INVALID_REQUEST),
+        (ask(1, 9), ErrorCode.INELIGIBLE_REPLICA),
+        (ask(1, recovery=1), ErrorCode.INVALID_REQUEST),
+        (ask(1, index=7), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_refusals(request_, code):
+    judgement = judge(context(), request_, 3)
+    assert not judgement.writes
+    assert list(judgement.answers.values()) == [code]
+    assert len(judgement.reasons) == 1
+
+
+def test_the_same_again_gets_the_same_answer_even_with_a_stale_version():
+    judgement = judge(context(), ask(1, 2, version=8), 3)
+    assert judgement.answers == {TP: CURRENT}
+
+
+def test_a_broker_that_is_shutting_down_is_not_eligible():
+    c = context()
+    c.shutting_down.add(3)
+    assert judge(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    request = AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=101,
+        topics=[
+            AlterPartitionRequest.TopicData(
+                topic_name="t",
+                partitions=[
+                    AlterPartitionRequest.PartitionData(
+                        partition_index=0, leader_epoch=5, new_isr=[1, 3], partition_epoch=9
+                    )
+                ],
+            )
+        ],
+    )
+    assert version_of(request) == 1
+    assert judge(c, request, 1).answers == {TP: ErrorCode.OPERATION_NOT_ATTEMPTED}
+
+
+def test_a_recovering_leader_is_alone_until_it_has_recovered():
+    c = context(recovery=1)
+    many = judge(c, ask(1, 2, recovery=1, version=9), 3)
+    assert many.answers == {TP: c.leadership[TP].leader_and_isr}  # nothing would change
+    assert judge(c, ask(1, 2, 3, recovery=1), 3).answers == {TP: ErrorCode.INVALID_REQUEST}
+    assert judge(c, ask(1, 2, recovery=0), 3).writes
+
+
+@pytest.mark.parametrize("broker_epoch", [100, 102])
+def test_another_incarnation_is_refused_as_a_whole(broker_epoch):
+    judgement = judge(context(), ask(1, broker_epoch=broker_epoch), 3)
+    assert judgement.error == ErrorCode.STALE_BROKER_EPOCH
+    assert respond(context(), {}, 3, judgement).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_an_unknown_topic_id_is_answered_per_partition():
+    c = context()
+    judgement = judge(c, ask(1, topic_id=b"?" * 16), 3)
+    response = respond(c, {}, 3, judgement)
+    (topic,) = response.topics
+    assert topic.topic_id == b"?" * 16
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def test_answers_carry_the_new_state():
+    c = context()
+    judgement = judge(c, ask(1, 2), 3)
+    response = respond(c, {TP: LeaderAndIsr(1, 5, (1, 2), 10)}, 3, judgement)
+    (partition,) = response.topics[0].partitions
+    assert response.topics[0].topic_id == ID
+    assert (partition.leader_id, partition.isr, partition.partition_epoch) == (1, [1, 2], 10)

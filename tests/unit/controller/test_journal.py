@@ -1,0 +1,110 @@
+"""Lines on disk: complete, bounded, and replayable by themselves."""
+
+import asyncio
+import json
+
+import pytest
+
+from ottla.controller.elections import ElectionKind, elect
+from ottla.controller.journal import Journal, JournalFile
+from ottla.controller.plan import Decision
+from ottla.controller.states import PartitionReplica
+from ottla.log.files import OsFiles
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.ids import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def test_a_decision_can_be_made_again_from_its_line_alone():
+    lines = []
+    journal = Journal(lambda line: lines.append(json.loads(line)))
+    assignment = ReplicaAssignment((1, 2, 3))
+    before = LeaderAndIsr(1, 4, (1, 3), 8)
+    outcome = elect(ElectionKind.OFFLINE, assignment, before, {2, 3}.__contains__)
+    decision = Decision(
+        TP, "offline", outcome.rule, before, outcome.state, assignment.replicas, outcome.rejected
+    )
+    journal.decision(17, 3, decision, [2, 3], [], "written")
+    (line,) = lines
+    assert (line["cause"], line["epoch"], line["partition"]) == (17, 3, "t-0")
+    again = elect(
+        ElectionKind(line["election"]),
+        ReplicaAssignment(tuple(line["replicas"]), tuple(line["adding"]), tuple(line["removing"])),
+        LeaderAndIsr(
+            line["before"]["leader"],
+            line["before"]["leader_epoch"],
+            tuple(line["before"]["isr"]),
+            line["before"]["partition_epoch"],
+            line["before"]["recovery_state"],
+        ),
+        set(line["online"]).__contains__,
+        shutting_down=set(line["shutting_down"]).__contains__,
+    )
+    assert again == outcome
+    assert line["after"]["leader"] == 3
+    assert [2, "not in the ISR"] in line["rejected"]
+
+
+def test_moves_are_grouped_by_step():
+    lines = []
+    journal = Journal(lambda line: lines.append(json.loads(line)))
+    journal.moved(
+        1,
+        [(TP, "a", "b"), (PartitionReplica(TP, 2), "c", "d"), (TP._replace(partition=1), "a", "b")],
+    )
+    assert [(line["before"], line["subjects"]) for line in lines] == [
+        ("a", ["t-0", "t-1"]),
+        ("c", ["t-0 on 2"]),
+    ]
+
+
+def test_without_a_sink_nothing_is_kept():
+    Journal(None).moved(1, [(TP, "a", "b")])
+    Journal(None).event(1, "x")
+
+
+async def written(file, lines):
+    for line in lines:
+        file.write(line)
+    file.close()
+
+
+def test_the_file_is_rotated_and_goes_on_after_a_restart(tmp_path):
+    path = str(tmp_path / "journal.jsonl")
+    line = b"x" * 99 + b"\n"
+    asyncio.run(written(JournalFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    asyncio.run(written(JournalFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    assert (tmp_path / "journal.jsonl").stat().st_size == 800
+
+    async def more():
+        file = JournalFile(OsFiles(), path, max_bytes=1000)
+        for _ in range(5):
+            await written(file, [line])
+
+    asyncio.run(more())
+    assert (tmp_path / "journal.jsonl.1").stat().st_size == 1000
+    assert (tmp_path / "journal.jsonl").stat().st_size == 300
+
+
+def test_a_broken_disk_ends_the_journal_and_nothing_else(tmp_path, caplog):
+    path = str(tmp_path / "no-such-folder" / "journal.jsonl")
+    file = JournalFile(OsFiles(), path)
+    asyncio.run(written(file, [b"a\n", b"b\n"]))
+    asyncio.run(written(file, [b"c\n"]))
+    assert len([r for r in caplog.records if "journal ended" in r.message]) == 1
+
+
+@pytest.mark.parametrize("count", [10])
+def test_memory_is_bounded_by_dropping_lines(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("ottla.controller.journal.MAX_QUEUED_LINES", count)
+
+    async def story():
+        file = JournalFile(OsFiles(), str(tmp_path / "j"))
+        for _ in range(count + 5):
+            file.write(b"x\n")
+        dropped = file.dropped
+        file.close()
+        return dropped
+
+    assert asyncio.run(story()) == 5

@@ -1,0 +1,88 @@
+"""The transition tables are Kafka's, and a refused move tells how the subject came there."""
+
+import itertools
+
+import pytest
+
+from ottla.controller.states import (
+    HISTORY_LENGTH,
+    PARTITION_MOVES,
+    REPLICA_MOVES,
+    InvalidTransition,
+    PartitionReplica,
+    PartitionState,
+    ReplicaState,
+    partition_machine,
+    replica_machine,
+)
+from ottla.model.ids import TopicPartition
+
+P = PartitionState
+R = ReplicaState
+TP = TopicPartition("t", 0)
+REPLICA = PartitionReplica(TP, 1)
+
+
+def test_partition_moves_are_kafkas():
+    legal = {(b, a) for a, befores in PARTITION_MOVES.items() for b in befores}
+    assert legal == {
+        (P.NON_EXISTENT, P.NEW),
+        *itertools.product((P.NEW, P.ONLINE, P.OFFLINE), (P.ONLINE, P.OFFLINE)),
+        (P.OFFLINE, P.NON_EXISTENT),
+    }
+
+
+def test_replica_moves_are_kafkas():
+    legal = {(b, a) for a, befores in REPLICA_MOVES.items() for b in befores}
+    there = (R.NEW, R.ONLINE, R.OFFLINE, R.DELETION_INELIGIBLE)
+    assert legal == {
+        (R.NON_EXISTENT, R.NEW),
+        *itertools.product(there, (R.ONLINE, R.OFFLINE)),
+        (R.OFFLINE, R.DELETION_STARTED),
+        (R.DELETION_STARTED, R.DELETION_SUCCESSFUL),
+        (R.DELETION_STARTED, R.DELETION_INELIGIBLE),
+        (R.OFFLINE, R.DELETION_INELIGIBLE),
+        (R.DELETION_SUCCESSFUL, R.NON_EXISTENT),
+    }
+
+
+def test_every_state_is_in_its_table():
+    assert set(PARTITION_MOVES) == set(PartitionState)
+    assert set(REPLICA_MOVES) == set(ReplicaState)
+
+
+def test_a_refused_move_changes_nothing_and_carries_the_history():
+    machine = partition_machine()
+    machine.move(TP, P.NEW, 3)
+    machine.move(TP, P.ONLINE, 4)
+    with pytest.raises(InvalidTransition) as refused:
+        machine.move(TP, P.NON_EXISTENT, 5)
+    assert machine[TP] is P.ONLINE
+    assert [(m.cause, m.after) for m in refused.value.history] == [
+        (3, "NewPartition"),
+        (4, "OnlinePartition"),
+    ]
+    assert "#4 NewPartition -> OnlinePartition" in str(refused.value)
+    assert not machine.may(TP, P.NEW)
+
+
+def test_history_is_bounded():
+    machine = replica_machine()
+    machine.begin(REPLICA, R.ONLINE, 1)
+    for cause in range(20):
+        machine.move(REPLICA, R.ONLINE, cause)
+    assert len(machine.history(REPLICA)) == HISTORY_LENGTH
+    assert machine.history(REPLICA)[-1].cause == 19
+
+
+def test_subjects_are_found_in_order_and_forgotten():
+    machine = partition_machine()
+    tps = [TopicPartition("t", i) for i in (2, 0, 1)]
+    for tp in tps:
+        machine.move(tp, P.NEW, 1)
+    machine.move(tps[1], P.OFFLINE, 2)
+    assert machine.all_in(P.NEW) == [tps[0], tps[2]]
+    assert machine.among(tps, P.OFFLINE, P.NEW) == tps
+    machine.forget(tps[0])
+    assert machine[tps[0]] is P.NON_EXISTENT
+    assert len(machine) == 2
