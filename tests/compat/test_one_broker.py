@@ -53,7 +53,9 @@ def confluent_produce(cluster, topic, records, **settings):
 def confluent_read(cluster, topic, count, partition=0):
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
         found = []
@@ -98,7 +100,13 @@ def test_confluent_offsets_by_time(one_broker):
     for n in range(10):
         producer.produce(topic, b"x", timestamp=start + n * 1000, partition=0)
         producer.flush(10)
-    consumer = Consumer({"bootstrap.servers": one_broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": one_broker.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+        }
+    )
     asked = [TopicPartition(topic, 0, start + 3500)]
     assert consumer.offsets_for_times(asked, timeout=10)[0].offset == 4
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 10)
@@ -149,6 +157,29 @@ def test_creation_is_checked(one_broker):
     only = NewTopic(fresh(), 2, 1)
     admin.create_topics([only], validate_only=True)[only.topic].result(20)
     assert only.topic not in admin.list_topics(timeout=10).topics
+
+
+def test_a_topic_deleted_is_gone_and_comes_back_empty(one_broker):
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": one_broker.bootstrap})
+    topic = create(one_broker, fresh("deleted"), partitions=2)
+    confluent_produce(one_broker, topic, expected())
+    admin.delete_topics([topic], operation_timeout=20)[topic].result(30)
+    assert topic not in admin.list_topics(timeout=10).topics
+    # As with a JVM broker the name is gone from the metadata a moment before all else is.
+    deadline = time.monotonic() + 20
+    while list(one_broker.data(0).glob(f"{topic}-[0-9]")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    with pytest.raises(KafkaException) as caught:
+        admin.delete_topics([topic], operation_timeout=5)[topic].result(10)
+    assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    create(one_broker, topic)
+    assert confluent_produce(one_broker, topic, expected()[:5]) == list(range(5))
+    assert confluent_read(one_broker, topic, 5) == expected()[:5]
 
 
 def test_a_topic_comes_into_being_by_being_written_to(one_broker):

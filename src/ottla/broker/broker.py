@@ -132,6 +132,8 @@ class Broker:
         for log in self.logs.logs():
             if log.tp.topic == topic:
                 log.update_config(config)
+        if config.unclean_leader_election_enable:
+            self.services.controller.unclean_election_enabled(topic)
 
     def _log_dir_offline(self, path: str) -> None:
         """Tell the controller that a folder of ours failed, or give up when none is left (F17)."""

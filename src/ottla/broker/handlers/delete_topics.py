@@ -1,0 +1,107 @@
+"""DeleteTopics: topics marked for deletion, by the broker that is the controller.
+
+Who may call: the router. Invariants: what is marked stays marked, whatever the answer says: the
+controller deletes it as soon as all its replicas can be reached. The answer waits until this broker
+no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Answers to
+`KafkaApis.handleDeleteTopicsRequest` and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.answers import answer, answer_later
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import ZERO_UUID
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.zookeeper.errors import NodeExistsError
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+FIRST_VERSION_BY_ID = 6
+Result = DeleteTopicsResponse.DeletableTopicResult
+Named = tuple[str | None, bytes]
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: DeleteTopicsRequest,
+) -> "Sequence[Buffer] | Pending":
+    wanted = _wanted(request, header.api_version)
+    refusal = _refusal(server, header.api_version)
+    if refusal is not None:
+        results = [Result(name=n, topic_id=i, error_code=refusal) for n, i in wanted]
+        return answer(header, DeleteTopicsResponse(responses=results))
+    if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
+        raise _InvalidRequestError("Topic name and topic ID can not both be specified.")
+
+    async def work() -> list[Buffer]:
+        results = await _delete_all(server, wanted, request.timeout_ms)
+        return answer(header, DeleteTopicsResponse(responses=results))
+
+    return answer_later(server, conn, header, request, work())
+
+
+def _wanted(request: DeleteTopicsRequest, version: int) -> list[Named]:
+    """Return (name, id) of each topic asked for, each once; one of the two is unset."""
+    if version < FIRST_VERSION_BY_ID:
+        return [(name, ZERO_UUID) for name in dict.fromkeys(request.topic_names)]
+    return list(dict.fromkeys((t.name, bytes(t.topic_id)) for t in request.topics))
+
+
+def _refusal(server: "BrokerServices", version: int) -> ErrorCode | None:
+    if not server.controller.is_active:
+        return ErrorCode.NOT_CONTROLLER
+    if not server.config.flag("delete.topic.enable"):
+        return ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+    return None
+
+
+async def _delete_all(
+    server: "BrokerServices", wanted: Sequence[Named], timeout_ms: int
+) -> list[Result]:
+    results = []
+    going: dict[str, Result] = {}
+    for given, topic_id in wanted:
+        name = given if topic_id == ZERO_UUID else server.metadata.topic_name(topic_id)
+        result = Result(name=name, topic_id=topic_id)
+        results.append(result)
+        if name is None:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not server.metadata.contains(name):
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            result.error_code = await _mark(server, name)
+            if result.error_code == ErrorCode.NONE:
+                going[name] = result
+
+    def gone() -> bool:
+        return not any(server.metadata.contains(name) for name in going)
+
+    if going and not await server.metadata.wait_until(gone, max(0, timeout_ms) / 1000):
+        for name, result in going.items():
+            if timeout_ms <= 0 or server.metadata.contains(name):
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+    return results
+
+
+async def _mark(server: "BrokerServices", name: str) -> ErrorCode:
+    """Mark a topic for deletion; one that is marked already is waited for like any other."""
+    try:
+        if not await server.store.topic_exists(name):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await server.store.create_delete_topic_path(name)
+    except NodeExistsError:
+        return ErrorCode.NONE
+    except OttlaError as error:
+        return error.code
+    return ErrorCode.NONE
