@@ -26,11 +26,12 @@ def processes_naming(path):
 
 
 def processes_in(groups):
-    """Return the pids of all processes in some process groups: what Spark starts names no folder."""
+    """Return the pids in some process groups: what Spark starts names no folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getpgid(int(entry.name)) in groups:
+            zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if not zombie and os.getpgid(int(entry.name)) in groups:
                 found.append(int(entry.name))
         except OSError:
             continue

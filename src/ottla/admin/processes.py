@@ -5,6 +5,7 @@ every process is known by its pid *and* the moment it started; nothing is signal
 match both; a zombie is dead; every wait has a bound. Reads /proc, asks `ps` where there is none.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -110,6 +111,10 @@ def wait_gone(processes: Sequence[ProcessId], timeout_s: float) -> list[ProcessI
     """Wait until all are gone; return those that are not after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
+        for process in processes:
+            # A child of ours stays a zombie until it is asked for.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
         left = [p for p in processes if alive(p)]
         if not left or time.monotonic() > deadline:
             return left
