@@ -165,6 +165,27 @@ def test_write_atomic_leaves_nothing_else(place):
     assert files.listdir(folder) == ["a"]
 
 
+def test_write_replaces_the_content(place):
+    files, folder = place
+    files.write(f"{folder}/a", b"longer")
+    files.write(f"{folder}/a", b"short")
+    assert files.read_bytes(f"{folder}/a") == b"short"
+    with pytest.raises(FileNotFoundError):
+        files.write(f"{folder}/none/a", b"")
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_sync_tree(place, locked):
+    files, folder = place
+    lock = files.lock(f"{folder}/.lock") if locked else None
+    files.make_dirs(f"{folder}/x")
+    files.write(f"{folder}/x/a", b"content")
+    files.sync_tree(folder)
+    assert files.read_bytes(f"{folder}/x/a") == b"content"
+    if lock is not None:
+        lock.release()
+
+
 def test_locks_exclude(place):
     files, folder = place
     lock = files.lock(f"{folder}/.lock")

@@ -11,11 +11,13 @@ locks, which is what Java's FileLock takes: a JVM broker and we exclude each oth
 # Paths are strings here: building a Path object costs more than the system call.
 # ruff: noqa: PTH103, PTH104, PTH108, PTH110, PTH112, PTH116, PTH120, PTH208
 import contextlib
+import ctypes
 import fcntl
+import functools
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ottla.model.ports import Buffer
 
@@ -114,16 +116,16 @@ def _write_all(fd: int, parts: Sequence[Buffer], offset: int) -> int:
 class OsLock:
     """An exclusive lock on a file, released with the process at the latest."""
 
-    def __init__(self, fd: int, path: str, held: set[str]) -> None:
+    def __init__(self, fd: int, path: str, files: "OsFiles") -> None:
         self._fd = fd
         self._path = path
-        self._held = held
+        self._files = files
 
     def release(self) -> None:
         if self._fd >= 0:
+            self._files.unlocked(self._path)
             os.close(self._fd)
             self._fd = -1
-            self._held.discard(self._path)
 
 
 class OsFiles:
@@ -136,6 +138,7 @@ class OsFiles:
         self._open: dict[OsFile, None] = {}
         self._guard = threading.Lock()
         self._locked: set[str] = set()
+        self._lock_fds: dict[str, int] = {}
 
     # Descriptors -----------------------------------------------------------------------
 
@@ -189,6 +192,11 @@ class OsFiles:
             if fd >= 0:
                 os.close(fd)
 
+    def unlocked(self, path: str) -> None:
+        """Forget a lock that is released."""
+        self._locked.discard(path)
+        self._lock_fds.pop(os.path.dirname(path), None)
+
     def statistics(self) -> dict[str, int]:
         return {"open": len(self._open), "max_open": self._max_open}
 
@@ -232,6 +240,14 @@ class OsFiles:
         finally:
             os.close(fd)
 
+    def write(self, path: str, data: bytes) -> None:
+        """Give `path` this content, neither atomically nor durably; thread-safe."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(fd, (data,), 0)
+        finally:
+            os.close(fd)
+
     def write_atomic(self, path: str, data: bytes) -> None:
         """Write `path` whole through `path.tmp`, as Kafka's checkpoint files are; thread-safe."""
         temporary = path + ".tmp"
@@ -251,6 +267,35 @@ class OsFiles:
         finally:
             os.close(fd)
 
+    def sync_tree(self, path: str) -> None:
+        """Make all below a folder durable with one syncfs, or file by file; thread-safe.
+
+        The kernel tells a descriptor of every error since it was opened (Linux 5.8 and newer),
+        so the one to ask is that of the folder's lock, which is as old as our first write.
+        """
+        folder = os.path.realpath(path)
+        fd = self._lock_fds.get(folder, -1)
+        syncfs = _find_syncfs() if fd >= 0 else None
+        if syncfs is None:
+            for parent, _, names in os.walk(folder, topdown=False):
+                for name in names:
+                    self._sync_path(f"{parent}/{name}")
+                self.fsync_dir(parent)
+        elif syncfs(fd):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), path)
+
+    @staticmethod
+    def _sync_path(path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # removed meanwhile
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def lock(self, path: str) -> OsLock:
         real = os.path.realpath(path)
         if real in self._locked:
@@ -265,7 +310,17 @@ class OsFiles:
                 raise BlockingIOError(f"{path} is locked by another process") from error
             raise
         self._locked.add(real)
-        return OsLock(fd, real, self._locked)
+        self._lock_fds[os.path.dirname(real)] = fd
+        return OsLock(fd, real, self)
+
+
+@functools.cache
+def _find_syncfs() -> Callable[[int], int] | None:
+    """Return the C library's syncfs, None where there is none."""
+    try:
+        return ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return None
 
 
 def _read_all(fd: int) -> bytes:

@@ -2,7 +2,8 @@
 
 Who may call: `log.Log` makes and completes them, `manager` has them run by a worker. Invariants:
 a job touches nothing but its own files; `run` raises OSError at the first failure, and the log it
-belongs to is then failed (R12): an fsync that failed is never tried again and believed.
+belongs to is then failed (R12): an fsync that failed is never tried again and believed. Many jobs
+at once (a stop) are cheaper as `write` of each and one `sync_tree` of their log dir.
 """
 
 from dataclasses import dataclass, field
@@ -21,9 +22,11 @@ class FlushJob:
     to_write: list[tuple[str, bytes]] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     to_close: list[File] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+    """offsets of the producer snapshots among the small files"""
 
     def run(self) -> None:
-        """Make it all durable; the only part a worker may call."""
+        """Make it all durable; a worker may call it."""
         for file in self.to_sync:
             if not getattr(file, "closed", False):  # deleted since: it need not last
                 file.fsync()
@@ -31,3 +34,9 @@ class FlushJob:
             self.files.write_atomic(path, data)
         for folder in self.folders:
             self.files.fsync_dir(folder)
+
+    def write(self) -> None:
+        """Only write the small files; `sync_tree` must make all durable. A worker may call it."""
+        for path, data in self.to_write:
+            self.files.write(path + ".tmp", data)
+            self.files.rename(path + ".tmp", path)

@@ -24,7 +24,7 @@ from ottla.log.validate import Rules
 from ottla.model.config import TopicConfig
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import File, World
+from ottla.model.ports import World
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +66,8 @@ class LocalLog:
         self.truncations = 0
         """grows with every truncation: what was read by a worker before is worth nothing"""
         self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
-        self._unsynced_snapshots: dict[int, File] = {}
+        self._pending_snapshots: dict[int, bytes] = {}
+        """taken at a roll, written with the next flush"""
         self._metadata_unsynced = False
         self._unflushed = 0
         self._unflushed_since_s: float | None = None
@@ -165,11 +166,11 @@ class LocalLog:
         if active.size == 0:
             return active if active.base_offset == base else self._replace_empty(base)
         try:
-            active.write_indexes()
             segment = Segment.create(self._files, self.dir, base, self._world.clock.wall_ms())
-            self._write_snapshot(base)
         except OSError as error:
             raise self._fail(error, "roll") from error
+        self._take_snapshot(base)
+        active.index_changed = True
         self.segments.append(segment)
         self._active = segment
         segment.index_limit = self._max_index_entries
@@ -198,26 +199,29 @@ class LocalLog:
         self._unsynced_folders = [self.dir]
         return segment
 
-    def _write_snapshot(self, offset: int) -> None:
-        """Write the producers as they are at `offset`, unless there is such a snapshot."""
+    def _take_snapshot(self, offset: int) -> None:
+        """Keep the producers as they are at `offset`, unless there is such a snapshot."""
         if offset == 0 or (self._snapshots and self._snapshots[-1] >= offset):
             return
         data = encode_snapshot(self.producers.producers.values())
         data[2:6] = crc32c(bytes(data[CRC_COVERS_FROM:])).to_bytes(4, "big")
-        file = self._files.open(f"{self.dir}/{file_name(offset, '.snapshot')}", create=True)
-        file.truncate(0)
-        file.pwrite((data,), 0)
+        self._pending_snapshots[offset] = bytes(data)
         self._snapshots.append(offset)
-        self._unsynced_snapshots[offset] = file
+
+    def _snapshot_path(self, offset: int) -> str:
+        return f"{self.dir}/{file_name(offset, '.snapshot')}"
+
+    def _write_pending_snapshots(self) -> None:
+        for offset, data in self._pending_snapshots.items():
+            self._files.write(self._snapshot_path(offset), data)
+        self._pending_snapshots.clear()
 
     def _drop_snapshots(self, keep: Callable[[int], bool]) -> None:
         for offset in self._snapshots:
             if not keep(offset):
-                file = self._unsynced_snapshots.pop(offset, None)
-                if file is not None:
-                    file.close()
+                self._pending_snapshots.pop(offset, None)
                 with contextlib.suppress(FileNotFoundError):
-                    self._files.remove(f"{self.dir}/{file_name(offset, '.snapshot')}")
+                    self._files.remove(self._snapshot_path(offset))
         self._snapshots = [o for o in self._snapshots if keep(o)]
 
     def _segment_index(self, offset: int) -> int:
@@ -274,7 +278,7 @@ class LocalLog:
             self.epochs.changed
             or self._metadata_unsynced
             or bool(self._unsynced_folders)
-            or bool(self._unsynced_snapshots)
+            or bool(self._pending_snapshots)
             or any(s.unsynced for s in self.segments)
         )
 
@@ -284,17 +288,28 @@ class LocalLog:
             raise self.failed
         upto = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
         job = FlushJob(self._files, upto, self.truncations)
-        first = self._segment_index(self.recovery_point)
-        for segment in self.segments[first:]:
-            if segment.base_offset < upto and (upto > self.recovery_point) and segment.size:
+        for segment in self.segments[self._segment_index(self.recovery_point) :]:
+            if segment.base_offset < upto and upto > self.recovery_point and segment.size:
                 job.to_sync.append(segment.file)
             job.to_sync += segment.unsynced
             job.to_close += segment.unsynced
             segment.unsynced = []
-        snapshots = self._unsynced_snapshots.values()
-        job.to_sync += snapshots
-        job.to_close += snapshots
-        self._unsynced_snapshots = {}
+            if segment.index_changed and segment is not self._active:
+                job.to_write += segment.index_files()
+        self._add_small_files(job)
+        if not (job.to_sync or job.to_write or job.folders):
+            self.recovery_point = max(self.recovery_point, upto)
+            return None
+        if upto == self.log_end_offset:
+            self._unflushed = 0
+            self._unflushed_since_s = None
+        return job
+
+    def _add_small_files(self, job: FlushJob) -> None:
+        for offset, data in self._pending_snapshots.items():
+            job.to_write.append((self._snapshot_path(offset), data))
+            job.snapshots.append(offset)
+        self._pending_snapshots.clear()
         if self.epochs.changed:
             path = f"{self.dir}/{checkpoints.LEADER_EPOCHS}"
             job.to_write.append((path, checkpoints.encode_epochs(self.epochs.entries)))
@@ -304,12 +319,6 @@ class LocalLog:
             job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
             self._metadata_unsynced = False
         job.folders, self._unsynced_folders = self._unsynced_folders, []
-        if not (job.to_sync or job.to_write or job.folders):
-            return None
-        if upto == self.log_end_offset:
-            self._unflushed = 0
-            self._unflushed_since_s = None
-        return job
 
     def complete_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """Move the recovery point after the job ran, or fail the log if it did not."""
@@ -320,6 +329,11 @@ class LocalLog:
         # After a truncation meanwhile the same offsets are other, unflushed records.
         if job.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, job.upto_offset)
+            return
+        for offset in job.snapshots:
+            if offset not in self._snapshots:  # written after it was dropped
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.remove(self._snapshot_path(offset))
 
     def flush(self, upto: int | None = None) -> None:
         """Make everything below `upto` durable, here and now; for workers see `prepare_flush`."""
@@ -333,18 +347,23 @@ class LocalLog:
         self.complete_flush(job)
 
     def prepare_close(self) -> FlushJob | None:
-        """Write what a clean stop leaves: indexes, snapshot, epochs. The job makes it durable."""
+        """Return the job that writes what a clean stop leaves: indexes, snapshot, epochs."""
         if self.failed is not None:
             return None
+        self._take_snapshot(self.log_end_offset)
         try:
-            if self.log_end_offset > 0:
-                self._write_snapshot(self.log_end_offset)
-            for segment in self.segments:
-                if segment.index_changed or segment is self._active:
-                    segment.write_indexes()
+            indexes = self._active.index_files()
+            for segment in self.segments[:-1]:
+                if segment.index_changed:
+                    indexes += segment.index_files()
         except OSError as error:
             raise self._fail(error, "close") from error
-        return self.prepare_flush()
+        job = self.prepare_flush()
+        if indexes:
+            if job is None:
+                job = FlushJob(self._files, self.log_end_offset, self.truncations)
+            job.to_write += indexes
+        return job
 
     def close(self) -> None:
         """Close cleanly: after it, and with the clean marker, a start needs no recovery."""
@@ -360,8 +379,6 @@ class LocalLog:
     def abandon(self) -> None:
         """Give back descriptors and memory; writes nothing."""
         self._tail.clear()
-        for file in self._unsynced_snapshots.values():
-            file.close()
         for segment in self.segments:
             segment.close()
         self.mark_offline("closed")

@@ -483,6 +483,7 @@ class Log(LocalLog):
             self._active = self.segments[-1]
             began = self._active.truncate_to(offset)
             offset = min(offset, max(began, self.log_start_offset))
+            self._write_pending_snapshots()
             self._drop_snapshots(lambda at: at <= offset)
         except OSError as error:
             raise self._fail(error, "truncation") from error

@@ -332,28 +332,27 @@ class Segment:
         if len(self.times) != before:
             self.index_changed = True
 
-    def write_indexes(self) -> None:
-        """Write the index files whole, as a roll or a clean close leaves them."""
+    def index_files(self) -> list[tuple[str, bytes]]:
+        """Return (path, bytes) of the index files to write: whole, as Kafka leaves them.
+
+        Empty if the files there are right.
+        """
         if self.size == 0:
-            return
-        if self._offsets is None and self._has_index_files():
-            return
-        self.finish_indexes()
+            return []
+        if self._offsets is not None:
+            self.finish_indexes()
         if not self.index_changed and self._has_index_files():
-            return
-        for suffix, data in (
-            (".index", self.offsets.dump()),
-            (".timeindex", self.times.dump()),
-        ):
-            file = self._files.open(self.path(suffix), create=True)
-            file.truncate(0)
-            if data:
-                file.pwrite((data,), 0)
-            self.unsynced.append(file)
+            return []
+        files = [
+            (self.path(".index"), self.offsets.dump()),
+            (self.path(".timeindex"), self.times.dump()),
+        ]
         self.index_changed = False
+        return files
 
     def remove_indexes(self) -> None:
         """Remove the index files of a segment that is empty or about to go."""
+        self.close_synced()
         for suffix in (".index", ".timeindex", ".txnindex"):
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self.path(suffix))
@@ -526,6 +525,7 @@ class Segment:
     def replace_aborted(self, entries: list[AbortedTransaction]) -> None:
         self._aborted = entries
         path = self.path(".txnindex")
+        self.close_synced()
         if not entries:
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(path)

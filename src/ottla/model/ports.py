@@ -93,7 +93,18 @@ class Files(Protocol):
         """Write `path` whole: temporary file, fsync, rename, fsync of the folder."""
         ...
 
+    def write(self, path: str, data: bytes) -> None:
+        """Give `path` this content, neither atomically nor durably; a worker may call it."""
+        ...
+
     def fsync_dir(self, path: str) -> None: ...
+
+    def sync_tree(self, path: str) -> None:
+        """Make all that was written below a locked folder durable, as cheaply as it can be.
+
+        A worker may call it. OSError if any write of the past could not be kept.
+        """
+        ...
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock; BlockingIOError if another process holds it."""

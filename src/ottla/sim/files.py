@@ -436,6 +436,21 @@ class SimFiles:
         self.rename(draft, path)
         self.fsync_dir(path.rsplit("/", 1)[0] or "/")
 
+    def write(self, path: str, data: bytes) -> None:
+        file = self.open(path, create=True)
+        file.truncate(0)
+        file.pwrite([data], 0)
+        file.close()
+
+    def sync_tree(self, path: str) -> None:
+        path = _clean(path)
+        disk = self.alive(path)
+        disk.check("fsync", path)
+        for inner in sorted(p for p in disk.inodes if p.startswith(path + "/")):
+            disk.check("fsync", inner)
+            disk.sync(disk.inodes[inner])
+        disk.commit()
+
     def fsync_dir(self, path: str) -> None:
         path = _clean(path)
         disk = self.alive(path)

@@ -57,6 +57,10 @@ class FailingFiles:
         self.check("open")
         return FailingFile(self, self._files.open(path, create=create))
 
+    def sync_tree(self, path: str) -> None:
+        self.check("fsync")
+        self._files.sync_tree(path)
+
     def write_atomic(self, path: str, data: bytes) -> None:
         self.check("write")
         self._files.write_atomic(path, data)
