@@ -4,15 +4,18 @@ Who may call: `loop`. The steps, in Kafka's order: features; watches; old notifi
 the context read (pipelined, with watches left by the same reads); deletions taken over; every
 broker told who lives; replica states, then partition states, put where they were found and set in
 motion; then what earlier controllers left unfinished. Invariants: no broker is told to lead or
-follow before it was told who lives; a reign that fails here ends and another election follows.
+follow before it was told who lives; a broker that died and came back while nobody was in office
+does not keep what it led before (R8, F11); a reign that fails here ends and another election
+follows.
 Answers to `KafkaController.onControllerFailover` and `initializeControllerContext`.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.controller import brokers, deletion, preferred, reassignment, topics
+from ottla.controller.context import Context
 from ottla.controller.events import (
     BrokersChanged,
     IsrChangesNotified,
@@ -39,11 +42,14 @@ async def take_office(reign: Reign) -> None:
     log_dirs = await store.get_all_log_dir_event_notifications(reign.watcher(LogDirsFailed()))
     await store.delete_log_dir_event_notifications(reign.fence, log_dirs)
     await store.delete_isr_change_notifications(reign.fence, isr_changes)
-    await _read_context(reign)
+    written_at = await _read_context(reign)
     await deletion.begin(reign)
     await reign.moves.metadata(reign.context.live_or_shutting_down)
+    restarted = restarted_unseen(reign.context, written_at)
+    _hide(reign, restarted)
     await _start_replicas(reign)
     await _start_partitions(reign)
+    await _show_again(reign, restarted)
     figures = reign.context.statistics()
     logger.info("in office %s", " ".join(f"{k}={v}" for k, v in figures.items()))
     await reassignment.begin(reign)
@@ -61,7 +67,47 @@ async def _set_up_features(reign: Reign) -> None:
         await reign.store.update_feature(Features(enabled=True, levels=levels), version)
 
 
-async def _read_context(reign: Reign) -> None:
+def restarted_unseen(
+    context: Context, written_at: Mapping[TopicPartition, int]
+) -> list[PartitionReplica]:
+    """Return the in-sync replicas whose broker registered after their state was last written.
+
+    No controller has handled the end of their earlier life: they may lack records that were
+    acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
+    the ISR is known to have lived on, nobody is better than another, and nobody is returned.
+    """
+    found = []
+    for tp, zxid in written_at.items():
+        if tp.topic in context.deleting:
+            continue
+        isr = context.leadership[tp].leader_and_isr.isr
+        live = [b for b in isr if context.is_online(b, tp)]
+        restarted = [b for b in live if context.brokers[b].epoch > zxid]
+        if len(restarted) < len(live):
+            found += [PartitionReplica(tp, b) for b in restarted]
+    return found
+
+
+def _hide(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
+    """Count replicas as offline for as long as leaders are sought."""
+    if replicas:
+        brokers_concerned = sorted({replica.broker for replica in replicas})
+        logger.info("restarted unseen brokers=%s replicas=%d", brokers_concerned, len(replicas))
+    for replica in replicas:
+        reign.context.offline_dirs.setdefault(replica.broker, set()).add(replica.partition)
+
+
+async def _show_again(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
+    """Let the hidden replicas follow whoever leads now."""
+    for replica in replicas:
+        reign.context.offline_dirs[replica.broker].discard(replica.partition)
+    await reign.moves.replicas(replicas, ReplicaState.ONLINE)
+    await reign.moves.online_where_possible()
+
+
+async def _read_context(reign: Reign) -> dict[TopicPartition, int]:
+    """Read brokers, topics and states; return the zxid at which each state was last written."""
+    written_at: dict[TopicPartition, int] = {}
     context, store = reign.context, reign.store
     present = await store.get_all_brokers_in_cluster(reign.watcher(BrokersChanged()))
     context.set_brokers(present)
@@ -74,11 +120,12 @@ async def _read_context(reign: Reign) -> None:
         await breathe()
     await brokers.watch_registrations(reign, context.brokers)
     for some in slices(list(context.partitions()), 1000):
-        context.leadership.update(await store.get_topic_partition_states(some))
+        context.leadership.update(await store.get_topic_partition_states(some, written_at))
         await breathe()
     for broker in context.brokers.values():
         reign.channels.add(broker)
     await _snapshot(reign)
+    return written_at
 
 
 async def _snapshot(reign: Reign) -> None:

@@ -84,9 +84,14 @@ class Topics(Access):
     # --- partition states -------------------------------------------------------------------
 
     async def get_topic_partition_states(
-        self, partitions: Sequence[TopicPartition]
+        self,
+        partitions: Sequence[TopicPartition],
+        written_at: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, LeaderIsrAndControllerEpoch]:
-        """Return the states there are; malformed ones are reported and left out."""
+        """Return the states there are; malformed ones are reported and left out.
+
+        `written_at`, if given, is filled with the zxid of each state's last change.
+        """
         answers = await self.get_many([znodes.state_path(tp) for tp in partitions])
         states = {}
         for tp, answer in zip(partitions, answers, strict=True):
@@ -96,6 +101,9 @@ class Topics(Access):
                 states[tp] = znodes.decode_state(tp, answer[0], answer[1].version)
             except MalformedZnodeError as error:
                 self.ignore(error)
+                continue
+            if written_at is not None:
+                written_at[tp] = answer[1].mzxid
         return states
 
     async def get_topic_partition_state(
