@@ -239,10 +239,10 @@ class Cluster:
     def caught_up(self, node: Node) -> bool:
         """Whether a broker's disk holds, of every partition, what all the others hold."""
         broker_id = int(node.name.removeprefix("b"))
-        for replicas in self.logs().values():
-            ends = {b: records[-1].offset if records else -1 for b, records in replicas.items()}
-            ours = ends.pop(broker_id, -1)
-            if ours < min(ends.values(), default=-1):
+        for tp in self.tps:
+            ends = self._ends(tp)
+            ours = ends.pop(broker_id, 0)
+            if ours < min(ends.values(), default=0):
                 return False
         return True
 
@@ -251,13 +251,13 @@ class Cluster:
         found: dict[TopicPartition, dict[int, list[LogRecord]]] = {tp: {} for tp in self.tps}
         for broker_id, node in enumerate(self.broker_nodes()):
             for tp in self.tps:
-                folder = f"{LOG_DIR}/{tp}/"
-                records: list[LogRecord] = []
-                names = [p for p in node.disk.inodes if p.startswith(folder)]
-                for path in sorted(n for n in names if n.endswith(".log")):
-                    records += _records(bytes(node.disk.inodes[path].data))
-                if names:
-                    found[tp][broker_id] = records
+                paths = self._log_files(node, tp)
+                if paths:
+                    found[tp][broker_id] = [
+                        record
+                        for path in paths
+                        for record in _records(bytes(node.disk.inodes[path].data))
+                    ]
         return found
 
     # The run.
@@ -371,18 +371,28 @@ class Cluster:
         return all(w.completed_s is not None or w.abandoned for w in self.history.writes)
 
     def _caught_up(self) -> bool:
-        ends = {
-            tp: max((records[-1].offset + 1 for records in r.values() if records), default=0)
-            for tp, r in self.logs().items()
-        }
+        ends = {tp: max(self._ends(tp).values(), default=0) for tp in self.tps}
         return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in self.tps)
 
     def _replicas_equal(self) -> bool:
+        """Whether every replica is there with the same end; the checkers look at every record."""
         wanted = min(3, self.plan.brokers)
-        return all(
-            len(r) == wanted and len({len(records) for records in r.values()}) == 1
-            for r in self.logs().values()
-        )
+        ends = [self._ends(tp) for tp in self.tps]
+        return all(len(e) == wanted and len(set(e.values())) == 1 for e in ends)
+
+    def _ends(self, tp: TopicPartition) -> dict[int, int]:
+        """Return the offset after the last record of every replica there is."""
+        found = {}
+        for broker_id, node in enumerate(self.broker_nodes()):
+            paths = self._log_files(node, tp)
+            if paths:
+                found[broker_id] = _end_offset(node, paths[-1])
+        return found
+
+    @staticmethod
+    def _log_files(node: Node, tp: TopicPartition) -> list[str]:
+        folder = f"{LOG_DIR}/{tp}/"
+        return sorted(p for p in node.disk.inodes if p.startswith(folder) and p.endswith(".log"))
 
     def _judge(self) -> list[str]:
         assert self.zookeeper is not None
@@ -416,6 +426,14 @@ def _records(data: bytes) -> list[LogRecord]:
                 for r in iter_records(data, position)
             ]
     return found
+
+
+def _end_offset(node: Node, path: str) -> int:
+    """Return the offset after the last whole batch of a segment, its base where it is empty."""
+    end = int(path.rpartition("/")[2].removesuffix(".log"))
+    for _, header in iter_batches(bytes(node.disk.inodes[path].data), allow_partial=True):
+        end = header.next_offset
+    return end
 
 
 def run(
