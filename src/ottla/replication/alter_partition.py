@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import Clock
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
+from ottla.replication.turns import Turn
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 
@@ -49,10 +51,12 @@ class AlterPartitionManager:
 
     def __init__(
         self,
+        clock: Clock,
         broker_id: int,
         broker_epoch: Callable[[], int],
         controller_peer: Callable[[], Awaitable[PeerConnection]],
     ) -> None:
+        self._clock = clock
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._controller_peer = controller_peer
@@ -144,7 +148,7 @@ class AlterPartitionManager:
         if code is not ErrorCode.NONE:
             logger.info("alter partition refused error=%s", code.name)
             return False
-        return self._settle(changes, response, version)
+        return await self._settle(changes, response, version)
 
     def _request(self, changes: list[Change], version: int) -> AlterPartitionRequest:
         topics: dict[str, AlterPartitionRequest.TopicData] = {}
@@ -175,13 +179,15 @@ class AlterPartitionManager:
             topics=list(topics.values()),
         )
 
-    def _settle(
+    async def _settle(
         self, changes: list[Change], response: AlterPartitionResponse, version: int
     ) -> bool:
         """Hand each answer to its partition; False if something has to be sent again."""
         sent = {c.partition.tp: c for c in changes}
         names = {c.partition.topic_id: c.partition.tp.topic for c in changes}
         clean = True
+        errors: dict[str, int] = {}
+        turn = Turn(self._clock)
         for topic in response.topics:
             name = names.get(bytes(topic.topic_id)) if version >= 2 else topic.topic_name
             for answer in topic.partitions:
@@ -191,7 +197,18 @@ class AlterPartitionManager:
                     continue
                 if self._queue.get(tp) is change:
                     del self._queue[tp]
+                if answer.error_code:
+                    what = ErrorCode(answer.error_code).name
+                    errors[what] = errors.get(what, 0) + 1
                 clean = self._answered(change, answer) and clean
+                if turn.over:
+                    await turn.next()
+        # One line for all: after a restart there are as many changes as partitions.
+        logger.info(
+            "isr changes sent=%d errors=%s unanswered=%d first=%s isr=%s",
+            len(changes), errors or "none", len(sent),
+            changes[0].partition.tp, changes[0].partition.isr.committed,
+        )  # fmt: skip
         return clean and not sent
 
     def _answered(self, change: Change, answer: AlterPartitionResponse.PartitionData) -> bool:

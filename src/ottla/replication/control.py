@@ -19,7 +19,8 @@ from ottla.model.cluster import EPOCH_DURING_DELETE
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.replication.partition import Partition
-from ottla.replication.replica_manager import ReplicaManager, Turn
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.turns import Turn
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -60,7 +61,7 @@ async def apply_leader_and_isr(
         replicas.controller_epoch = request.controller_epoch
         applied = Applied()
         errors: dict[TopicPartition, ErrorCode] = {}
-        turn = Turn(replicas.world)
+        turn = Turn(replicas.clock)
         for tp, topic_id, state in _states(request):
             errors[tp] = _apply_state(replicas, tp, topic_id, state, applied)
             if turn.over:
@@ -251,7 +252,7 @@ async def apply_stop_replica(
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         replicas.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
-        turn = Turn(replicas.world)
+        turn = Turn(replicas.clock)
         for tp, epoch, delete in stop_states(request, version):
             response.partition_errors.append(
                 StopReplicaResponse.StopReplicaPartitionError(

@@ -307,6 +307,7 @@ class LeaderFetcher:
                     self._delay(state)
             return
         out_of_range: list[Followed] = []
+        refused: dict[ErrorCode, list[Followed]] = {}
         for topic in response.responses:
             for data in topic.partitions:
                 # By id from version 13 on, by name below; the other field is at its default.
@@ -319,16 +320,17 @@ class LeaderFetcher:
                     continue
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append(found)
+                elif data.error_code:
+                    refused.setdefault(ErrorCode(data.error_code), []).append(found)
                 else:
                     self._apply_one(found, data)
+        for error, states in refused.items():
+            self._refused(states, error)
         for state in out_of_range:
             await self._restart(state)
 
     def _apply_one(self, state: Followed, data: FetchResponse.PartitionData) -> None:
         """Apply one partition's answer: append and adopt, truncate, or wait."""
-        if data.error_code:
-            self._refused(state, ErrorCode(data.error_code))
-            return
         try:
             if data.diverging_epoch.epoch >= 0:
                 there = data.diverging_epoch
@@ -422,7 +424,7 @@ class LeaderFetcher:
 
     def _match(self, state: Followed, answer: OffsetForLeaderEpochResponse.EpochEndOffset) -> None:
         if answer.error_code:
-            self._refused(state, ErrorCode(answer.error_code))
+            self._refused([state], ErrorCode(answer.error_code))
             return
         try:
             if self._diverged(state, EpochEnd(answer.leader_epoch, answer.end_offset)):
@@ -445,14 +447,20 @@ class LeaderFetcher:
         )  # fmt: skip
         log.truncate_to(offset)
 
-    def _refused(self, state: Followed, code: ErrorCode) -> None:
-        self.errors_total += 1
-        if code is ErrorCode.FENCED_LEADER_EPOCH:
-            # The state that asked is still the current one, so it is we who are behind.
-            self._fail(state, "the leader has a newer epoch")
-            return
-        logger.info("fetch refused partition=%s error=%s", state.tp, code.name)
-        self._delay(state)
+    def _refused(self, states: list[Followed], code: ErrorCode) -> None:
+        """Try again later, or wait for the controller if it is we who are behind."""
+        self.errors_total += len(states)
+        logger.info(
+            "fetch refused leader=%d error=%s partitions=%d first=%s",
+            self.leader, code.name, len(states), states[0].tp,
+        )  # fmt: skip
+        for state in states:
+            if code is ErrorCode.FENCED_LEADER_EPOCH:
+                # The state that asked is still the current one: LeaderAndIsr is on its way.
+                self.remove(state.tp)
+                self._on_failed(state)
+            else:
+                self._delay(state)
 
     async def _restart(self, state: Followed) -> None:
         """Find out where to go on: the leader has nothing at our offset."""

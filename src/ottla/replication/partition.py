@@ -438,7 +438,7 @@ class Partition:
         self.isr = IsrState.of(change.isr)
         self.partition_epoch = change.partition_epoch
         self.isr_changes_total += 1
-        logger.info(
+        logger.debug(
             "isr partition=%s isr=%s partition_epoch=%d",
             self.tp, self.isr.committed, self.partition_epoch,
         )  # fmt: skip
@@ -450,8 +450,8 @@ class Partition:
             return False
         self.isr_rejections_total += 1
         verdict = rules.after_rejection(code)
-        logger.info(
-            "isr change rejected partition=%s error=%s then=%s", self.tp, code.name, verdict
+        logger.debug(
+            "isr change rejected partition=%s error=%s then=%s", self.tp, code.name, verdict.name
         )
         if verdict is AfterRejection.BACK:
             self.isr = state.back()

@@ -38,11 +38,9 @@ from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
+from ottla.replication.turns import Turn
 
 logger = logging.getLogger(__name__)
-
-SLICE_S = 0.008
-"""No more than this in one go while going over many partitions."""
 
 IMPATIENT_MS = 1_000
 IMPATIENT_WAIT_MS = 20
@@ -109,7 +107,9 @@ class ReplicaManager:
         )
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
-        self.alter = AlterPartitionManager(self.broker_id, broker_epoch, controller_peer)
+        self.alter = AlterPartitionManager(
+            world.clock, self.broker_id, broker_epoch, controller_peer
+        )
         self.fetchers = FetcherManager(
             world, self, FetcherSettings.of(config), config.integer("num.replica.fetchers")
         )
@@ -272,7 +272,7 @@ class ReplicaManager:
 
     async def expire_isr_once(self) -> None:
         """Let every partition we lead drop members that lag for too long."""
-        turn = Turn(self.world)
+        turn = Turn(self.clock)
         for partition in list(self.partitions.values()):
             partition.maybe_shrink(self.now_ms())
             if turn.over:
@@ -294,21 +294,3 @@ class ReplicaManager:
             "alter_partition": self.alter.statistics(),
             "fetchers": self.fetchers.statistics(),
         }
-
-
-class Turn:
-    """A share of the event loop: `over` when it is used up, `next` lets the others run."""
-
-    __slots__ = ("_clock", "_until_s")
-
-    def __init__(self, world: World) -> None:
-        self._clock = world.clock
-        self._until_s = self._clock.monotonic() + SLICE_S
-
-    @property
-    def over(self) -> bool:
-        return self._clock.monotonic() >= self._until_s
-
-    async def next(self) -> None:
-        await asyncio.sleep(0)
-        self._until_s = self._clock.monotonic() + SLICE_S
