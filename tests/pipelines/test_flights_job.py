@@ -37,10 +37,10 @@ def produce(bootstrap, records):
     assert producer.flush(60) == 0
 
 
-def run_job(bootstrap, lake, code=0):
+def run_job(bootstrap, lake, topic=TOPIC, code=0):
     done = subprocess.run(
         [sys.executable, "-m", "ottla.pipelines.flights", "--bootstrap-server", bootstrap,
-         "--topic", TOPIC, "--lake", str(lake)],
+         "--topic", topic, "--lake", str(lake)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -86,7 +86,12 @@ def test_each_record_lands_once_again_and_again(cluster, tmp_path):
     assert second["batches"] == first["batches"] + 1
 
 
-def test_what_fails_is_one_line(cluster, tmp_path):
-    line = run_job("127.0.0.1:1", tmp_path / "lake", code=1)
-    assert "Traceback" not in line
-    assert line.strip().splitlines()[-1].startswith("pipelines: ")
+@pytest.mark.parametrize(
+    ("bootstrap", "topic", "says"),
+    [("127.0.0.1:1", TOPIC, "cannot reach 127.0.0.1:1"), (None, "nosuch", "nosuch does not exist")],
+)
+def test_what_fails_is_one_line_and_quick(cluster, tmp_path, bootstrap, topic, says):
+    line = run_job(bootstrap or cluster.bootstrap, tmp_path / "lake", topic=topic, code=1)
+    assert line.startswith("pipelines: ")
+    assert says in line
+    assert len(line.splitlines()) == 1

@@ -12,10 +12,26 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ottla.model.errors import OttlaError
+from ottla.log.files import OsFiles
+from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
+from ottla.net import runtime
+from ottla.net.client import Client
 from ottla.pipelines.delays import delays_per_carrier
 from ottla.pipelines.session import start_session
 from ottla.pipelines.to_parquet import land
+
+ASK_TIMEOUT_S = 10.0
+
+
+async def _check(bootstrap: str, topic: str) -> None:
+    """Ask for the topic first: Spark would try for minutes to reach a cluster that is not there."""
+    client = Client(runtime.real_world(OsFiles()), bootstrap, "pipelines", timeout_s=ASK_TIMEOUT_S)
+    try:
+        found = (await client.metadata([topic])).topics[0]
+    finally:
+        await client.close()
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopicError(f"topic {topic} does not exist at {bootstrap}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checkpoint = wanted.checkpoint or lake.with_name(lake.name + "-checkpoint")
     started = time.monotonic()
     try:
+        runtime.run(_check, wanted.bootstrap_server, wanted.topic)
         spark = start_session(f"{wanted.topic} to Parquet")
-    except OttlaError as error:
+    except (OttlaError, ValueError) as error:
         sys.stderr.write(f"pipelines: {error}\n")
         return 1
     ready = time.monotonic()

@@ -45,7 +45,8 @@ def problems(
         number, key = found[place]
         if number < 0:
             wrong.append(f"foreign: what stands at {place[0]}:{place[1]} was never produced")
-        elif number in seen:
+            continue
+        if number in seen:
             wrong.append(f"twice: record {number} stands at {seen[number]} and {place}")
         seen[number] = place
         if number <= last.get(key, -1):
