@@ -8,7 +8,7 @@ target. Answers to Kafka's `AbstractControllerBrokerRequestBatch`.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ottla.controller.context import Context
@@ -32,6 +32,9 @@ UPDATE_METADATA_VERSION = 8
 
 LEADER_DURING_DELETE = -2
 """The leader UpdateMetadata names for a topic on its way out."""
+
+PAUSE_EVERY = 500
+"""Partitions a build takes at a time."""
 
 _BROKER_EPOCH_AT = 9
 """Where an UpdateMetadata v8 keeps the broker epoch: after controller id, its kind and epoch."""
@@ -68,17 +71,41 @@ class Outgoing:
     deletes: frozenset[TopicPartition] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
 class _Told:
-    """A LeaderAndIsr's content for one partition, before it is a wire object."""
+    """A LeaderAndIsr's content for one partition; one wire object for all who are told it."""
 
-    state: LeaderIsrAndControllerEpoch
-    assignment: ReplicaAssignment
-    is_new: bool
+    __slots__ = ("_wire", "assignment", "is_new", "state")
+
+    def __init__(
+        self, state: LeaderIsrAndControllerEpoch, assignment: ReplicaAssignment, *, is_new: bool
+    ) -> None:
+        self.state = state
+        self.assignment = assignment
+        self.is_new = is_new
+        self._wire: LeaderAndIsrRequest.LeaderAndIsrPartitionState | None = None
+
+    def wire(self, tp: TopicPartition) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState:
+        if self._wire is None:
+            state = self.state.leader_and_isr
+            self._wire = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                topic_name=tp.topic,
+                partition_index=tp.partition,
+                controller_epoch=self.state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=list(state.isr),
+                partition_epoch=state.partition_epoch,
+                replicas=list(self.assignment.replicas),
+                adding_replicas=list(self.assignment.adding),
+                removing_replicas=list(self.assignment.removing),
+                is_new=self.is_new,
+                leader_recovery_state=state.recovery_state,
+            )
+        return self._wire
 
 
 class RequestBatch:
-    """Collects; `build` turns it into requests and leaves it empty."""
+    """Collects; `requests` turns it into requests and leaves it empty."""
 
     def __init__(self, context: Context, controller_id: int, listener: str) -> None:
         self._context = context
@@ -101,13 +128,16 @@ class RequestBatch:
         is_new: bool,
     ) -> None:
         """Tell these brokers who leads and follows, and everybody where to find the leader."""
+        plain = _Told(state, assignment, is_new=is_new)
         for broker in brokers:
             if broker < 0:
                 continue
             told = self._leader_and_isr.setdefault(broker, {})
             before = told.get(tp)
-            new = is_new or (before is not None and before.is_new)
-            told[tp] = _Told(state, assignment, new)
+            if before is not None and before.is_new and not is_new:
+                told[tp] = _Told(state, assignment, is_new=True)
+            else:
+                told[tp] = plain
         self.metadata(self._context.brokers, [tp])
 
     def stop(self, brokers: Iterable[int], tp: TopicPartition, *, delete: bool) -> None:
@@ -132,22 +162,23 @@ class RequestBatch:
 
     def build(self) -> list[Outgoing]:
         """Return the requests in the order they are to be queued."""
-        out = [
-            self._build_leader_and_isr(broker, told)
-            for broker, told in sorted(self._leader_and_isr.items())
-            if broker in self._context.brokers
-        ]
-        out += self._build_metadata()
-        out += [
-            self._build_stop(broker, stops)
-            for broker, stops in sorted(self._stop.items())
-            if broker in self._context.brokers
-        ]
+        return [request for request in self.requests() if request is not None]
+
+    def requests(self) -> Iterator[Outgoing | None]:
+        """Yield the requests in order, and None where a long build may pause."""
+        for broker, told in sorted(self._leader_and_isr.items()):
+            if broker in self._context.brokers:
+                yield from self._build_leader_and_isr(broker, told)
+        yield from self._build_metadata()
+        for broker, stops in sorted(self._stop.items()):
+            if broker in self._context.brokers:
+                yield self._build_stop(broker, stops)
         self._leader_and_isr, self._stop = {}, {}
         self._metadata_brokers, self._metadata = {}, {}
-        return out
 
-    def _build_leader_and_isr(self, broker: int, told: dict[TopicPartition, _Told]) -> Outgoing:
+    def _build_leader_and_isr(
+        self, broker: int, told: dict[TopicPartition, _Told]
+    ) -> Iterator[Outgoing | None]:
         context = self._context
         message = LeaderAndIsrRequest(
             controller_id=self._controller_id,
@@ -159,7 +190,7 @@ class RequestBatch:
         topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
         leaders: set[int] = set()
         become_leader = 0
-        for tp, what in told.items():
+        for count, (tp, what) in enumerate(told.items(), 1):
             topic = topics.get(tp.topic)
             if topic is None:
                 topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(
@@ -167,29 +198,16 @@ class RequestBatch:
                 )
                 topics[tp.topic] = topic
                 message.topic_states.append(topic)
-            state = what.state.leader_and_isr
-            leaders.add(state.leader)
-            become_leader += state.leader == broker
-            topic.partition_states.append(
-                LeaderAndIsrRequest.LeaderAndIsrPartitionState(
-                    topic_name=tp.topic,
-                    partition_index=tp.partition,
-                    controller_epoch=what.state.controller_epoch,
-                    leader=state.leader,
-                    leader_epoch=state.leader_epoch,
-                    isr=list(state.isr),
-                    partition_epoch=state.partition_epoch,
-                    replicas=list(what.assignment.replicas),
-                    adding_replicas=list(what.assignment.adding),
-                    removing_replicas=list(what.assignment.removing),
-                    is_new=what.is_new,
-                    leader_recovery_state=state.recovery_state,
-                )
-            )
+            leader = what.state.leader_and_isr.leader
+            leaders.add(leader)
+            become_leader += leader == broker
+            topic.partition_states.append(what.wire(tp))
+            if count % PAUSE_EVERY == 0:
+                yield None
         message.live_leaders = [
             live for leader in sorted(leaders) if (live := self._live_leader(leader)) is not None
         ]
-        return Outgoing(
+        yield Outgoing(
             broker,
             LEADER_AND_ISR,
             LEADER_AND_ISR_VERSION,
@@ -209,32 +227,11 @@ class RequestBatch:
                 )
         return None
 
-    def _build_metadata(self) -> list[Outgoing]:
+    def _build_metadata(self) -> Iterator[Outgoing | None]:
         context = self._context
         targets = sorted(b for b in self._metadata_brokers if b in context.brokers)
         if not targets:
-            return []
-        message = self._metadata_message()
-        count = sum(len(t.partition_states) for t in message.topic_states)
-
-        def encode() -> bytes:
-            return b"".join(encode_request(message, UPDATE_METADATA_VERSION))
-
-        shared = SharedBody(encode)
-        return [
-            Outgoing(
-                broker,
-                UPDATE_METADATA,
-                UPDATE_METADATA_VERSION,
-                lambda epoch=context.brokers[broker].epoch: shared.for_broker(epoch),  # type: ignore[misc]
-                count,
-                f"{len(message.live_brokers)} live brokers and {count} partitions",
-            )
-            for broker in targets
-        ]
-
-    def _metadata_message(self) -> UpdateMetadataRequest:
-        context = self._context
+            return
         message = UpdateMetadataRequest(
             controller_id=self._controller_id,
             is_kraft_controller=False,
@@ -243,6 +240,7 @@ class RequestBatch:
             live_brokers=[_live_broker(b) for b in context.brokers.values()],
         )
         topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        count = 0
         for tp in self._metadata:
             known = context.leadership.get(tp)
             if known is None:
@@ -255,7 +253,24 @@ class RequestBatch:
                 topics[tp.topic] = topic
                 message.topic_states.append(topic)
             topic.partition_states.append(self._metadata_partition(tp, known))
-        return message
+            count += 1
+            if count % PAUSE_EVERY == 0:
+                yield None
+
+        def encode() -> bytes:
+            return b"".join(encode_request(message, UPDATE_METADATA_VERSION))
+
+        shared = SharedBody(encode)
+        for broker in targets:
+            epoch = context.brokers[broker].epoch
+            yield Outgoing(
+                broker,
+                UPDATE_METADATA,
+                UPDATE_METADATA_VERSION,
+                lambda epoch=epoch: shared.for_broker(epoch),  # type: ignore[misc]
+                count,
+                f"{len(message.live_brokers)} live brokers and {count} partitions",
+            )
 
     def _metadata_partition(
         self, tp: TopicPartition, known: LeaderIsrAndControllerEpoch

@@ -99,6 +99,8 @@ def _hide(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
 
 async def _show_again(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
     """Let the hidden replicas follow whoever leads now."""
+    if not replicas:
+        return
     for replica in replicas:
         reign.context.offline_dirs[replica.broker].discard(replica.partition)
     await reign.moves.replicas(replicas, ReplicaState.ONLINE)

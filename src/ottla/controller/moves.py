@@ -47,6 +47,7 @@ T = TypeVar("T")
 
 SLICE = 200
 WRITE_SLICE = 500
+MOVES_A_LINE = 1000
 MAX_CONFLICTS = 50
 """How often one partition may be decided again because its znode kept changing."""
 
@@ -99,14 +100,15 @@ class Moves:
         """Queue a batch's requests, then write down what was decided and told."""
         context = self._context
         told = []
-        for request in batch.build():
-            self._send(request)
-            told.append(request)
-            logger.debug(
-                "told broker=%d api=%d %s", request.broker, request.api_key, request.summary
-            )
+        for request in batch.requests():
+            if request is not None:
+                self._send(request)
+                told.append(request)
+            await breathe()
         moved, self._moved = self._moved, []
-        self._journal.moved(self.cause, moved)
+        for moves in slices(moved, MOVES_A_LINE):
+            self._journal.moved(self.cause, moves)
+            await breathe()
         noted, self._noted = self._noted, []
         for some in slices(noted):
             for decision, outcome in some:
@@ -141,7 +143,9 @@ class Moves:
 
         Return the outcome of each election (new partitions have none).
         """
-        valid = self._legal(partitions, lambda tp: self._context.partition_states.check(tp, target))
+        valid = await self._legal(
+            partitions, lambda tp: self._context.partition_states.check(tp, target)
+        )
         if not valid:
             return {}
         if target is not PartitionState.ONLINE:
@@ -266,7 +270,7 @@ class Moves:
 
     async def replicas(self, replicas: Sequence[PartitionReplica], target: ReplicaState) -> None:
         """Move replicas, broker by broker, in one batch."""
-        valid = self._legal(replicas, lambda r: self._context.replica_states.check(r, target))
+        valid = await self._legal(replicas, lambda r: self._context.replica_states.check(r, target))
         if not valid:
             return
         batch = self.batch()
@@ -408,16 +412,18 @@ class Moves:
 
     # --- states -----------------------------------------------------------------------------
 
-    def _legal(self, subjects: Iterable[T], check: Callable[[T], None]) -> list[T]:
+    async def _legal(self, subjects: Sequence[T], check: Callable[[T], None]) -> list[T]:
         """Return those whose move is legal; say why the others' is not."""
         legal = []
-        for subject in subjects:
-            try:
-                check(subject)
-            except InvalidTransition as refused:
-                state_change.error("epoch=%d refused %s", self._context.epoch, refused)
-            else:
-                legal.append(subject)
+        for some in slices(subjects, MOVES_A_LINE):
+            for subject in some:
+                try:
+                    check(subject)
+                except InvalidTransition as refused:
+                    state_change.error("epoch=%d refused %s", self._context.epoch, refused)
+                else:
+                    legal.append(subject)
+            await breathe()
         return legal
 
     def _move_partition(self, tp: TopicPartition, target: PartitionState) -> None:
