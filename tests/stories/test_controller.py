@@ -1,0 +1,401 @@
+"""What stories cannot tell by commands: races, lost replies, garbage, and the end of a reign."""
+
+import asyncio
+import json
+
+import pytest
+from story_harness import Cluster
+from story_script import partition
+
+from ottla.controller import channels
+from ottla.controller.elections import ElectionKind
+from ottla.controller.events import LeaderBalanceDue
+from ottla.controller.loop import NotControllerError
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
+from ottla.model.errors import ErrorCode
+from ottla.wire.messages.alter_partition import AlterPartitionRequest
+from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.zookeeper import jute, znodes
+from ottla.zookeeper.operations import Create, Delete, Set
+from ottla.zookeeper.store import Store
+
+T0 = partition("t-0")
+
+
+def play(scene, *brokers, **properties):
+    async def run():
+        cluster = await Cluster.create(**properties)
+        try:
+            for broker in brokers:
+                await cluster.start(broker)
+                await cluster.settle()
+            await scene(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+def known(cluster, tp=T0):
+    return cluster.active.context.leadership[tp].leader_and_isr
+
+
+async def stored(cluster, tp=T0):
+    return (await cluster.admin.get_topic_partition_state(tp)).leader_and_isr
+
+
+async def topic(cluster, *replicas, name="t", **config):
+    await cluster.create_topic(name, dict(enumerate(replicas)), config)
+    await cluster.settle()
+
+
+def decisions(cluster):
+    return [
+        what[1]
+        for kind, what in cluster.lines
+        if kind == "journal" and what[1]["kind"] == "decision"
+    ]
+
+
+def test_a_state_that_changed_in_between_is_decided_again(monkeypatch):
+    async def scene(cluster):
+        await topic(cluster, (2, 3, 1), (2, 1, 3))
+        read = Store.get_topic_partition_states
+        disturbed = []
+
+        async def read_and_disturb(store, partitions, *rest):
+            found = await read(store, partitions, *rest)
+            if store is not cluster.admin and not disturbed:
+                disturbed.append(True)
+                # The leader shrank its ISR at the same moment: 3 is no longer in sync.
+                new = LeaderAndIsr(2, 0, (2, 1), 0)
+                await cluster.admin.update_leader_and_isr({T0: new}, 1, -1)
+            return found
+
+        monkeypatch.setattr(Store, "get_topic_partition_states", read_and_disturb)
+        await cluster.kill(2)
+        await cluster.settle()
+        assert (await stored(cluster)).leader == 1
+        assert (await stored(cluster, partition("t-1"))).leader == 1
+        again = [d["outcome"] for d in decisions(cluster) if d["partition"] == "t-0"]
+        assert "decided again" in again
+        assert known(cluster) == await stored(cluster)
+
+    play(scene, 1, 2, 3)
+
+
+def test_one_of_three_is_elected_and_epochs_go_up_by_one():
+    async def scene(cluster):
+        for epoch in (2, 3, 4):
+            active = cluster.active
+            (who,) = [b for b, s in cluster.brokers.items() if s.controller is active]
+            await cluster.kill(who)
+            await cluster.settle()
+            assert cluster.active.epoch == epoch
+            await cluster._join(cluster.brokers[who])
+            await cluster.settle()
+        assert sum(s.controller.is_active for s in cluster.brokers.values()) == 1
+
+    play(scene, 1, 2, 3)
+
+
+def test_a_controller_resigns_when_another_is_named():
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        first = cluster.active
+        epoch, version = await cluster.admin.get_controller_epoch()
+        await cluster.brokers[2].session.multi(
+            [
+                Delete(znodes.CONTROLLER),
+                Create(znodes.CONTROLLER, znodes.encode_controller(2, 0), ephemeral=True),
+                Set(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+            ]
+        )
+        await cluster.settle()
+        assert not first.is_active
+        assert first.context is None
+        with pytest.raises(NotControllerError):
+            await first.elect_leaders(ElectionKind.PREFERRED, None)
+
+    play(scene, 1, 2)
+
+
+def test_a_broker_that_knows_a_newer_controller_makes_the_old_one_look():
+    async def scene(cluster):
+        looked = []
+        controller = cluster.active
+        right = controller._resign_if_moved
+
+        async def look():
+            looked.append(True)
+            return await right()
+
+        controller._resign_if_moved = look
+        cluster.highest_epoch = 99  # the stubs answer STALE_CONTROLLER_EPOCH from here on
+        await topic(cluster, (2, 1))
+        assert looked
+
+    play(scene, 1, 2)
+
+
+def test_garbage_in_znodes_takes_nothing_else_down():
+    async def scene(cluster):
+        await topic(cluster, (1, 2), (2, 1))
+        session = cluster.admin.session
+        await session.create("/brokers/topics/bad", b"{not json")
+        await session.create("/brokers/topics/worse", b'{"partitions":{"x":[1]}}')
+        await session.create("/brokers/ids/77", b"\xff\xfe")
+        await session.create("/brokers/ids/x", b"{}")
+        await session.create("/isr_change_notification/isr_change_", b"[]", sequence=True)
+        await session.create("/log_dir_event_notification/log_dir_event_", b"?", sequence=True)
+        await session.create("/admin/reassign_partitions", b'{"partitions":7}')
+        await session.create("/admin/preferred_replica_election", b"null")
+        await session.set("/brokers/topics/t/partitions/1/state", b"garbage")
+        await cluster.settle()
+        await cluster.kill(2)
+        await cluster.settle()
+        assert (await stored(cluster)).isr == (1,)
+        await topic(cluster, (1,), name="after")
+        assert (await stored(cluster, partition("after-0"))).leader == 1
+        assert await session.exists("/admin/preferred_replica_election") is None
+        # A new controller starts in the same mess.
+        await cluster._join(cluster.brokers[2])
+        await cluster.settle()
+        await cluster.kill(1)
+        await cluster.settle()
+        assert cluster.active is cluster.brokers[2].controller
+        assert set(cluster.active.context.topics) == {"t", "after"}
+
+    play(scene, 1, 2)
+
+
+def test_requests_in_flight_are_refused_when_the_session_ends():
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        controller = cluster.active
+        asking = [
+            asyncio.ensure_future(controller.alter_partition(AlterPartitionRequest(broker_id=1)))
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        await controller.on_session_lost()
+        answers = await asyncio.gather(*asking)
+        assert {a.error_code for a in answers} <= {
+            ErrorCode.NOT_CONTROLLER,
+            ErrorCode.STALE_BROKER_EPOCH,
+        }
+        assert answers[-1].error_code == ErrorCode.NOT_CONTROLLER
+        after = await controller.controlled_shutdown(ControlledShutdownRequest(broker_id=2))
+        assert after.error_code == ErrorCode.NOT_CONTROLLER
+        assert not controller.is_active
+        await controller.start(cluster.brokers[1].store)
+        await cluster.settle()
+
+    play(scene, 1, 2)
+
+
+def test_watches_outlive_a_lost_connection():
+    async def scene(cluster):
+        stub = cluster.brokers[1]
+        cluster.zookeeper.disconnect(stub.session.session_id)
+        await stub.session.wait_connected()
+        await cluster.settle()
+        await topic(cluster, (1, 2))
+        assert known(cluster).leader == 1
+        await cluster.kill(2)
+        await cluster.settle()
+        assert known(cluster).isr == (1,)
+        assert cluster.active.epoch == 1
+
+    play(scene, 1, 2)
+
+
+def test_an_election_whose_reply_is_lost_is_recognised():
+    async def scene(cluster):
+        multis = []
+
+        def the_election(op, _path):
+            multis.extend([op] * (op == jute.MULTI))
+            return len(multis) == 2  # the first one registers the broker
+
+        cluster.zookeeper.lose_reply(the_election)
+        await cluster.start(1)
+        await cluster.brokers[1].session.wait_connected()
+        for _ in range(20):
+            await cluster.settle()
+            if cluster.brokers[1].controller.is_active:
+                break
+            await asyncio.sleep(0.01)
+        assert len(multis) == 2
+        assert cluster.active.epoch == 1
+        assert await cluster.admin.get_controller_epoch() == (1, 1)
+        await topic(cluster, (1,))
+        assert known(cluster).leader == 1
+
+    play(scene)
+
+
+def test_a_topic_without_an_id_gets_one():
+    async def scene(cluster):
+        info = TopicInfo("old", None, {0: ReplicaAssignment((2, 1))})
+        await cluster.admin.create_topic_assignment(info)
+        await cluster.settle()
+        found = (await cluster.admin.get_topics(["old"]))["old"]
+        assert found.topic_id is not None
+        assert cluster.active.context.topic_id("old") == found.topic_id
+        assert known(cluster, partition("old-0")).leader == 2
+
+    play(scene, 1, 2)
+
+
+def test_unclean_elections_begin_when_they_are_allowed():
+    async def scene(cluster):
+        await topic(cluster, (2, 1))
+        request = AlterPartitionRequest  # the leader drops 1 from the ISR, then dies
+        response = await cluster.active.alter_partition(
+            request(
+                broker_id=2,
+                broker_epoch=cluster.brokers[2].epochs[-1],
+                topics=[
+                    request.TopicData(
+                        topic_id=cluster.active.context.topic_id("t"),
+                        partitions=[
+                            request.PartitionData(
+                                partition_index=0,
+                                new_isr_with_epochs=[request.BrokerState(broker_id=2)],
+                            )
+                        ],
+                    )
+                ],
+            )
+        )
+        assert response.topics[0].partitions[0].error_code == 0
+        await cluster.kill(2)
+        await cluster.settle()
+        assert known(cluster).leader == -1
+        refused = await cluster.active.elect_leaders(ElectionKind.PREFERRED, [T0])
+        assert refused[T0][0] == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        await cluster.admin.set_or_create_entity_configs(
+            "topics", "t", {"unclean.leader.election.enable": "true"}
+        )
+        cluster.active.unclean_election_enabled("t")
+        await cluster.settle()
+        assert known(cluster).leader == 1
+        assert known(cluster).recovery_state == 1
+
+    play(scene, 1, 2)
+
+
+def test_a_person_may_ask_for_an_unclean_election():
+    async def scene(cluster):
+        await topic(cluster, (2, 1))
+        await cluster.kill(2)
+        await cluster.settle()
+        needless = await cluster.active.elect_leaders(ElectionKind.UNCLEAN, [T0])
+        assert needless[T0][0] == ErrorCode.ELECTION_NOT_NEEDED
+        unknown = partition("x-1")
+        answer = await cluster.active.elect_leaders(ElectionKind.UNCLEAN, [unknown])
+        assert answer[unknown][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scene, 1, 2)
+
+
+def test_leadership_returns_when_too_much_of_it_is_elsewhere():
+    async def scene(cluster):
+        await topic(cluster, (2, 1), (2, 1), (1, 2))
+        await cluster.kill(2)
+        await cluster.settle()
+        await cluster._join(cluster.brokers[2])
+        await cluster.settle()
+        for tp, state in list(cluster.active.context.leadership.items()):
+            new = LeaderAndIsr(1, state.leader_and_isr.leader_epoch, (1, 2), -1)
+            await cluster.admin.update_leader_and_isr({tp: new}, 1, -1)
+        await cluster.admin.propagate_isr_changes(list(cluster.active.context.leadership))
+        await cluster.settle()
+        cluster.active._post(LeaderBalanceDue())
+        await cluster.settle()
+        assert [known(cluster, partition(f"t-{i}")).leader for i in range(3)] == [2, 2, 1]
+
+    play(scene, 1, 2)
+
+
+def test_a_broker_that_cannot_be_reached_is_told_in_order_once_it_can(monkeypatch):
+    monkeypatch.setattr(channels, "RETRY_BACKOFF_S", 0.0)
+
+    async def scene(cluster):
+        cluster.brokers[2].deaf = True
+        await topic(cluster, (1, 2))
+        await topic(cluster, (2, 1), name="u")
+        told = [t for t in cluster.told[1] if t.broker == 2]
+        cluster.brokers[2].deaf = False
+        for _ in range(300):
+            await asyncio.sleep(0)
+        late = [t for t in cluster.told[1] if t.broker == 2][len(told) :]
+        names = [t.message.topic_states[0].topic_name for t in late if t.message.topic_states]
+        assert names == ["t", "t", "u", "u"]
+
+    play(scene, 1, 2)
+
+
+def test_deletion_that_is_switched_off_only_removes_the_request():
+    async def scene(cluster):
+        await topic(cluster, (1,))
+        await cluster.admin.create_delete_topic_path("t")
+        await cluster.settle()
+        assert await cluster.admin.get_topic_deletions() == []
+        assert "t" in cluster.active.context.topics
+
+    play(scene, 1, **{"delete.topic.enable": "false"})
+
+
+def test_a_failed_failover_gives_the_office_up(monkeypatch):
+    monkeypatch.setattr("ottla.controller.loop.ABDICATION_PAUSE_S", 0.0)
+
+    async def scene(cluster):
+        from ottla.controller import loop
+
+        right = loop.take_office
+        failed = []
+
+        async def fail_once(reign):
+            if not failed:
+                failed.append(reign.controller_id)
+                raise RuntimeError("planted")
+            await right(reign)
+
+        monkeypatch.setattr(loop, "take_office", fail_once)
+        await cluster.kill(1)
+        await cluster.settle()
+        assert failed
+        assert cluster.active.epoch == 3
+
+    play(scene, 1, 2, 3)
+
+
+def test_every_line_of_the_journal_is_json_with_a_cause():
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        await cluster.kill(2)
+        await cluster.settle()
+        kinds = {line[1][1]["kind"] for line in cluster.lines if line[0] == "journal"}
+        assert kinds == {"event", "snapshot", "states", "decision", "told"}
+        for _, (_, entry) in [line for line in cluster.lines if line[0] == "journal"]:
+            assert entry["cause"] > 0
+            json.dumps(entry)
+
+    play(scene, 1, 2)
+
+
+def test_partitions_added_to_a_topic_on_its_way_out_are_undone():
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        await cluster.kill(2)
+        await cluster.settle()
+        await cluster.admin.create_delete_topic_path("t")
+        await cluster.settle()
+        await cluster.grow("t", {1: (1,)})
+        await cluster.settle()
+        info = (await cluster.admin.get_topics(["t"]))["t"]
+        assert list(info.assignment) == [0]
+
+    play(scene, 1, 2)
