@@ -345,6 +345,10 @@ class Log(LocalLog):
             for segment in self.segments[self._segment_index(offset) :]:
                 found = segment.read(offset, max_bytes, upto_offset, min_one)
                 if found is not None:
+                    if not (
+                        len(found.data) or found.too_small or upto_offset < self.log_end_offset
+                    ):
+                        raise CorruptRecordError(f"{segment} of {self.tp} leaps over its end")
                     parts: list[Buffer] = [found.data] if len(found.data) else []
                     return LogRead(parts, len(found.data), offset, found.too_small)
         except OSError as error:

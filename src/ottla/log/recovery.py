@@ -20,7 +20,16 @@ from ottla.log.epochs import EpochCache
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
 from ottla.log.segment import Segment, file_name
 from ottla.log.transactions import apply_batch
-from ottla.log.validate import BASE, BATCH_OVERHEAD, LAST_DELTA, LEADER_EPOCH, LENGTH, PRODUCER_ID
+from ottla.log.validate import (
+    ATTRIBUTES,
+    BASE,
+    BATCH_OVERHEAD,
+    CONTROL,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    PRODUCER_ID,
+)
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Files, World
@@ -90,6 +99,8 @@ class Loader:
         self._clean = clean
         self._interval = index_interval
         self._recovered_from = _NEVER
+        self._saw_marker = False
+        self._indexes: set[str] = set()
         self._loaded = Loaded(
             [],
             Producers(producer_expiration_ms),
@@ -115,7 +126,7 @@ class Loader:
         self._read_topic_id(names)
         epochs_known = self._read_epochs(names)
         if not self._clean:
-            self._recover(names)
+            self._recover()
         self._find_log_end()
         self._settle_epochs(epochs_known)
         self._settle_snapshots()
@@ -141,6 +152,7 @@ class Loader:
                 found.snapshots.append(offset)
             elif name.endswith(_INDEXES):
                 found.indexes.append((offset, name))
+        self._indexes = {name for _, name in found.indexes}
         there = set(found.logs)
         for offset, name in found.indexes:
             if offset not in there:
@@ -227,7 +239,7 @@ class Loader:
 
     # Batches ---------------------------------------------------------------------------
 
-    def _recover(self, names: _Names) -> None:
+    def _recover(self) -> None:
         """Check everything from the segment of the recovery point on; cut what is bad."""
         loaded = self._loaded
         segments = loaded.segments
@@ -236,9 +248,8 @@ class Loader:
         for index, segment in enumerate(segments):
             if segment.base_offset <= point:
                 first = index
-        indexed = {name for _, name in names.indexes}
         for segment in segments[:first]:
-            if segment.size and file_name(segment.base_offset, ".index") not in indexed:
+            if segment.size and file_name(segment.base_offset, ".index") not in self._indexes:
                 _log.warning("index rebuilt tp=%s segment=%d", self._tp, segment.base_offset)
                 segment.rebuild_indexes(self._interval)
         if segments:
@@ -276,13 +287,16 @@ class Loader:
                 segment.index_batch(position, header, self._interval)
                 if header[LEADER_EPOCH] > epochs.latest:
                     epochs.assign(header[LEADER_EPOCH], header[BASE])
+                if header[ATTRIBUTES] & CONTROL:
+                    self._saw_marker = True
                 end = position + header[LENGTH] + BATCH_OVERHEAD
         except CorruptRecordError as error:
             _log.warning("bad batch tp=%s %s", self._tp, error)
         cut = segment.size - end
         if cut:
             segment.cut(end)
-        segment.replace_aborted([])
+        if file_name(segment.base_offset, ".txnindex") in self._indexes:
+            segment.replace_aborted([])
         segment.finish_indexes()
         return cut
 
@@ -351,7 +365,13 @@ class Loader:
         Kept are those at segment bases and the newest one (Kafka's `removeStraySnapshots`).
         """
         loaded = self._loaded
-        bound = min(loaded.log_end_offset, self._recovered_from)
+        bound = loaded.log_end_offset
+        if not self._clean:
+            # Snapshots up to the recovery point were durable before it moved. Earlier ones are
+            # needed only to find aborted transactions again.
+            bound = min(bound, max(self._recovered_from, loaded.recovery_point))
+            if self._saw_marker:
+                bound = min(bound, self._recovered_from)
         bases = {s.base_offset for s in loaded.segments}
         newest = max((s for s in loaded.snapshots if s <= bound), default=-1)
         keep = []

@@ -276,10 +276,11 @@ class Segment:
         times = self.times
         timestamp, offset = times.last()
         position = self.offsets.lookup(offset)
-        for _, header in self.headers(position):
-            if header[MAX_TS] > timestamp:
-                timestamp = header[MAX_TS]
-                offset = header[BASE] + header[LAST_DELTA]
+        with contextlib.suppress(CorruptRecordError):  # who reads there is told
+            for _, header in self.headers(position):
+                if header[MAX_TS] > timestamp:
+                    timestamp = header[MAX_TS]
+                    offset = header[BASE] + header[LAST_DELTA]
         self._max_timestamp, self._max_timestamp_offset = timestamp, offset
 
     def first_batch_timestamp(self) -> int:
@@ -293,10 +294,11 @@ class Segment:
         return self.first_timestamp
 
     def rebuild_indexes(self, index_interval: int = 4096) -> None:
-        """Build both indexes from the batches' headers."""
+        """Build both indexes from the batches' headers, up to the first bad one."""
         self.start_indexes()
-        for position, header in self.headers(0):
-            self.index_batch(position, header, index_interval)
+        with contextlib.suppress(CorruptRecordError):  # who reads there is told
+            for position, header in self.headers(0):
+                self.index_batch(position, header, index_interval)
         self.finish_indexes()
 
     def start_indexes(self) -> None:
@@ -380,6 +382,7 @@ class Segment:
         chunk = b""
         start = position
         chunk_size = _FIRST_HEADER_CHUNK
+        next_offset = -1
         while position < end:
             if position + HEADER_SIZE > start + len(chunk):
                 start = position
@@ -391,7 +394,10 @@ class Segment:
             size = header[LENGTH] + BATCH_OVERHEAD
             if size < HEADER_SIZE or header[MAGIC] != 2 or position + size > end:
                 raise self._corrupt(position, f"size {size}, magic {header[MAGIC]}")
+            if header[BASE] < next_offset:
+                raise self._corrupt(position, f"offset {header[BASE]} after {next_offset}")
             yield position, header
+            next_offset = header[BASE] + header[LAST_DELTA] + 1
             position += size
 
     def batches(
@@ -447,8 +453,9 @@ class Segment:
     def read(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool) -> DiskRead | None:
         """Read whole batches from the one holding `offset`, none beginning at `upto_offset`.
 
-        None if the segment holds no such batch. One system call unless the first batch is larger
-        than `max_bytes`.
+        Batches before a bad one are returned; CorruptRecordError if the first is bad, None if
+        the segment holds no such batch. One system call for the data unless the first batch is
+        larger than `max_bytes`.
         """
         found = self.find(offset)
         if found is None:
@@ -461,20 +468,9 @@ class Segment:
             return DiskRead(memoryview(b""), too_small=True)
         wanted = max(size, min(max_bytes, self.size - position))
         data = memoryview(self.file.pread(wanted, position))
-        end = 0
-        limit = len(data)
-        while end + HEADER_SIZE <= limit:
-            header = unpack_header(data, end)
-            if header[BASE] >= upto_offset:
-                break
-            size = header[LENGTH] + BATCH_OVERHEAD
-            if size < HEADER_SIZE or header[MAGIC] != 2:
-                raise self._corrupt(position + end, f"size {size}, magic {header[MAGIC]}")
-            if end + size > limit:
-                break
-            if not crc_matches(data[end : end + size], header):
-                raise self._corrupt(position + end, "the CRC does not match")
-            end += size
+        end, problem = _good_batches(data, header[BASE], upto_offset)
+        if problem is not None and end == 0:
+            raise self._corrupt(position, problem)
         return DiskRead(data[:end], too_small=False)
 
     def next_offset(self) -> int:
@@ -557,3 +553,28 @@ class Segment:
                 self._files.rename(path, path + ".deleted")
                 renamed.append(path + ".deleted")
         return renamed
+
+
+def _good_batches(data: memoryview, first_offset: int, upto_offset: int) -> tuple[int, str | None]:
+    """Return where the whole, good batches below `upto_offset` end, and what is wrong there."""
+    begin = end = 0
+    limit = len(data)
+    next_offset = first_offset
+    while end + HEADER_SIZE <= limit:
+        header = unpack_header(data, end)
+        # The base offset lies outside of the checksum; that it goes back can be seen. Then this
+        # batch or the one before it is wrong, so neither is served.
+        if header[BASE] < next_offset:
+            return begin, f"offset {header[BASE]} after {next_offset}"
+        if header[BASE] >= upto_offset:
+            break
+        size = header[LENGTH] + BATCH_OVERHEAD
+        if size < HEADER_SIZE or header[MAGIC] != 2:
+            return end, f"size {size}, magic {header[MAGIC]}"
+        if end + size > limit:
+            break
+        if not crc_matches(data[end : end + size], header):
+            return end, "the CRC does not match"
+        next_offset = header[BASE] + header[LAST_DELTA] + 1
+        begin, end = end, end + size
+    return end, None

@@ -12,7 +12,6 @@ from ottla.log.validate import (
     BASE,
     BASE_SEQUENCE,
     CONTROL,
-    COUNT,
     LAST_DELTA,
     MAX_TS,
     PRODUCER_EPOCH,
@@ -63,7 +62,7 @@ def apply_batch(
         header[PRODUCER_ID],
         header[PRODUCER_EPOCH],
         header[BASE_SEQUENCE],
-        header[COUNT],
+        header[LAST_DELTA] + 1,  # not the count: compaction takes records, never sequences
         first,
         first + header[LAST_DELTA],
         header[MAX_TS],

@@ -90,6 +90,46 @@ def test_what_lies_before_the_recovery_point_is_not_read(kit):
     assert log.corrupt_reads == 1
 
 
+def test_a_flipped_bit_on_disk_is_never_served_as_good(kit):
+    log = kit.open()
+    kit.fill(log, 4)
+    size = log.size // 4
+    good = kit.everything(log)
+    log.close()
+    path = kit.folder / "00000000000000000000.log"
+    for at in range(size, 2 * size):
+        if at < size + 8 or size + 12 <= at < size + 16:
+            continue  # outside of the checksum: offset and leader epoch
+        bad = bytearray(good)
+        bad[at] ^= 0x04
+        path.write_bytes(bad)
+        log = kit.open(clean=True, recovery_point=4)
+        for offset in range(4):
+            try:
+                found = b"".join(log.read(offset, 1 << 20, 4).parts)
+            except CorruptRecordError:
+                continue
+            assert found == good[offset * size :][: len(found)], (at, offset)
+        assert log.corrupt_reads > 0, at
+        log.abandon()
+
+
+@pytest.mark.parametrize("flipped", [0x02, 0x40], ids=["goes back", "leaps ahead"])
+def test_a_wrong_base_offset_is_not_served(kit, flipped):
+    log = kit.open()
+    kit.fill(log, 4)
+    size = log.size // 4
+    log.close()
+    path = kit.folder / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[2 * size + 7] ^= flipped
+    path.write_bytes(data)
+    log = kit.open(clean=True, recovery_point=4)
+    assert 0 < log.read(0, 1 << 20, 4).size <= 2 * size, "what is good before it"
+    with pytest.raises(CorruptRecordError):
+        log.read(2, 1 << 20, 4)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize(
