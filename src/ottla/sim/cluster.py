@@ -29,7 +29,7 @@ from ottla.zookeeper.memory import MemoryZooKeeper
 
 PORT = 9092
 ZOOKEEPER_PORT = 2181
-LOG_DIR = "/var/ottla"
+LOG_DIRS = ("/var/ottla/a", "/var/ottla/b")
 SUPERVISOR_RESTART_S = 1.0
 SETTLE_S = 180.0
 
@@ -134,14 +134,14 @@ class Cluster:
                 "broker.id": str(broker_id),
                 "zookeeper.connect": f"zk:{ZOOKEEPER_PORT}",
                 "listeners": f"PLAINTEXT://b{broker_id}:{PORT}",
-                "log.dirs": LOG_DIR,
+                "log.dirs": ",".join(LOG_DIRS),
                 "zookeeper.session.timeout.ms": "6000",
                 "replica.lag.time.max.ms": "6000",
                 "replica.socket.timeout.ms": "6000",
                 "default.replication.factor": str(min(3, self.plan.brokers)),
                 "min.insync.replicas": "2",
                 "auto.create.topics.enable": "false",
-                "log.segment.bytes": "65536",
+                "log.segment.bytes": "16384",
                 "log.flush.offset.checkpoint.interval.ms": "5000",
                 "replica.high.watermark.checkpoint.interval.ms": "2000",
                 "controlled.shutdown.retry.backoff.ms": "1000",
@@ -187,6 +187,10 @@ class Cluster:
         self.simulation.scheduler.after(SUPERVISOR_RESTART_S, restart)
 
     # What the nemesis asks for.
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return LOG_DIRS
 
     def restart_gracefully(self, node: Node) -> None:
         stop = self._stops.get(node.name)
@@ -391,13 +395,20 @@ class Cluster:
 
     @staticmethod
     def _log_files(node: Node, tp: TopicPartition) -> list[str]:
-        folder = f"{LOG_DIR}/{tp}/"
-        return sorted(p for p in node.disk.inodes if p.startswith(folder) and p.endswith(".log"))
+        folders = tuple(f"{log_dir}/{tp}/" for log_dir in LOG_DIRS)
+        return sorted(p for p in node.disk.inodes if p.startswith(folders) and p.endswith(".log"))
 
     def _judge(self) -> list[str]:
         assert self.zookeeper is not None
         writes = [ZnodeWrite(w.zxid, w.op, w.path, w.data) for w in self.zookeeper.writes]
+        twice = [
+            f"{node.name} keeps {tp} in two log dirs"
+            for node in self.broker_nodes()
+            for tp in self.tps
+            if len({path.rpartition("/")[0] for path in self._log_files(node, tp)}) > 1
+        ]
         return [
+            *twice,
             *check_all(self.history, self.logs()),
             *check_znodes(writes),
             *(f"client: {line}" for line in self.history.complaints[:5]),

@@ -93,12 +93,16 @@ def _torn(offset: int, data: bytes, rng: random.Random) -> bytes:
 
 @dataclass(slots=True)
 class DiskFault:
-    """Operations (`read`, `write`, `fsync`, `open`) under a path fail with an errno."""
+    """Operations (`read`, `write`, `fsync`, `open`) under a path fail with an errno.
+
+    `torn`: a failing write leaves its first half behind.
+    """
 
     prefix: str
     operations: frozenset[str]
     error: int
     left: int = 1 << 62
+    torn: bool = False
 
 
 class SimDisk:
@@ -119,10 +123,16 @@ class SimDisk:
     # Faults.
 
     def fail(
-        self, prefix: str, operations: Sequence[str], error: int = errno.EIO, times: int = 1 << 62
+        self,
+        prefix: str,
+        operations: Sequence[str],
+        error: int = errno.EIO,
+        *,
+        times: int = 1 << 62,
+        torn: bool = False,
     ) -> None:
         """Make operations under a path fail (faults F17 and F18)."""
-        self.faults.append(DiskFault(prefix, frozenset(operations), error, times))
+        self.faults.append(DiskFault(prefix, frozenset(operations), error, times, torn))
 
     def mend(self) -> None:
         """Take every fault and the capacity limit away."""
@@ -155,10 +165,17 @@ class SimDisk:
 
     def check(self, operation: str, path: str) -> None:
         """Raise what a fault says about this operation."""
+        fault = self.fault(operation, path)
+        if fault is not None:
+            raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def fault(self, operation: str, path: str) -> DiskFault | None:
+        """Return the fault that hits this operation, and count it."""
         for fault in self.faults:
             if operation in fault.operations and path.startswith(fault.prefix) and fault.left > 0:
                 fault.left -= 1
-                raise OSError(fault.error, os.strerror(fault.error), path)
+                return fault
+        return None
 
     def check_room(self, path: str, more_bytes: int) -> None:
         """Raise ENOSPC where a write would pass the capacity."""
@@ -249,10 +266,14 @@ class SimFile:
     def path(self) -> str:
         return self._path
 
-    def _check(self, operation: str) -> SimDisk:
+    def _disk(self) -> SimDisk:
         disk = self._files.alive(self._path)
         if self.closed:
             raise ValueError(f"{self._path} is closed")
+        return disk
+
+    def _check(self, operation: str) -> SimDisk:
+        disk = self._disk()
         disk.check(operation, self._path)
         return disk
 
@@ -261,8 +282,13 @@ class SimFile:
         return bytes(self._inode.data[offset : offset + size])
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
-        disk = self._check("write")
+        disk = self._disk()
         data = b"".join(parts)
+        fault = disk.fault("write", self._path)
+        if fault is not None:
+            if fault.torn:
+                self._inode.write(offset, data[: len(data) // 2])
+            raise OSError(fault.error, os.strerror(fault.error), self._path)
         end = offset + len(data)
         disk.check_room(self._path, max(0, end - len(self._inode.data)))
         disk.writes += 1

@@ -8,6 +8,7 @@ with a hole. Kafka promises no more without an fsync per record (R13 is what goe
 Fault numbers are RELIABILITY's.
 """
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +30,9 @@ class Target(Protocol):
     def expire_session(self, node: Node) -> bool: ...
 
     def lose_zookeeper_reply(self, node: Node) -> None: ...
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]: ...
 
     def all_in_sync(self) -> bool: ...
 
@@ -60,6 +64,7 @@ FAULTS = (
     Fault("zookeeper-pause", 1, "F6"),
     Fault("clock-jump", 1, "F23"),
     Fault("kill-all", 1, "F5"),
+    Fault("disk-error", 3, "F17 F18"),
 )
 HARMLESS = ("reset", "loss", "slow", "clock-jump", "lost-reply", "zookeeper-pause")
 """What may happen while a broker has not got its unsynced records back."""
@@ -78,6 +83,7 @@ class Nemesis:
         self.done: list[str] = []
         self.stopped = False
         self._lost_power: Node | None = None
+        self._bad_disks: set[str] = set()
         self._simulation = target.simulation
         self._random = target.simulation.random("nemesis")
 
@@ -94,7 +100,8 @@ class Nemesis:
         for node in [self.target.zookeeper_node(), *self.target.broker_nodes()]:
             if node.loop.paused and not node.loop.dead:
                 node.resume()
-            node.disk.mend()
+            if node.name in self._bad_disks:
+                self._replace_disk(node)
             self._boot(node)
 
     def _next(self) -> None:
@@ -161,7 +168,7 @@ class Nemesis:
             return None
         if not all(self.target.caught_up(node) for node in nodes):
             return None
-        if any(self._simulation.internet.is_blocked(n.name) for n in nodes):
+        if any(self._simulation.internet.is_blocked(n.name) for n in nodes) or self._bad_disks:
             return None
         node = self._lost_power = self._random.choice(nodes)
         node.crash(power_loss=True)
@@ -279,3 +286,24 @@ class Nemesis:
         by_ms = self._random.choice((-3_600_000, -5_000, 5_000, 3_600_000))
         node.jump_wall_clock(by_ms)
         return f"{node.name} {by_ms} ms"
+
+    def _disk_error(self) -> str | None:
+        """Let one log dir of one broker fail until somebody mends it and restarts the broker."""
+        node = self._broker()
+        if node is None or self._bad_disks:
+            return None
+        folder = self._random.choice(self.target.log_dirs)
+        operations = self._random.choice((("write",), ("write", "fsync", "read"), ("fsync",)))
+        error = self._random.choice((errno.EIO, errno.ENOSPC))
+        torn = self._random.random() < 0.5
+        node.disk.fail(folder, operations, error, torn=torn)
+        self._bad_disks.add(node.name)
+        self._later(3.0, 15.0, self._replace_disk, node)
+        return f"{node.name}:{folder} {'+'.join(operations)} {errno.errorcode[error]} torn={torn}"
+
+    def _replace_disk(self, node: Node) -> None:
+        if node.name in self._bad_disks:
+            self._bad_disks.discard(node.name)
+            node.disk.mend()
+            node.crash()
+            self._boot(node)
