@@ -32,6 +32,10 @@ DECIDERS = {
     "controller/plan.py",
     "controller/leadership.py",
     "controller/placement.py",
+    "controller/batch.py",
+    "controller/events.py",
+    "controller/isr_changes.py",
+    "controller/targets.py",
 }
 WORLDLY = {
     "asyncio", "socket", "ssl", "threading", "time", "random", "os", "pathlib",
