@@ -109,7 +109,14 @@ class Writer:
 def read_all(cluster, topic, partitions=3):
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "x", "enable.auto.commit": False, "log_level": 2})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "x",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
+    )
     try:
         asked = [TopicPartition(topic, p, 0) for p in range(partitions)]
         total = sum(consumer.get_watermark_offsets(tp, timeout=20)[1] for tp in asked)

@@ -11,17 +11,24 @@ from typing import Any
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.wire.messages import (
     allocate_producer_ids,
+    alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     api_versions,
     controlled_shutdown,
+    create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_log_dirs,
+    elect_leaders,
     fetch,
+    incremental_alter_configs,
     init_producer_id,
     leader_and_isr,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
     produce,
@@ -36,6 +43,55 @@ NONE = -1
 def _simple(response: Callable[..., Any]) -> Build:
     """Return a builder for responses whose only error field is `error_code`."""
     return lambda _request, _version, code, _message: response(error_code=code)
+
+
+def _with_message(response: Callable[..., Any]) -> Build:
+    """Return a builder for responses with `error_code` and `error_message` at the top."""
+    return lambda _request, _version, code, message: response(
+        error_code=code, error_message=message
+    )
+
+
+def _alter_configs(response: Any) -> Build:
+    return lambda request, _version, code, message: response(
+        responses=[
+            response.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _create_partitions(request: Any, _version: int, code: int, message: str | None) -> Any:
+    r = create_partitions.CreatePartitionsResponse
+    return r(
+        results=[
+            r.CreatePartitionsTopicResult(name=t.name, error_code=code, error_message=message)
+            for t in request.topics
+        ]
+    )
+
+
+def _elect_leaders(request: Any, version: int, code: int, message: str | None) -> Any:
+    r = elect_leaders.ElectLeadersResponse
+    if version >= 1:
+        return r(error_code=code)
+    return r(
+        replica_election_results=[
+            r.ReplicaElectionResult(
+                topic=t.topic,
+                partition_result=[
+                    r.PartitionResult(partition_id=p, error_code=code, error_message=message)
+                    for p in t.partitions
+                ],
+            )
+            for t in request.topic_partitions or ()
+        ]
+    )
 
 
 def _produce(request: Any, _version: int, code: int, message: str | None) -> Any:
@@ -155,10 +211,6 @@ def _describe_configs(request: Any, _version: int, code: int, message: str | Non
     )
 
 
-def _describe_cluster(_request: Any, _version: int, code: int, message: str | None) -> Any:
-    return describe_cluster.DescribeClusterResponse(error_code=code, error_message=message)
-
-
 def _init_producer_id(_request: Any, _version: int, code: int, _message: str | None) -> Any:
     return init_producer_id.InitProducerIdResponse(
         error_code=code, producer_id=NONE, producer_epoch=NONE
@@ -198,8 +250,15 @@ _BUILDERS: dict[int, Build] = {
     22: _init_producer_id,
     23: _epochs,
     32: _describe_configs,
+    33: _alter_configs(alter_configs.AlterConfigsResponse),
+    35: _simple(describe_log_dirs.DescribeLogDirsResponse),
+    37: _create_partitions,
+    43: _elect_leaders,
+    44: _alter_configs(incremental_alter_configs.IncrementalAlterConfigsResponse),
+    45: _with_message(alter_partition_reassignments.AlterPartitionReassignmentsResponse),
+    46: _with_message(list_partition_reassignments.ListPartitionReassignmentsResponse),
     56: _simple(alter_partition.AlterPartitionResponse),
-    60: _describe_cluster,
+    60: _with_message(describe_cluster.DescribeClusterResponse),
     67: _simple(allocate_producer_ids.AllocateProducerIdsResponse),
 }
 

@@ -1,0 +1,132 @@
+"""Three brokers of ours, administered with Kafka's own command line tools."""
+
+import json
+import re
+import time
+import uuid
+
+import pytest
+
+pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, kafka_tools):
+    from cluster import OttlaCluster
+
+    with OttlaCluster(tmp_path_factory.mktemp("tools"), brokers=3) as cluster:
+        time.sleep(1)
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster, kafka_tools):
+    def call(tool, *arguments, **options):
+        return kafka_tools.run(
+            getattr(kafka_tools, tool),
+            "--bootstrap-server",
+            cluster.bootstrap,
+            *arguments,
+            **options,
+        )
+
+    return call
+
+
+@pytest.fixture
+def topic(run):
+    name = f"tools-{uuid.uuid4().hex[:8]}"
+    run("TOPICS", "--create", "--topic", name, "--replica-assignment", "0:1,1:2,2:0")
+    return name
+
+
+def describe(run, topic):
+    """Return {partition: (leader, replicas, isr)}."""
+    out = run("TOPICS", "--describe", "--topic", topic)
+    pattern = r"Partition: (\d+)\tLeader: (\S+)\tReplicas: (\S+)\tIsr: (\S+)"
+    return {
+        int(p): (
+            int(leader),
+            [int(r) for r in replicas.split(",")],
+            sorted(map(int, isr.split(","))),
+        )
+        for p, leader, replicas, isr in re.findall(pattern, out)
+    }
+
+
+def test_more_partitions(run, topic):
+    run("TOPICS", "--alter", "--topic", topic, "--partitions", "5")
+    found = describe(run, topic)
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    assert found[0][1] == [0, 1]
+    assert all(leader >= 0 and len(replicas) == 2 for leader, replicas, _ in found.values())
+    fewer = run("TOPICS", "--alter", "--topic", topic, "--partitions", "2", check=False)
+    assert "higher than the requested 2" in fewer
+
+
+def test_settings_of_a_topic(run, topic):
+    of = ("--entity-type", "topics", "--entity-name", topic)
+    run("CONFIGS", "--alter", *of, "--add-config", "retention.ms=123456,segment.bytes=1048576")
+    assert "retention.ms=123456" in run("CONFIGS", "--describe", *of)
+    run("CONFIGS", "--alter", *of, "--delete-config", "segment.bytes")
+    out = run("CONFIGS", "--describe", *of)
+    assert "retention.ms=123456" in out
+    assert "segment.bytes" not in out
+    bad = run("CONFIGS", "--alter", *of, "--add-config", "retention.ms=soon", check=False)
+    assert "Invalid value soon for configuration retention.ms" in bad
+
+
+def test_reassignment(run, topic, tmp_path):
+    plan = {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": 0, "replicas": [2, 1]},
+            {"topic": topic, "partition": 1, "replicas": [0]},
+        ],
+    }
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    out = run("REASSIGN", "--execute", "--reassignment-json-file", str(file))
+    assert "Successfully started partition reassignments" in out
+    deadline = time.monotonic() + 30
+    while "still in progress" in (
+        out := run(
+            "REASSIGN", "--verify", "--preserve-throttles", "--reassignment-json-file", str(file)
+        )
+    ):
+        assert time.monotonic() < deadline, out
+    assert out.count("is completed") == 2
+    found = describe(run, topic)
+    assert found[0] == (2, [2, 1], [1, 2]) or found[0] == (1, [2, 1], [1, 2])
+    assert found[1] == (0, [0], [0])
+    assert "No partition reassignments found" in run("REASSIGN", "--list")
+
+
+def test_preferred_election(run, topic, cluster):
+    assert cluster.terminate(1) == 0
+    assert describe(run, topic)[1][0] == 2
+    cluster.start_broker(1)
+    deadline = time.monotonic() + 30
+    while describe(run, topic)[1][2] != [1, 2]:
+        assert time.monotonic() < deadline
+    run("LEADER_ELECTION", "--election-type", "preferred", "--all-topic-partitions")
+    assert describe(run, topic)[1][0] == 1
+
+
+def test_log_dirs(run, topic, cluster):
+    out = run("LOG_DIRS", "--describe", "--topic-list", topic)
+    found = json.loads(out.splitlines()[-1])
+    held = {
+        broker["broker"]: sorted(p["partition"] for d in broker["logDirs"] for p in d["partitions"])
+        for broker in found["brokers"]
+    }
+    assert held == {
+        0: [f"{topic}-0", f"{topic}-2"],
+        1: [f"{topic}-0", f"{topic}-1"],
+        2: [f"{topic}-1", f"{topic}-2"],
+    }
+
+
+def test_deletion(run, topic):
+    run("TOPICS", "--delete", "--topic", topic)
+    assert topic not in run("TOPICS", "--list").split()
