@@ -30,6 +30,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(NAMES)}"
     )
+    parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
     parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
@@ -76,6 +77,7 @@ def main(argv: Sequence[str]) -> int:
             consumers=arguments.consumers,
             faults=arguments.faults,
             mean_gap_s=arguments.gap,
+            operators=not arguments.no_operators,
         )
         sink = _print_line if arguments.trace else None
         began = time.monotonic()

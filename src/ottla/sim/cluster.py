@@ -22,6 +22,7 @@ from ottla.sim.checkers import LogRecord, ZnodeWrite, check_all, check_znodes
 from ottla.sim.clients import Consumer, Producer, create_topic
 from ottla.sim.history import History
 from ottla.sim.nemesis import NAMES, Nemesis
+from ottla.sim.operators import Churn, Mover
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.world import Main, Node, Simulation
 from ottla.wire.records import iter_batches, iter_records
@@ -29,6 +30,7 @@ from ottla.zookeeper.memory import MemoryZooKeeper
 
 PORT = 9092
 ZOOKEEPER_PORT = 2181
+REPLICATION = 3
 LOG_DIRS = ("/var/ottla/a", "/var/ottla/b")
 SUPERVISOR_RESTART_S = 1.0
 SETTLE_S = 180.0
@@ -47,6 +49,8 @@ class Plan:
     topic: str = "events"
     faults: tuple[str, ...] = NAMES
     mean_gap_s: float = 4.0
+    operators: bool = True
+    """Whether topics come and go, and with more than three brokers also move."""
     properties: dict[str, str] = field(default_factory=dict)
 
     def replayed_by(self) -> str:
@@ -59,6 +63,8 @@ class Plan:
                 parts.append(f"--{name} {value:g}")
         if self.mean_gap_s != default.mean_gap_s:
             parts.append(f"--gap {self.mean_gap_s:g}")
+        if not self.operators:
+            parts.append("--no-operators")
         if self.faults != default.faults:
             parts.append(f"--faults {','.join(self.faults) or 'none'}")
         return " ".join(parts)
@@ -109,6 +115,7 @@ class Cluster:
         self.tps = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
+        self._operators: list[Churn | Mover] = []
         self._exits: list[str] = []
         self._stops: dict[str, asyncio.Event] = {}
 
@@ -138,7 +145,7 @@ class Cluster:
                 "zookeeper.session.timeout.ms": "6000",
                 "replica.lag.time.max.ms": "6000",
                 "replica.socket.timeout.ms": "6000",
-                "default.replication.factor": str(min(3, self.plan.brokers)),
+                "default.replication.factor": str(min(REPLICATION, self.plan.brokers)),
                 "min.insync.replicas": "2",
                 "auto.create.topics.enable": "false",
                 "log.segment.bytes": "16384",
@@ -231,14 +238,29 @@ class Cluster:
                 found[tp] = json.loads(entry.data)
         return found
 
+    def assignment(self) -> dict[TopicPartition, set[int]]:
+        """Return the replicas of the topic's partitions, by its znode."""
+        assert self.zookeeper is not None
+        entry = self.zookeeper.tree.nodes.get(f"/brokers/topics/{self.plan.topic}")
+        if entry is None or not entry.data:
+            return {}
+        replicas = json.loads(entry.data)["partitions"]
+        return {TopicPartition(self.plan.topic, int(p)): set(b) for p, b in replicas.items()}
+
     def all_in_sync(self) -> bool:
         """Whether every partition has a leader and its whole assignment in the ISR."""
         states = self.partition_states()
-        wanted = min(3, self.plan.brokers)
         return len(states) == len(self.tps) and all(
-            isinstance(isr := state["isr"], list) and len(isr) == wanted and state["leader"] != -1
-            for state in states.values()
+            isinstance(isr := states[tp]["isr"], list)
+            and set(isr) == replicas
+            and states[tp]["leader"] != -1
+            for tp, replicas in self.assignment().items()
         )
+
+    def _nothing_moves(self) -> bool:
+        assert self.zookeeper is not None
+        waiting = "/admin/reassign_partitions" in self.zookeeper.tree.nodes
+        return not waiting and all(len(r) == REPLICATION for r in self.assignment().values())
 
     def caught_up(self, node: Node) -> bool:
         """Whether a broker's disk holds, of every partition, what all the others hold."""
@@ -251,12 +273,13 @@ class Cluster:
         return True
 
     def logs(self) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
-        """Read every replica's records straight from the simulated disks."""
+        """Read every assigned replica's records straight from the simulated disks."""
         found: dict[TopicPartition, dict[int, list[LogRecord]]] = {tp: {} for tp in self.tps}
+        assignment = self.assignment()
         for broker_id, node in enumerate(self.broker_nodes()):
             for tp in self.tps:
                 paths = self._log_files(node, tp)
-                if paths:
+                if paths and broker_id in assignment.get(tp, ()):
                     found[tp][broker_id] = [
                         record
                         for path in paths
@@ -305,7 +328,13 @@ class Cluster:
             self.simulation.scheduler.steps,
             self.simulation.now,
             nemesis.done,
-            self.history.statistics(),
+            {
+                **self.history.statistics(),
+                "topics_churned": sum(
+                    o.generation for o in self._operators if isinstance(o, Churn)
+                ),
+                "moves_asked": sum(o.asked for o in self._operators if isinstance(o, Mover)),
+            },
             self.history.longest_gap_s(began_s, ended_s),
         )
 
@@ -324,7 +353,7 @@ class Cluster:
             client,
             self.plan.topic,
             self.plan.partitions,
-            min(3, self.plan.brokers),
+            min(REPLICATION, self.plan.brokers),
             {"min.insync.replicas": str(min(2, self.plan.brokers))},
         )
         await client.close()
@@ -334,7 +363,14 @@ class Cluster:
             )
         for i in range(self.plan.consumers):
             self._consumers.append(Consumer(world, self.bootstrap, f"c{i}", self.tps, self.history))
+        if self.plan.operators:
+            self._operators.append(Churn(world, self.bootstrap, "churn", self.history))
+            if self.plan.brokers > REPLICATION:
+                zookeeper = f"zk:{ZOOKEEPER_PORT}"
+                self._operators.append(Mover(world, zookeeper, self.tps, self.plan.brokers))
         async with asyncio.TaskGroup() as group:
+            for operator in self._operators:
+                group.create_task(operator.run())
             for producer in self._producers:
                 group.create_task(producer.run())
             for consumer in self._consumers:
@@ -343,10 +379,13 @@ class Cluster:
     def _settle(self, nemesis: Nemesis) -> list[str]:
         """Heal everything; the cluster has to come back by itself, and catch up."""
         deadline_s = self.simulation.now + SETTLE_S
+        for operator in self._operators:
+            operator.stopping = True
         nemesis.heal()
         self.simulation.run_for(30.0)
         nemesis.heal()
         stages: tuple[tuple[str, Callable[[], bool]], ...] = (
+            ("reassignments are done", self._nothing_moves),
             ("every replica is in sync", self.all_in_sync),
             ("every open write has an answer", self._writes_answered),
             ("consumers have read everything", self._caught_up),
@@ -379,10 +418,15 @@ class Cluster:
         return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in self.tps)
 
     def _replicas_equal(self) -> bool:
-        """Whether every replica is there with the same end; the checkers look at every record."""
-        wanted = min(3, self.plan.brokers)
-        ends = [self._ends(tp) for tp in self.tps]
-        return all(len(e) == wanted and len(set(e.values())) == 1 for e in ends)
+        """Whether all assigned replicas are there with the same end.
+
+        A broker that was down when a partition moved away may keep a stray copy, as in Kafka.
+        """
+        ends = {tp: self._ends(tp) for tp in self.tps}
+        return all(
+            replicas <= ends[tp].keys() and len({ends[tp][b] for b in replicas}) == 1
+            for tp, replicas in self.assignment().items()
+        )
 
     def _ends(self, tp: TopicPartition) -> dict[int, int]:
         """Return the offset after the last record of every replica there is."""

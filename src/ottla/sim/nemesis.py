@@ -88,7 +88,9 @@ class Nemesis:
         self._random = target.simulation.random("nemesis")
 
     def start(self) -> None:
-        self._next()
+        """Begin; without a kind of fault to draw, do nothing."""
+        if self.faults:
+            self._next()
 
     def stop(self) -> None:
         """Draw no further faults."""

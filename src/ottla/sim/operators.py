@@ -1,0 +1,162 @@
+"""Simulated operators: they create, delete and move topics while everything else goes on.
+
+Who may call: `cluster`, on the client node. Invariants: they use the public ways only (the Kafka
+protocol, /admin/reassign_partitions); everything they do is repeated until it is done or the run
+stops; what they find wrong goes into the history's complaints (faults F24 to F27).
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Sequence
+
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.net.client import Client
+from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
+from ottla.sim.history import History
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+from ottla.zookeeper.session import Session
+
+DELETE_VERSION = 5
+"""The last version that names topics; the ids of later ones would have to be asked for."""
+
+
+class Churn:
+    """One topic that comes and goes under one name, with other records each time (F26)."""
+
+    def __init__(
+        self, world: World, bootstrap: Sequence[tuple[str, int]], topic: str, history: History
+    ) -> None:
+        self.world = world
+        self.client = Client(world, bootstrap, "churn", timeout_s=REQUEST_TIMEOUT_S)
+        self.topic = topic
+        self.history = history
+        self.generation = 0
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Create, write, read, delete, again."""
+        while not self.stopping:
+            self.generation += 1
+            await create_topic(self.client, self.topic, 2, 3, {"min.insync.replicas": "2"})
+            for number in range(4):
+                await self._write(number)
+            await self._read()
+            await asyncio.sleep(self.world.random.uniform(0.0, 3.0))
+            await self._delete()
+        await self.client.close()
+
+    async def _write(self, number: int) -> None:
+        value = b"g%d-%d" % (self.generation, number)
+        batch = build_batch([Record(-1, self.world.clock.wall_ms(), None, value)])
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=3000,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=self.topic,
+                    partition_data=[
+                        ProduceRequest.PartitionProduceData(index=number % 2, records=batch)
+                    ],
+                )
+            ],
+        )
+        for _ in range(20):
+            with contextlib.suppress(OttlaError):
+                leader = await self.client.leader(self.topic, number % 2, refresh=True)
+                response = await self.client.call(request, leader, version=9)
+                if response.responses[0].partition_responses[0].error_code == ErrorCode.NONE:
+                    return
+            await asyncio.sleep(0.3)
+
+    async def _read(self) -> None:
+        """Every record there is of this generation: the name's earlier lives are gone."""
+        for partition in range(2):
+            with contextlib.suppress(OttlaError):
+                leader = await self.client.leader(self.topic, partition, refresh=True)
+                request = FetchRequest(
+                    max_wait_ms=10,
+                    min_bytes=0,
+                    topics=[
+                        FetchRequest.FetchTopic(
+                            topic=self.topic,
+                            partitions=[
+                                FetchRequest.FetchPartition(
+                                    partition=partition, fetch_offset=0, partition_max_bytes=65536
+                                )
+                            ],
+                        )
+                    ],
+                )
+                response = await self.client.call(request, leader, version=11)
+                for topic in response.responses:
+                    for data in topic.partitions:
+                        self._judge(partition, data.records or b"")
+
+    def _judge(self, partition: int, records: bytes | memoryview) -> None:
+        wanted = b"g%d-" % self.generation
+        for position, _ in iter_batches(records, allow_partial=True):
+            for record in iter_records(records, position):
+                if not (record.value or b"").startswith(wanted):
+                    self.history.complaints.append(
+                        f"{self.topic}-{partition}@{record.offset} holds {record.value!r} of a "
+                        f"deleted topic; this is generation {self.generation}"
+                    )
+
+    async def _delete(self) -> None:
+        request = DeleteTopicsRequest(topic_names=[self.topic], timeout_ms=4000)
+        while not self.stopping:
+            with contextlib.suppress(OttlaError):
+                response = await self.client.call(request, "controller", version=DELETE_VERSION)
+                code = ErrorCode(response.responses[0].error_code)
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return
+                if code not in RETRIABLE and code != ErrorCode.NONE:
+                    self.history.complaints.append(f"DeleteTopics answered {code.name}")
+                    return
+            await asyncio.sleep(0.3)
+
+
+class Mover:
+    """Moves partitions to other brokers by /admin/reassign_partitions (F24, F27)."""
+
+    def __init__(
+        self, world: World, zookeeper: str, tps: Sequence[TopicPartition], brokers: int
+    ) -> None:
+        self.world = world
+        self.zookeeper = zookeeper
+        self.tps = tps
+        self.brokers = brokers
+        self.stopping = False
+        self.asked = 0
+
+    async def run(self) -> None:
+        """Ask for another random assignment every few seconds, unless one is under way."""
+        session: Session | None = None
+        while not self.stopping:
+            await asyncio.sleep(self.world.random.uniform(1.0, 6.0))
+            with contextlib.suppress(OttlaError):
+                if session is None or not session.alive:
+                    session = await Session.connect(
+                        self.world, self.zookeeper, 10_000, 5_000, lambda _event: None
+                    )
+                await session.create("/admin/reassign_partitions", self._wish())
+                self.asked += 1
+
+    def _wish(self) -> bytes:
+        rng = self.world.random
+        chosen = rng.sample(list(self.tps), rng.randint(1, len(self.tps)))
+        partitions = [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replicas": rng.sample(range(self.brokers), 3),
+            }
+            for tp in sorted(chosen)
+        ]
+        return json.dumps({"version": 1, "partitions": partitions}).encode()
