@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError, MetaProperties
-from ottla.log.flush import FlushJob
+from ottla.log.flusher import Flusher
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.tail import TailBudget
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import OttlaError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import Files, Lock, Workers, World
+from ottla.model.ports import Lock, Workers, World
 
 _logger = logging.getLogger(__name__)
 
@@ -30,9 +30,6 @@ _STRAY = "-stray"
 _FUTURE = "-future"
 _MAX_NAME = 255
 _SLICE_S = 0.005
-_FLUSH_SCAN = 256
-_FLUSH_SMALL = 16
-_STOP_SHARE = 64
 
 
 @dataclass(slots=True)
@@ -72,6 +69,9 @@ class LogManager:
         self.budget = budget or TailBudget()
         self._dirs = {path: LogDir(path) for path in config.log_dirs}
         self._logs: dict[TopicPartition, Log] = {}
+        self._flusher = Flusher(
+            world.files, self._logs, lambda path, error: self._dir_failed(self._dirs[path], error)
+        )
         self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config
         self._expiration_ms = config.integer("producer.id.expiration.ms")
         self.meta: MetaProperties | None = None
@@ -79,7 +79,6 @@ class LogManager:
         """told the path of a log dir that went offline"""
         self._doomed: list[tuple[float, str]] = []
         """(when, path) of renamed files and folders to remove, in order"""
-        self._flush_queue: list[TopicPartition] = []
         self._retention_due_s = 0.0
         self._retention_queue: list[TopicPartition] = []
         self.recovered_logs = 0
@@ -429,51 +428,12 @@ class LogManager:
     async def flush_dirty(self, workers: Workers, *, everything: bool = False) -> int:
         """Flush what is due in a worker; return how many logs that was.
 
-        Due are rolled segments and what flush.ms asks for. Each call looks at the next few
-        hundred logs, and writes the small files (epochs, topic ids) of some that wait for it, so
-        that thousands of new partitions do not fill the disk's queue. `everything` is everything.
+        Due are rolled segments, what flush.ms asks for and small files (epochs, topic ids). Each
+        call looks at the next few hundred logs; with `everything` at all, and flushes them whole.
         """
-        flushed = 0
-        if not self._flush_queue or everything:
-            self._flush_queue = list(self._logs)
-        turn = len(self._flush_queue) if everything else _FLUSH_SCAN
-        small = _FLUSH_SMALL
-        for _ in range(turn):
-            if not self._flush_queue:
-                break
-            log = self._logs.get(self._flush_queue.pop())
-            if log is None or log.failed is not None:
-                continue
-            job = self._flush_job(log, everything, small > 0)
-            if job is None:
-                continue
-            small -= 1
-            error: OSError | None = None
-            try:
-                await workers.run(job.run)
-            except OSError as failure:
-                error = failure
-            flushed += self._flushed(log, job, error)
-        return flushed
+        return await self._flusher.flush_dirty(workers, everything=everything)
 
-    @staticmethod
-    def _flush_job(log: Log, everything: bool, small_files: bool) -> FlushJob | None:
-        waited = log.unflushed_for_s
-        if everything or (waited is not None and waited * 1000 >= log.config.flush_ms):
-            return log.prepare_flush()
-        if log.has_unflushed_segments() or (small_files and log.has_unsynced_files()):
-            return log.prepare_flush(log.active_base_offset)
-        return None
-
-    @staticmethod
-    def _flushed(log: Log, job: FlushJob, error: OSError | None) -> int:
-        try:
-            log.complete_flush(job, error)
-        except StorageError:
-            return 0
-        return 1
-
-    # Time --------------------------------------------------------------------------------
+    # Time ------------------------------------------------------------------------------
 
     def periodic(self, now_ms: int) -> None:
         """Do a few milliseconds of what is due: retention, expiry, removal of deleted files."""
@@ -524,46 +484,14 @@ class LogManager:
     def shutdown(self) -> None:
         """Flush and close everything; each dir that managed it gets the clean marker."""
         for log_dir in self._live():
-            stop = _Stop(log_dir)
-            for log in self._logs_of(log_dir):
-                self._prepare_stop(stop, log)
-            self._finish_stop(stop, _write_and_sync(self._files, log_dir.path, stop.jobs))
+            self._flusher.stop(log_dir.path)
         self._say_goodbye()
 
     async def shutdown_with(self, workers: Workers) -> None:
         """As `shutdown`, with a worker waiting for the disk and the loop free in between."""
         for log_dir in self._live():
-            stop = _Stop(log_dir)
-            error: OSError | None = None
-            logs = self._logs_of(log_dir)
-            for start in range(0, len(logs), _STOP_SHARE):
-                first = len(stop.jobs)
-                for log in logs[start : start + _STOP_SHARE]:
-                    self._prepare_stop(stop, log)
-                share = [job for _, job in stop.jobs[first:]]
-                error = error or await workers.run(_write_files, share)
-            error = error or await workers.run(_sync_tree, self._files, log_dir.path)
-            self._finish_stop(stop, error)
+            await self._flusher.stop_with(workers, log_dir.path)
         self._say_goodbye()
-
-    def _logs_of(self, log_dir: LogDir) -> list[Log]:
-        return [log for log in self._logs.values() if self._dir_of(log) is log_dir]
-
-    @staticmethod
-    def _prepare_stop(stop: "_Stop", log: Log) -> None:
-        try:
-            job = log.prepare_close()
-        except StorageError:
-            return
-        if job is not None:
-            stop.jobs.append((log, job))
-
-    def _finish_stop(self, stop: "_Stop", error: OSError | None) -> None:
-        if error is not None:
-            self._dir_failed(stop.log_dir, error)
-            return
-        for log, job in stop.jobs:
-            self._flushed(log, job, None)
 
     def _say_goodbye(self) -> None:
         self.checkpoint_recovery_points()
@@ -591,35 +519,6 @@ class LogManager:
             "tail_bytes": self.budget.used,
             "recovered_logs": self.recovered_logs,
         }
-
-
-@dataclass(slots=True)
-class _Stop:
-    """A log dir on its way down: each log's job, made durable together."""
-
-    log_dir: LogDir
-    jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)
-
-
-def _write_files(jobs: list[FlushJob]) -> OSError | None:
-    try:
-        for job in jobs:
-            job.write()
-    except OSError as error:
-        return error
-    return None
-
-
-def _sync_tree(files: Files, path: str) -> OSError | None:
-    try:
-        files.sync_tree(path)
-    except OSError as error:
-        return error
-    return None
-
-
-def _write_and_sync(files: Files, path: str, jobs: list[tuple[Log, FlushJob]]) -> OSError | None:
-    return _write_files([job for _, job in jobs]) or _sync_tree(files, path)
 
 
 def _no_topic_config(topic: str) -> TopicConfig:

@@ -45,6 +45,7 @@ class FailingFiles:
     def __init__(self, files: OsFiles) -> None:
         self._files = files
         self.broken: dict[str, OSError] = {}
+        self.calls: list[str] = []
 
     def __getattr__(self, name):
         return getattr(self._files, name)
@@ -59,10 +60,12 @@ class FailingFiles:
 
     def sync_tree(self, path: str) -> None:
         self.check("fsync")
+        self.calls.append("sync_tree")
         self._files.sync_tree(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         self.check("write")
+        self.calls.append("write_atomic")
         self._files.write_atomic(path, data)
 
 

@@ -221,6 +221,19 @@ def test_rolled_segments_are_flushed_in_the_background(kit):
     assert asyncio.run(manager.flush_dirty(kit.world.workers)) == 0
 
 
+def test_small_files_of_many_logs_are_synced_together(kit):
+    manager = started(kit)
+    for tp in tps(30):
+        manager.get_or_create(tp, ID, is_new=True)
+        kit.fill(manager.get(tp), 1)
+    kit.files.calls.clear()
+    assert asyncio.run(manager.flush_dirty(kit.world.workers)) == 30
+    assert kit.files.calls.count("sync_tree") == 1
+    assert kit.files.calls.count("write_atomic") == 0
+    assert len(list((kit.root / "data").glob("*/leader-epoch-checkpoint"))) == 30
+    assert manager.get(tps(1)[0]).recovery_point == 0, "no record was synced by its own file"
+
+
 def test_flush_ms(kit):
     manager = kit.manager()
     manager.startup(lambda _: kit.config(flush_ms=5000))
