@@ -1,6 +1,8 @@
 """The transition tables are Kafka's, and a refused move tells how the subject came there."""
 
+import importlib.util
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +88,11 @@ def test_subjects_are_found_in_order_and_forgotten():
     machine.forget(tps[0])
     assert machine[tps[0]] is P.NON_EXISTENT
     assert len(machine) == 2
+
+
+def test_the_drawn_diagrams_are_those_of_the_tables():
+    docs = Path(__file__).parents[3] / "docs"
+    spec = importlib.util.spec_from_file_location("draw_states", docs / "draw_states.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (docs / "STATES.md").read_text() == module.page()
