@@ -331,6 +331,25 @@ def test_r6_shrink_then_expand(wired):
     wired(scenario)
 
 
+def test_r6_silence_of_an_idle_partition_is_no_lag(wired):
+    """A follower whose session had nothing to say for minutes counts as caught up until then."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a")
+        await c.settle(120)
+        c.network.part(2, c[1].port)
+        await c.produce(1, "b", acks=1)
+        for _ in range(8):
+            await c.settle(1)
+            await c[1].replicas.expire_isr_once()
+            assert c[1].partition().isr.maximal == (1, 2)
+            assert not c[1].partition().isr.in_flight
+        await c.until(lambda: c[1].partition().isr.committed == (1,), seconds=8)
+
+    wired(scenario, brokers=2)
+
+
 def test_r6_a_stale_version_waits_and_does_not_loop(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
@@ -464,6 +483,11 @@ def test_leader_epoch_rules(wired):
         answers = await c.controller.tell(state)
         item = answers[1].topics[0].partition_errors[0]
         assert item.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        state.leader_epoch = -1
+        answers = await c.controller.tell(state)
+        item = answers[1].topics[0].partition_errors[0]
+        assert item.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert c[1].partition().leader_epoch == 0
         state.leader_epoch = 7
         answers = await c.controller.tell(state, topic_id=bytes(15) + b"\x09")
         assert answers[1].error_code == 0

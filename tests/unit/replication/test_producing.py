@@ -1,0 +1,84 @@
+"""A parked produce: final results, once."""
+
+import types
+
+import pytest
+
+from ottla.model.errors import ErrorCode
+from ottla.replication.isr import IsrState
+from ottla.replication.producing import ParkedProduce, PartitionResult
+
+
+class Purgatory:
+    live = 0
+
+    def __init__(self):
+        self.queue = []
+
+    def enqueue(self, operation):
+        self.queue.append(operation)
+
+
+class Partition:
+    def __init__(self, isr, min_isr):
+        self.isr = IsrState.of(isr)
+        self.min_isr = min_isr
+        self.waiters = []
+
+    def await_high_watermark(self, waiter):
+        self.waiters.append(waiter)
+
+
+@pytest.fixture
+def parked():
+    purgatory = Purgatory()
+    ended = []
+    results = [PartitionResult("t", 0), PartitionResult("t", 1)]
+    operation = ParkedProduce(purgatory, results, ended.append)
+    partitions = [Partition((1, 2), 2), Partition((1, 2), 2)]
+    for result, partition in zip(results, partitions, strict=True):
+        operation.wait(result, partition, 5)
+    return types.SimpleNamespace(
+        purgatory=purgatory,
+        ended=ended,
+        results=results,
+        operation=operation,
+        partitions=partitions,
+    )
+
+
+def codes(parked):
+    return [r.code for r in parked.results]
+
+
+def test_the_last_partition_ends_it(parked):
+    parked.results[1].reached(parked.partitions[1])
+    assert not parked.purgatory.queue
+    parked.results[0].reached(parked.partitions[0])
+    assert parked.purgatory.queue == [parked.operation]
+    assert not parked.ended  # not within the step that made it possible
+    parked.operation.attempt()
+    assert parked.ended == [parked.operation]
+    assert codes(parked) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_too_few_in_sync_when_the_offset_is_reached(parked):
+    parked.partitions[0].isr = IsrState.of((1,))
+    parked.results[0].reached(parked.partitions[0])
+    assert parked.results[0].code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_time_over(parked):
+    parked.results[0].reached(parked.partitions[0])
+    parked.operation.expire()
+    assert codes(parked) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+    parked.results[1].reached(parked.partitions[1])  # too late: the answer has left
+    assert codes(parked) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+    assert parked.ended == [parked.operation]
+
+
+def test_leadership_lost(parked):
+    for result in parked.results:
+        result.lost(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert codes(parked) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert parked.purgatory.queue == [parked.operation]
