@@ -76,6 +76,37 @@ def test_settings_of_a_topic(run, topic):
     assert "Invalid value soon for configuration retention.ms" in bad
 
 
+def test_settings_given_at_creation_are_in_force(run, cluster):
+    from confluent_kafka import KafkaError, Producer
+
+    name = f"strict-{uuid.uuid4().hex[:8]}"
+    run(
+        "TOPICS", "--create", "--topic", name, "--replica-assignment", "0:1",
+        "--config", "min.insync.replicas=2", "--config", "segment.bytes=2000",
+    )  # fmt: skip
+    errors = []
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 3000, "log_level": 2}
+    )
+    for _ in range(10):
+        producer.produce(name, b"x" * 700, on_delivery=lambda error, _: errors.append(error))
+        producer.flush(10)
+    assert errors == [None] * 10
+    assert len(list((cluster.data(0) / f"{name}-0").glob("*.log"))) > 3
+    cluster.kill(1)
+    try:
+        deadline = time.monotonic() + 20
+        while describe(run, name)[0][2] != [0]:
+            assert time.monotonic() < deadline
+        errors.clear()
+        producer.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
+        producer.flush(10)
+        assert errors[0] is not None
+        assert errors[0].code() in (KafkaError._MSG_TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS)
+    finally:
+        cluster.start_broker(1)
+
+
 def test_reassignment(run, topic, tmp_path):
     plan = {
         "version": 1,

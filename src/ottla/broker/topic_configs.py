@@ -8,7 +8,7 @@ and `TopicConfigHandler`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.tasks import Tasks
@@ -60,6 +60,24 @@ class TopicConfigs:
             self._apply(name, overrides)
         for name in sorted(set(self._configs) - set(names)):
             self._apply(name, {})
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """Read these topics' overrides again: their first logs here are about to be created.
+
+        The creation of a topic is not notified, nor is its deletion, so only a reading at this
+        moment tells the settings of the topic that bears the name now.
+        """
+        store = self._store
+        if store is None or not topics:
+            return
+        try:
+            found = await store.get_entities_configs("topics", topics)
+        except OttlaError as error:
+            # The session is going; the next one loads everything anew and the logs are told.
+            logger.warning("topic configs not read topics=%d error=%s", len(topics), error)
+            return
+        for topic, overrides in found.items():
+            self._apply(topic, overrides)
 
     async def watch(self) -> None:
         """Handle pending notifications and all later ones, as long as the session lives."""

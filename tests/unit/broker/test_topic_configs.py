@@ -171,3 +171,22 @@ def test_a_session_that_ends_meanwhile_is_no_error(caplog):
 
     asyncio.run(go())
     assert "failed" not in caplog.text
+
+
+def test_a_topic_made_anew_is_read_anew_although_nobody_notifies():
+    async def go():
+        configs, told = scene()
+        store = FakeStore(a={"min.insync.replicas": "2"})
+        await configs.load(store)
+        store.topics = {"a": {}, "b": {"min.insync.replicas": "3"}}
+        await configs.refresh(["a", "b"])
+        assert configs.get("a").min_insync_replicas == 1
+        assert configs.get("b").min_insync_replicas == 3
+        store.dead = True
+        await configs.refresh(["b"])
+        configs.stop()
+        await configs.refresh(["b"])
+        assert configs.get("b").min_insync_replicas == 3
+        assert told[-1] == ("b", {"min.insync.replicas": "3"})
+
+    asyncio.run(go())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
 from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.replication.control import (
     apply_leader_and_isr,
@@ -66,9 +67,20 @@ def leader_and_isr(
         return answer(header, leader_and_isr_error(request, version, code))
 
     async def work() -> list[Buffer]:
+        await server.topic_configs.refresh(_new_here(server, request))
         return answer(header, await apply_leader_and_isr(server.replicas, request, version))
 
     return answer_later(server, conn, header, request, work())
+
+
+def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[str]:
+    """Return the topics of which a first log will be created: their settings are read just now."""
+    logs = server.replicas.logs
+    named = [(s.topic_name, s.partition_index) for s in request.ungrouped_partition_states]
+    named += [
+        (t.topic_name, s.partition_index) for t in request.topic_states for s in t.partition_states
+    ]
+    return list(dict.fromkeys(t for t, p in named if logs.get(TopicPartition(t, p)) is None))
 
 
 def stop_replica(
