@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ PS_WAIT_S = 5
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """One process for all time: the pid, and when it started as the system writes it."""
+    """One process for all time: the pid, and when it started (in which boot) as the system says."""
 
     pid: int
     started: str
@@ -48,7 +49,16 @@ def _stat(pid: int) -> tuple[str, str] | None:
         return (state[:1], started) if state else None
     # The name in parentheses may hold anything; the fields after it are numbers and one letter.
     fields = text.rpartition(")")[2].split()
-    return fields[0], fields[19]
+    return fields[0], f"{_boot()}:{fields[19]}"
+
+
+@cache
+def _boot() -> str:
+    """Return which boot of this machine it is: start times count from it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    except OSError:
+        return ""
 
 
 def identify(pid: int) -> ProcessId | None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OFFSETS_PER_BATCH = 120_000
+OFFSETS_PER_BATCH = 500_000
+"""A batch writes a file per flight date: few large ones, not many small ones."""
 POLL_RECORDS = "20000"
 """The connector asks for the log's start and end at every poll: few large polls, not many."""
 

@@ -5,7 +5,7 @@ import pytest
 from ottla.admin.demo.faults import led_by, most_leaders
 from ottla.admin.demo.flights import number_of
 from ottla.admin.demo.verifying import problems
-from ottla.admin.demo.watching import NOBODY, Fault, Notes, Seen, Watcher, moves_between
+from ottla.admin.demo.watching import NOBODY, PREFERRED, Fault, Notes, Seen, Watcher, moves_between
 from ottla.model.errors import OttlaError
 
 GOOD = {(0, 0): (0, b"AA"), (0, 1): (2, b"AA"), (1, 0): (1, b"UA")}
@@ -53,7 +53,7 @@ def test_number_of(value, number):
 
 
 def seen(at, leaders, alive=(0, 1, 2), controller=0):
-    return Seen(at, leaders, dict.fromkeys(leaders, 3), controller, frozenset(alive))
+    return Seen(at, leaders, dict.fromkeys(leaders, 3), {0: 1}, controller, frozenset(alive))
 
 
 def test_the_broker_that_leads_most_and_of_several_the_lowest():
@@ -70,6 +70,11 @@ def test_a_move_after_a_kill_has_its_cause_and_duration():
     assert [(m.partition, m.before, m.after, m.epoch, m.cause, m.seconds) for m in moves] == [
         (0, 1, 2, 1, "kill -9 of 1", 6.0)
     ]
+
+
+def test_a_move_back_to_the_preferred_leader_is_no_fault_of_the_last_kill():
+    moves = moves_between(seen(9, {0: (2, 1)}), seen(16, {0: (1, 2)}), Fault(8, 0, "0 is back"))
+    assert [(m.cause, m.seconds) for m in moves] == [(PREFERRED, 0.0)]
 
 
 def test_no_move_while_nobody_leads_or_the_answer_is_older():

@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.admin.session import world
 from ottla.model.errors import OttlaError
@@ -19,6 +19,7 @@ from ottla.net.client import Client
 POLL_S = 0.05
 CALL_TIMEOUT_S = 1.0
 NOBODY = -1
+PREFERRED = "back to the preferred leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Seen:
     at: float
     leaders: dict[int, tuple[int, int]]
     in_sync: dict[int, int]
+    preferred: dict[int, int]
     controller: int
     alive: frozenset[int]
 
@@ -62,6 +64,7 @@ def moves_between(before: Seen, after: Seen, fault: Fault | None) -> list[Move]:
         if leader in (NOBODY, old) or epoch <= old_epoch:
             continue
         lost = fault is not None and old == fault.broker and fault.what.startswith("kill")
+        preferred = not lost and leader == after.preferred.get(partition)
         moves.append(
             Move(
                 partition,
@@ -69,7 +72,7 @@ def moves_between(before: Seen, after: Seen, fault: Fault | None) -> list[Move]:
                 leader,
                 epoch,
                 after.at,
-                fault.what if fault is not None else "none of ours",
+                PREFERRED if preferred else fault.what if fault is not None else "none of ours",
                 after.at - fault.at if lost and fault is not None else 0.0,
             )
         )
@@ -135,6 +138,7 @@ class Watcher(threading.Thread):
                 for p in partitions
             },
             {p.partition_index: len(p.isr_nodes) for p in partitions},
+            {p.partition_index: p.replica_nodes[0] for p in partitions if p.replica_nodes},
             response.controller_id,
             alive,
         )
@@ -152,7 +156,7 @@ class Watcher(threading.Thread):
                 for p, old in before.leaders.items()
                 if (new := seen.leaders.get(p, (NOBODY, -1)))[0] == NOBODY or new[1] < old[1]
             }
-            seen = Seen(seen.at, seen.leaders | kept, seen.in_sync, seen.controller, seen.alive)
+            seen = replace(seen, leaders=seen.leaders | kept)
         if seen.controller >= 0 and (
             not notes.controllers or notes.controllers[-1][1] != seen.controller
         ):
