@@ -29,10 +29,11 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
-from ottla.zookeeper.store import Store
+from ottla.zookeeper.store import Store, ensure_chroot
 
 SESSION_TIMEOUT_MS = 18_000
 QUIET_TURNS = 60
+REAL_QUIET_TURNS = 12
 
 
 class StillClock:
@@ -218,7 +219,7 @@ class StubBroker:
 class Cluster:
     """The story's world."""
 
-    zookeeper: MemoryZooKeeper
+    zookeeper: Any
     world: World
     properties: dict[str, str] = field(default_factory=dict)
     brokers: dict[int, StubBroker] = field(default_factory=dict)
@@ -229,22 +230,32 @@ class Cluster:
 
     @classmethod
     async def create(cls, **properties: str) -> "Cluster":
-        world = World(
-            StillClock(),
-            random.Random(1),
-            None,
-            CallNetwork(),
-            None,  # type: ignore[arg-type]
-        )
+        nothing: Any = None
+        world = World(StillClock(), random.Random(1), nothing, CallNetwork(), nothing)
         zookeeper = await MemoryZooKeeper(world).start()
         cluster = cls(zookeeper, world, properties)
-        zookeeper.writes = Writes(cluster)  # type: ignore[assignment]
-        session = await cluster._connect()
-        cluster.sessions[session.session_id] = "admin"
-        cluster._admin = Store(session)
-        await cluster.admin.create_top_level_paths()
-        cluster.lines.clear()
+        zookeeper.writes = Writes(cluster)
+        await cluster._begin()
         return cluster
+
+    @classmethod
+    async def create_on(
+        cls, real: "RealZooKeeper", network: Any, properties: dict[str, str]
+    ) -> "Cluster":
+        """Use a real ZooKeeper: there are no `zk` lines then, and settling takes real time."""
+        nothing: Any = None
+        world = World(StillClock(), random.Random(1), nothing, network, nothing)
+        await ensure_chroot(world, real.connect_string, SESSION_TIMEOUT_MS, 5000)
+        cluster = cls(real, world, properties)
+        await cluster._begin()
+        return cluster
+
+    async def _begin(self) -> None:
+        session = await self._connect()
+        self.sessions[session.session_id] = "admin"
+        self._admin = Store(session)
+        await self._admin.create_top_level_paths()
+        self.lines.clear()
 
     _admin: Store | None = None
 
@@ -361,6 +372,10 @@ class Cluster:
 
     async def settle(self) -> None:
         """Return when nothing happens any more."""
+        if isinstance(self.zookeeper, RealZooKeeper):
+            for _ in range(REAL_QUIET_TURNS):
+                await asyncio.sleep(0.005)
+                await self.admin.session.sync("/")
         quiet = 0
         before: Any = None
         while quiet < QUIET_TURNS:
@@ -403,6 +418,22 @@ class Cluster:
         assert found is not None
         data = znodes.encode_controller_epoch(found[0] + 1)
         await self.admin.session.multi([Set(znodes.CONTROLLER_EPOCH, data)])
+
+
+class RealZooKeeper:
+    """A real server, seen as the twin is; each story lives in a chroot of its own."""
+
+    class tree:  # noqa: N801 - as the twin names it
+        zxid = 0
+
+    def __init__(self, connect_string: str) -> None:
+        self.connect_string = connect_string
+
+    def expire(self, session_id: int) -> None:
+        """Closing the session, which follows, has the same effect."""
+
+    def stop(self) -> None:
+        """The server serves the next story."""
 
 
 class Writes(deque[LoggedWrite]):

@@ -14,6 +14,7 @@ documents; docs/SEEDS.md says which document.
 """
 
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import LoggedWrite
 
 NUMBER_WIDTH = 7
+NewCluster = Callable[[dict[str, str]], Awaitable[Cluster]]
 
 
 def partition(text: str) -> TopicPartition:
@@ -48,8 +50,10 @@ def replicas(words: list[str]) -> dict[int, tuple[int, ...]]:
 class Story:
     """One file, run against one cluster."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, new_cluster: NewCluster | None = None) -> None:
+        """`new_cluster` makes another world than the twin's from the story's settings."""
         self.path = path
+        self.new_cluster = new_cluster or _on_the_twin
         self.steps: list[tuple[str, re.Pattern[str]]] = []
 
     async def run(self) -> str:
@@ -60,7 +64,7 @@ class Story:
             for line in source
             if line.startswith("set ")
         )
-        cluster = await new_cluster(properties)
+        cluster = await self.new_cluster(properties)
         out: list[str] = []
         try:
             for line in source:
@@ -234,7 +238,7 @@ class Story:
         return f"answer {ErrorCode(response.error_code).name} ids={start}+{length}"
 
 
-async def new_cluster(properties: dict[str, str]) -> Cluster:
+async def _on_the_twin(properties: dict[str, str]) -> Cluster:
     return await Cluster.create(**properties)
 
 
@@ -261,8 +265,9 @@ def transcript(cluster: Cluster) -> list[str]:
     for kind, what in happened:
         if kind == "journal" and what[1]["kind"] == "told":
             entry = told_entry(cluster, *what)
-            if entry:
-                told.append(entry)
+            if entry in told:
+                flush()  # the next step says the same again
+            told.append(entry)
             continue
         flush()
         if kind == "write":
@@ -327,7 +332,7 @@ def fact(value: Any) -> str:
     return str(value)
 
 
-def told_entry(cluster: Cluster, controller: int, entry: dict[str, Any]) -> tuple[str, str] | None:
+def told_entry(cluster: Cluster, controller: int, entry: dict[str, Any]) -> tuple[str, str]:
     """Return whom and what, from what that broker really received."""
     queue = cluster.told[controller]
     match: Told | None = None
