@@ -23,10 +23,10 @@ from typing import Protocol
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import (
     ConnectionLostError,
-    CorruptRecordError,
     ErrorCode,
-    InvalidRecordError,
+    NotLeaderError,
     OttlaError,
+    StorageError,
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
@@ -338,12 +338,28 @@ class LeaderFetcher:
                 self._session.changed(state)
             else:
                 self._append(state, data)
-        except (CorruptRecordError, InvalidRecordError) as error:
-            # Transient if the leader is truncating; otherwise it repeats, slowly.
-            logger.error("bad records partition=%s offset=%d %s", state.tp, state.offset, error)  # noqa: TRY400
-            self._delay(state)
-        except OttlaError as error:
+        except (StorageError, NotLeaderError) as error:
             self._fail(state, error)
+        except OttlaError as error:
+            self._stumble(state, error)
+        except Exception as error:
+            # A loop root of its own: whatever is wrong with one partition stays with it.
+            logger.exception("fetch answer not applied partition=%s", state.tp)
+            self._stumble(state, error)
+
+    def _stumble(self, state: Followed, why: object) -> None:
+        """Try again from what the log says: the leader compares epochs and offset anew (R1).
+
+        Bad records may be those of a leader that is just truncating; what does not pass repeats,
+        slowly. Kafka gives such a partition up until the next LeaderAndIsr.
+        """
+        logger.warning("cannot follow partition=%s offset=%d why=%s", state.tp, state.offset, why)
+        self.errors_total += 1
+        if state.partition.log is None:
+            self._fail(state, "its log is gone")
+            return
+        self._read_position(state)
+        self._delay(state)
 
     def _append(self, state: Followed, data: FetchResponse.PartitionData) -> None:
         partition = state.partition
@@ -351,7 +367,7 @@ class LeaderFetcher:
         records = data.records
         if records:
             if state.offset != log.log_end_offset:
-                self._fail(state, f"asked for {state.offset}, log ends at {log.log_end_offset}")
+                self._stumble(state, f"the log ends at {log.log_end_offset}")
                 return
             partition.append_as_follower(records)
             self.bytes_total += len(records)

@@ -203,6 +203,11 @@ class Network:
         self.cuts.clear()
 
 
+class TopicConfigs:
+    async def refresh(self, topics):
+        """Nothing to read: a test's settings never change."""
+
+
 class Node:
     """One broker's data path. `crash` leaves only the files."""
 
@@ -253,6 +258,7 @@ class Node:
             replicas=self.replicas,
             metadata=cluster.metadata,
             tasks=Tasks(),
+            topic_configs=TopicConfigs(),
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
         )

@@ -628,6 +628,31 @@ def test_unclean_follower_restarts_at_the_leaders_offsets(wired):
     wired(scenario, brokers=2)
 
 
+def test_r14_one_bad_partition_does_not_stop_the_others(wired):
+    async def scenario(c):
+        for index in (0, 1):
+            await c.controller.lead(1, replicas=[1, 2], new=True, index=index)
+            await c.produce(1, "a", index=index)
+        log = c[2].log(0)
+        append = log.append_as_follower
+        broken = True
+
+        def refusing(records):
+            if broken:
+                raise ZeroDivisionError("a bug of ours")
+            return append(records)
+
+        log.append_as_follower = refusing
+        await c.produce(1, "b", acks=1)
+        await c.settle(3)
+        assert (await c.produce(1, "b", index=1)).error_code == 0
+        assert log.log_end_offset == 1
+        broken = False
+        await c.until(lambda: log.log_end_offset == 2, seconds=3)
+
+    wired(scenario, brokers=2)
+
+
 @pytest.mark.parametrize("protocol", ["3.9-IV0", "2.6-IV0"])
 @pytest.mark.parametrize("seed", range(6))
 def test_random_leaders_and_crashes_leave_equal_logs(wired, seed, protocol):
