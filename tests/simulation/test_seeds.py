@@ -14,6 +14,10 @@ KEPT = [
         Plan(1041, mean_gap_s=2.0),
         id="controller and leader lost power, came back and led on in the same leader epoch",
     ),
+    pytest.param(
+        Plan(5086, seconds=40.0, mean_gap_s=1.0),
+        id="a truncation undone by power loss lay under a later epoch of the checkpoint",
+    ),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
 ]

@@ -252,28 +252,47 @@ class Loader:
             if segment.size and file_name(segment.base_offset, ".index") not in self._indexes:
                 _log.warning("index rebuilt tp=%s segment=%d", self._tp, segment.base_offset)
                 segment.rebuild_indexes(self._interval)
-        if segments:
-            self._recovered_from = segments[first].base_offset
+        if not segments:
+            return
+        self._recovered_from = segments[first].base_offset
+        # What the file says of offsets that may have changed since is found in the batches.
+        loaded.epochs.truncate_from_end(self._recovered_from)
+        end = self._recovered_from
         for index in range(first, len(segments)):
             segment = segments[index]
-            cut = self._check_segment(segment)
+            if index > first and not self._follows(segment, segments[index - 1], end):
+                self._drop_from(index, f"hole before {segment.base_offset}, log ends at {end}")
+                break
+            cut, end = self._check_segment(segment)
             if cut:
                 loaded.cut_bytes = cut
-                later = segments[index + 1 :]
-                _log.warning(
-                    "torn tail cut tp=%s segment=%d bytes=%d later_segments=%d",
-                    self._tp,
-                    segment.base_offset,
-                    cut,
-                    len(later),
-                )
-                for gone in later:
-                    loaded.deleted_files += gone.mark_deleted()
-                del segments[index + 1 :]
+                self._drop_from(index + 1, f"{cut} bytes cut from {segment.base_offset}")
                 break
 
-    def _check_segment(self, segment: Segment) -> int:
-        """Check each batch, build the indexes; return how many bytes were cut off."""
+    @staticmethod
+    def _follows(segment: Segment, before: Segment, end: int) -> bool:
+        """Tell whether a segment begins where the one before it ends.
+
+        If not, unflushed records were lost at a power loss while later ones were kept. Only
+        offsets too far apart for one segment may leave a gap (see `LocalLog.roll`).
+        """
+        return segment.base_offset == end or segment.base_offset > before.max_offset
+
+    def _drop_from(self, index: int, reason: str) -> None:
+        """Drop the segments from `index` on: what follows torn records is no log."""
+        segments = self._loaded.segments
+        later = segments[index:]
+        _log.warning("log cut tp=%s reason=%s later_segments=%d", self._tp, reason, len(later))
+        for gone in later:
+            self._loaded.deleted_files += gone.mark_deleted()
+        del segments[index:]
+
+    def _check_segment(self, segment: Segment) -> tuple[int, int]:
+        """Check each batch, build the indexes; return the bytes cut off and the end offset.
+
+        Leader epochs never go back in a log: where they do, an unflushed truncation came undone
+        at a power loss, and what lies behind belongs to another history.
+        """
         epochs = self._loaded.epochs
         segment.start_indexes()
         end = 0
@@ -283,10 +302,13 @@ class Loader:
                 last_offset = header[BASE] + header[LAST_DELTA]
                 if header[BASE] < next_offset or last_offset > segment.max_offset:
                     raise CorruptRecordError(f"offset {header[BASE]} after {next_offset}")
+                epoch = header[LEADER_EPOCH]
+                if epoch > epochs.latest:
+                    epochs.assign(epoch, header[BASE])
+                elif 0 <= epoch < epochs.latest:
+                    raise CorruptRecordError(f"leader epoch {epoch} after {epochs.latest}")
                 next_offset = last_offset + 1
                 segment.index_batch(position, header, self._interval)
-                if header[LEADER_EPOCH] > epochs.latest:
-                    epochs.assign(header[LEADER_EPOCH], header[BASE])
                 if header[ATTRIBUTES] & CONTROL:
                     self._saw_marker = True
                 end = position + header[LENGTH] + BATCH_OVERHEAD
@@ -298,7 +320,7 @@ class Loader:
         if file_name(segment.base_offset, ".txnindex") in self._indexes:
             segment.replace_aborted([])
         segment.finish_indexes()
-        return cut
+        return cut, next_offset
 
     def _find_log_end(self) -> None:
         loaded = self._loaded
@@ -342,7 +364,7 @@ class Loader:
         except CorruptRecordError as error:
             # The clean marker lied, or somebody wrote into the file since.
             _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
-            self._loaded.cut_bytes = self._check_segment(last)
+            self._loaded.cut_bytes, _ = self._check_segment(last)
             return last.next_offset()
 
     def _settle_epochs(self, known: bool) -> None:

@@ -20,6 +20,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _PRUNE_EVERY = 256
+_LAST_WORDS = 100
 
 
 class _Handle(asyncio.TimerHandle):
@@ -32,6 +33,16 @@ class _Handle(asyncio.TimerHandle):
 
     def is_cancelled(self) -> bool:
         return self._cancelled
+
+
+def _close(coroutine: Any) -> None:
+    """End a coroutine; one that awaits in its `finally` is told again, within bounds."""
+    for _ in range(_LAST_WORDS):
+        try:
+            coroutine.close()
+        except BaseException:  # noqa: BLE001, S112 - dying words of a dead process
+            continue
+        return
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -141,17 +152,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Let go of a dead node's tasks. Their `finally` blocks run now, on ports long dead."""
         assert self.dead
         tasks, self._tasks = self._tasks, []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for task in tasks:
-                if task.done():
-                    continue
-                coroutine: Any = task.get_coro()
-                try:
-                    coroutine.close()
-                except BaseException:  # noqa: BLE001 - dying words of a dead process
-                    logger.debug("node=%s a dead task complained", self.name)
-            tasks.clear()
+        before = asyncio._get_running_loop()  # noqa: SLF001
+        asyncio._set_running_loop(self)  # noqa: SLF001
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for task in tasks:
+                    if not task.done():
+                        _close(task.get_coro())
+                tasks.clear()
+        finally:
+            asyncio._set_running_loop(before)  # noqa: SLF001
 
     # Tasks and futures.
 

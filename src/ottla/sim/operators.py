@@ -116,7 +116,9 @@ class Churn:
                 code = ErrorCode(response.responses[0].error_code)
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     return
-                if code not in RETRIABLE and code != ErrorCode.NONE:
+                # Kafka has no code of its own for a ZooKeeper session that ended meanwhile.
+                expected = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
+                if code not in RETRIABLE and code not in expected:
                     self.history.complaints.append(f"DeleteTopics answered {code.name}")
                     return
             await asyncio.sleep(0.3)
