@@ -213,6 +213,22 @@ def test_zookeeper_not_reachable(tmp_path):
     assert f"ZooKeeper at {address} is not reachable" in line
 
 
+def test_zookeeper_of_others(tmp_path, folder):
+    """A second cluster lives in a folder of the same ZooKeeper; an id that is taken is refused."""
+    address = ClusterDir(folder).existing().zookeeper.address
+    inner = tmp_path / "inner"
+    ok("up", "-n", 1, "--dir", inner, "--zookeeper", f"{address}/inner")
+    try:
+        found = json.loads(ok("status", "--dir", inner, "--output", "json"))
+        assert [b["id"] for b in found["brokers"]] == [0]
+    finally:
+        ok("down", "--dir", inner)
+    assert ClusterDir(folder).existing().zookeeper.running, "not ours to stop"
+    line = problem("up", "-n", 1, "--dir", tmp_path / "same", "--zookeeper", address)
+    assert "broker id 0 is registered" in line
+    assert not (tmp_path / "same" / "cluster.json").exists()
+
+
 def test_no_cluster_here(tmp_path):
     assert "start one with `ottla up`" in problem("status", "--dir", tmp_path)
     assert "start one with `ottla up`" in problem("down", "--dir", tmp_path)

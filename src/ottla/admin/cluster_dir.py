@@ -177,7 +177,8 @@ class ClusterDir:
 
     def last_words(self, broker_id: int) -> str:
         """Return the last line a broker logged: when it did not start, the reason."""
-        return last_line(self.log_file(broker_id)) or "it left no message"
+        words = last_line(self.log_file(broker_id)).removeprefix("ottla broker: ")
+        return words or "it left no message"
 
 
 def last_line(file: Path) -> str:
