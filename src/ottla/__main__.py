@@ -1,4 +1,5 @@
-"""The front door: `ottla broker …` starts a server, everything else goes to the admin commands.
+"""The front door: `ottla broker …` starts a server, `ottla sim …` a simulated cluster; everything
+else goes to the admin commands.
 
 Invariants: the way to a broker imports no command-line or Spark library, so that it starts fast and
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
@@ -13,6 +14,10 @@ def main() -> int:
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 
         return broker_main(sys.argv[2:])
+    if sys.argv[1:2] == ["sim"]:
+        from ottla.sim.__main__ import main as sim_main  # noqa: PLC0415
+
+        return sim_main(sys.argv[2:])
     from ottla.admin.cli import main as admin_main  # noqa: PLC0415
 
     return int(admin_main() or 0)
