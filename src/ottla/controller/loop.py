@@ -416,7 +416,7 @@ class Controller:
     # --- channels ---------------------------------------------------------------------------
 
     async def _open(self, endpoint: Endpoint) -> PeerConnection:
-        timeout_s = self._config.integer("controller.socket.timeout.ms") / 1000
+        timeout_s = self._config.integer("socket.connection.setup.timeout.ms") / 1000
         return await PeerConnection.open(
             self._world, endpoint.host, endpoint.port, str(self._id), timeout_s=timeout_s
         )

@@ -1,0 +1,174 @@
+"""The same script on Apache Kafka 3.9 and on us: every state znode with every version the same.
+
+A version counts the writes, so equal versions after each step mean that the two controllers wrote
+as often, and equal contents that they wrote the same. Brokers are named by role, because who is
+elected controller first is a race: C is the controller, X and Y are the others.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.log.files import OsFiles
+from ottla.model.cluster import ReplicaAssignment, TopicInfo
+from ottla.model.ids import TopicPartition
+from ottla.net.runtime import real_world
+from ottla.zookeeper.session import Session
+from ottla.zookeeper.store import Store
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import kafka_tools  # tests are no package
+from cluster import OttlaCluster
+from kafka39 import Kafka39Cluster
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(kafka_tools.why_not() is not None, reason=str(kafka_tools.why_not())),
+]
+
+ASSIGNMENT = {0: "XYC", 1: "YCX", 2: "CXY", 3: "XY", 4: "Y"}
+PARTITIONS = [TopicPartition("t", p) for p in ASSIGNMENT]
+QUIET_S = 3.0
+
+
+class Script:
+    """One cluster, one run; `seen` is what the znodes held after each step."""
+
+    def __init__(self, cluster) -> None:
+        self.cluster = cluster
+        self.seen: dict[str, object] = {}
+
+    async def run(self) -> dict[str, object]:
+        world = real_world(OsFiles(), seed=1)
+        session = await Session.connect(world, self.cluster.zookeeper, 30_000, 20_000)
+        self.store = Store(session)
+        try:
+            await self._until(self._all_registered, "all registered")
+            controller = await self.store.get_controller_id()
+            x, y = (b for b in self.cluster.ids if b != controller)
+            self.role = {controller: "C", x: "X", y: "Y"}
+            self.broker = {role: b for b, role in self.role.items()}
+            await self._play()
+        finally:
+            await session.close()
+        return self.seen
+
+    async def _play(self) -> None:
+        store, cluster, broker = self.store, self.cluster, self.broker
+        await self._create()
+        await self._until(self._in_sync, "all in sync")
+        await self._note("created")
+        cluster.kill(broker["X"])
+        await self._note("X killed")
+        cluster.start_broker(broker["X"])
+        await self._until(self._in_sync, "X back in sync")
+        await self._note("X back")
+        await store.create_preferred_replica_election(PARTITIONS)
+        await self._until(self._no_election, "preferred election done")
+        await self._note("preferred elected")
+        await store.create_partition_reassignment({PARTITIONS[3]: self._ids("YC")})
+        await self._until(self._no_reassignment, "reassignment done")
+        await self._note("reassigned")
+        cluster.terminate(broker["Y"])
+        await self._note("Y shut down")
+        cluster.start_broker(broker["Y"])
+        await self._until(self._in_sync, "Y back in sync")
+        await self._note("Y back")
+        cluster.kill(broker["C"])
+        await self._note("C killed")
+        cluster.start_broker(broker["C"])
+        await self._until(self._in_sync, "C back in sync")
+        await self._note("C back")
+        await store.create_delete_topic_path("t")
+        await self._until(self._no_topic, "deleted")
+        self.seen["deleted"] = (
+            await store.get_children("/config/topics"),
+            await store.get_children("/admin/delete_topics"),
+            (await store.get_controller_epoch())[0],
+        )
+
+    def _ids(self, roles: str) -> tuple[int, ...]:
+        return tuple(self.broker[r] for r in roles)
+
+    async def _create(self) -> None:
+        await self.store.create_recursive("/config/topics/t", b'{"version":1,"config":{}}')
+        assignment = {p: ReplicaAssignment(self._ids(r)) for p, r in ASSIGNMENT.items()}
+        await self.store.create_topic_assignment(TopicInfo("t", b"t" * 16, assignment))
+
+    # --- conditions -------------------------------------------------------------------------
+
+    async def _until(self, condition, what: str, timeout_s: float = 90) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not await condition():
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+            await asyncio.sleep(0.1)
+
+    async def _all_registered(self) -> bool:
+        there = [b.id for b in await self.store.get_all_brokers_in_cluster()]
+        return there == self.cluster.ids and await self.store.get_controller_id() is not None
+
+    async def _in_sync(self) -> bool:
+        info = (await self.store.get_topics(["t"]))["t"]
+        states = await self.store.get_topic_partition_states(PARTITIONS)
+        return len(states) == len(PARTITIONS) and all(
+            set(states[tp].leader_and_isr.isr) == set(info.assignment[tp.partition].replicas)
+            and states[tp].leader_and_isr.leader >= 0
+            for tp in PARTITIONS
+        )
+
+    async def _no_election(self) -> bool:
+        return not await self.store.path_exists("/admin/preferred_replica_election")
+
+    async def _no_reassignment(self) -> bool:
+        return not await self.store.reassign_partitions_in_progress()
+
+    async def _no_topic(self) -> bool:
+        return not await self.store.path_exists("/admin/delete_topics/t")
+
+    # --- what is compared -------------------------------------------------------------------
+
+    async def _states(self) -> dict[str, str]:
+        """Describe every state znode, and how often the topic's own was written."""
+        found = await self.store.get_topic_partition_states(PARTITIONS)
+        info = (await self.store.get_topics(["t"]))["t"]
+        _, version = await self.store.get_data_and_version("/brokers/topics/t")
+        described = {"topic": f"version={version}"}
+        for tp, known in sorted(found.items()):
+            s = known.leader_and_isr
+            replicas = "".join(self.role[r] for r in info.assignment[tp.partition].replicas)
+            described[str(tp)] = (
+                f"replicas={replicas} leader={self.role.get(s.leader, s.leader)}"
+                f" isr={''.join(sorted(self.role[r] for r in s.isr))}"
+                f" leader_epoch={s.leader_epoch} controller_epoch={known.controller_epoch}"
+                f" version={s.partition_epoch} recovery={s.recovery_state}"
+            )
+        return described
+
+    async def _note(self, step: str) -> None:
+        """Remember the states once they have been still for longer than a session lives."""
+        before, still_s = await self._states(), time.monotonic()
+        wait_s = QUIET_S
+        if "killed" in step:
+            wait_s += self.cluster.session_timeout_ms / 1000
+        while time.monotonic() - still_s < wait_s:
+            await asyncio.sleep(0.2)
+            now = await self._states()
+            if now != before:
+                before, still_s = now, time.monotonic()
+        self.seen[step] = before
+
+
+def test_both_controllers_write_the_same_states_as_often(tmp_path):
+    settings = {"auto_leader_rebalance_enable": "false"}
+    with OttlaCluster(tmp_path / "ours", brokers=3, **settings) as ours:
+        we = asyncio.run(Script(ours).run())
+    with Kafka39Cluster(tmp_path / "theirs", brokers=3, heap_mb=320, **settings) as theirs:
+        they = asyncio.run(Script(theirs).run())
+    for step, expected in they.items():
+        assert we[step] == expected, f"after: {step}"
