@@ -16,6 +16,7 @@ from google_crc32c import value as crc32c
 
 from ottla.log import checkpoints
 from ottla.log.flush import FlushJob
+from ottla.log.index import MAX_RELATIVE_OFFSET
 from ottla.log.producers import CRC_COVERS_FROM, encode_snapshot
 from ottla.log.recovery import Loaded
 from ottla.log.segment import Segment, file_name
@@ -69,6 +70,8 @@ class LocalLog:
         self._pending_snapshots: dict[int, bytes] = {}
         """taken at a roll, written with the next flush"""
         self._metadata_unsynced = False
+        self._truncated = False
+        """whether a truncation may not be durable yet"""
         self._unflushed = 0
         self._unflushed_since_s: float | None = None
         self._roll_timestamp = _UNKNOWN
@@ -141,7 +144,10 @@ class LocalLog:
                 and now_ms - segment.created_ms > self.config.segment_ms
             )
             if full or waited or len(segment.offsets) >= self._max_index_entries:
-                segment = self.roll(first)
+                # At the log end, even if a gap (compaction) precedes the batch: a segment that
+                # begins elsewhere is how recovery sees that records between are lost.
+                near = last - self.log_end_offset <= MAX_RELATIVE_OFFSET
+                segment = self.roll(self.log_end_offset if near else first)
         elif last > segment.max_offset or first < segment.base_offset:
             segment = self._replace_empty(first)
         if segment.size == 0:
@@ -165,6 +171,9 @@ class LocalLog:
         active = self._active
         if active.size == 0:
             return active if active.base_offset == base else self._replace_empty(base)
+        if self._truncated:
+            # A new file could outlive a power loss that brings truncated records back.
+            self.flush()
         try:
             segment = Segment.create(self._files, self.dir, base, self._world.clock.wall_ms())
         except OSError as error:
@@ -289,7 +298,8 @@ class LocalLog:
         upto = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
         job = FlushJob(self._files, upto, self.truncations)
         for segment in self.segments[self._segment_index(self.recovery_point) :]:
-            if segment.base_offset < upto and upto > self.recovery_point and segment.size:
+            unsynced = upto > self.recovery_point or self._truncated
+            if unsynced and segment.base_offset < upto and segment.size:
                 job.to_sync.append(segment.file)
             job.to_sync += segment.unsynced
             job.to_close += segment.unsynced
@@ -328,6 +338,7 @@ class LocalLog:
             raise self._fail(error, "flush") from error
         # After a truncation meanwhile the same offsets are other, unflushed records.
         if job.truncations == self.truncations:
+            self._truncated = self._truncated and job.upto_offset < self.log_end_offset
             self.recovery_point = max(self.recovery_point, job.upto_offset)
             return
         for offset in job.snapshots:

@@ -523,6 +523,7 @@ class Log(LocalLog):
     def _after_truncation(self, offset: int) -> None:
         self.log_end_offset = offset
         self.truncations += 1
+        self._truncated = True
         self._tail.clear()
         self._roll_timestamp = _UNKNOWN
         self._unsynced_folders = [self.dir]
