@@ -1,0 +1,115 @@
+"""A small simulated cluster whose brokers a test starts, stops and asks one by one."""
+
+import asyncio
+
+import pytest
+
+from ottla.broker.broker import Broker
+from ottla.broker.state import BrokerState
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import OttlaError
+from ottla.net.client import PeerConnection
+from ottla.sim.world import Simulation
+from ottla.zookeeper.memory import MemoryZooKeeper
+
+FOLDER = "/data"
+
+
+class Scene:
+    """ZooKeeper's twin on a node, brokers on theirs, and a node to ask from."""
+
+    def __init__(self, simulation):
+        self.simulation = simulation
+        self.brokers = {}
+        self.errors = {}
+        self.stops = {}
+        self.twin = None
+        self.settings = {}
+        simulation.node("zk").boot(self._zookeeper)
+        simulation.run_for(0.1)
+
+    async def _zookeeper(self, world):
+        self.twin = MemoryZooKeeper(world, tick_ms=1000)
+        await self.twin.start("zk", 2181)
+        await asyncio.Event().wait()
+
+    def config(self, number, **extra):
+        values = {
+            "broker.id": str(number),
+            "zookeeper.connect": "zk:2181",
+            "zookeeper.session.timeout.ms": "6000",
+            "listeners": f"PLAINTEXT://b{number}:9092",
+            "log.dirs": FOLDER,
+            "controlled.shutdown.retry.backoff.ms": "1000",
+        }
+        return BrokerConfig(values | {k.replace("_", "."): v for k, v in extra.items()})
+
+    def boot(self, number, node=None, **extra):
+        name = node or f"b{number}"
+        self.settings[name] = (number, extra)
+        self.brokers.pop(name, None)
+
+        async def main(world):
+            number, extra = self.settings[name]
+            self.errors.pop(name, None)
+            stop = self.stops[name] = asyncio.Event()
+            try:
+                broker = Broker(self.config(number, **extra), world, host_name=name)
+                self.brokers[name] = broker
+                await broker.start()
+                failed = asyncio.ensure_future(broker.wait_failed())
+                stopped = asyncio.ensure_future(stop.wait())
+                await asyncio.wait((failed, stopped), return_when=asyncio.FIRST_COMPLETED)
+                await broker.shutdown()
+                if failed.done():
+                    failed.result()
+            except OttlaError as error:
+                self.errors[name] = error
+
+        self.simulation.node(name).boot(main)
+        return name
+
+    def up(self, number, **extra):
+        name = self.boot(number, **extra)
+        self.wait(lambda: name in self.errors or self.heard(name))
+        assert name not in self.errors, self.errors[name]
+        return self.brokers[name]
+
+    def heard(self, name):
+        broker = self.brokers.get(name)
+        return (
+            broker is not None
+            and broker.state is BrokerState.RUNNING
+            and (broker.services.metadata.ready)
+        )
+
+    def stop(self, number):
+        node = self.simulation.node(f"b{number}")
+        node.loop.call_soon(self.stops[f"b{number}"].set)
+        self.wait(lambda: not node.up)
+
+    def wait(self, done, within_s=60.0):
+        self.simulation.run_until(done, within_s=within_s)
+        assert done()
+
+    def znode(self, path):
+        return self.twin.tree.nodes.get(path)
+
+    def ask(self, number, message, version, timeout_s=30.0):
+        node = self.simulation.node("client")
+
+        async def go():
+            peer = await PeerConnection.open(node.world, f"b{number}", 9092, "t", timeout_s=5)
+            try:
+                return await peer.send(message, version, timeout_s)
+            finally:
+                peer.close()
+
+        return node.call(go())
+
+
+@pytest.fixture
+def scene():
+    with Simulation(11) as simulation:
+        yield Scene(simulation)
+        assert not simulation.failures()
