@@ -163,6 +163,8 @@ class FetchSession:
         """Detach every entry; the session answers nothing any more."""
         for entry in self.entries.values():
             entry.detach()
+        # Entries know their session: a full fetch that is not kept leaves no cycle behind.
+        self.entries.clear()
         self.dirty.clear()
 
     def __len__(self) -> int:

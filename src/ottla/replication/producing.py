@@ -62,6 +62,7 @@ class PartitionResult:
         if not self.open or operation is None:
             return
         self.open = False
+        self.operation = None  # else each parked produce would be work for the cycle collector
         self.code = code
         operation.remaining -= 1
         if not operation.remaining:
@@ -104,6 +105,7 @@ class ParkedProduce(Parked):
         for result in self.results:
             if result.open:
                 result.open = False
+                result.operation = None
                 result.code = ErrorCode.REQUEST_TIMED_OUT
         self.remaining = 0
         self.finish()

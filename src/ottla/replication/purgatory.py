@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 SWEEP_FROM = 1024
 
+AT_ONCE = 256
+"""Operations completed in one turn of the loop; the rest follow in the next."""
+
 
 class Parked:
     """An operation in waiting. Subclasses say how it is tried and how it ends."""
@@ -96,12 +99,15 @@ class Purgatory:
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _drain(self) -> None:
-        self._scheduled = False
-        ready, self._ready = self._ready, []
+        ready = self._ready[:AT_ONCE]
+        del self._ready[:AT_ONCE]
         for operation in ready:
             operation.queued = False
             if not operation.done:
                 self._guard(operation, operation.attempt)
+        self._scheduled = bool(self._ready)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._drain)
 
     def _arm(self, deadline_s: float) -> None:
         if self._timer is not None:
@@ -114,9 +120,11 @@ class Purgatory:
         self._timer = None
         now_s = self._clock.monotonic()
         heap = self._heap
-        while heap and (heap[0][2].done or heap[0][0] <= now_s):
+        left = AT_ONCE
+        while heap and left and (heap[0][2].done or heap[0][0] <= now_s):
             operation = heapq.heappop(heap)[2]
             if not operation.done:
+                left -= 1
                 self.expired_total += 1
                 self._guard(operation, operation.expire)
         if heap:

@@ -1,6 +1,8 @@
 """What clients see of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch, in every version."""
 
 import asyncio
+import gc
+from collections import Counter
 
 import pytest
 
@@ -521,3 +523,33 @@ def test_the_watermark_survives_a_restart(wired):
         assert c[1].log().high_watermark == 2
 
     wired(scenario, **ONE)
+
+
+def test_requests_leave_no_work_for_the_cycle_collector(wired):
+    """Produce acks=all and fetches outside of sessions, parked ones too, die with their answer."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        peer = await c.client.open(c[1].port)
+
+        async def work():
+            for _ in range(20):
+                await peer.send(wired.produce_request(["a"]), 9, 60)
+                await peer.send(wired.fetch_request(0), 12, 60)
+            end = c[1].log().log_end_offset
+            await peer.send(wired.fetch_request(end, max_wait_ms=50), 12, 60)
+
+        await work()
+        gc.collect()
+        gc.disable()
+        try:
+            await work()
+            c[1].replicas.purgatory._sweep()  # finished ones wait there to be swept out
+            kinds = {"Fetch", "FetchSession", "FetchEntry", "ParkedProduce", "PartitionResult"}
+            left = Counter(type(o).__name__ for o in gc.get_objects())
+            found = {kind: left[kind] for kind in kinds if left[kind] > 6}
+        finally:
+            gc.enable()
+        assert not found
+
+    wired(scenario, brokers=2)

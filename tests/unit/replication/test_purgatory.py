@@ -6,7 +6,7 @@ import selectors
 
 import pytest
 
-from ottla.replication.purgatory import SWEEP_FROM, Parked, Purgatory
+from ottla.replication.purgatory import AT_ONCE, SWEEP_FROM, Parked, Purgatory
 
 
 class Clock:
@@ -114,6 +114,27 @@ def test_a_failure_ends_only_itself(purgatory):
         assert bad.ended == ["internal error"]
         assert good.ended == ["satisfied"]
         assert purgatory.live == 0
+
+    run(purgatory, scenario)
+
+
+def test_many_are_done_in_several_turns(purgatory):
+    async def scenario():
+        operations = [Operation(purgatory) for _ in range(2 * AT_ONCE + 1)]
+        for operation in operations:
+            purgatory.park(operation, 1000)
+            operation.ready = True
+            operation.reconsider()
+        done = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            done.append(sum(bool(o.ended) for o in operations))
+        assert done == [AT_ONCE, 2 * AT_ONCE, 2 * AT_ONCE + 1, 2 * AT_ONCE + 1]
+        late = [Operation(purgatory) for _ in range(AT_ONCE + 1)]
+        for operation in late:
+            purgatory.park(operation, 10)
+        await asyncio.sleep(0.02)
+        assert all(o.ended == ["expired"] for o in late)
 
     run(purgatory, scenario)
 
