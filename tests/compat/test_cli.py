@@ -194,6 +194,35 @@ def test_kill_one_write_on_and_heal(folder):
     assert ottla("status", "--dir", folder).returncode == 0
 
 
+def test_a_reader_waits_out_a_dead_leader(folder):
+    """Records written before, during and after the death of a leader come once and in order."""
+    ok("topics", "create", "watched", "--partitions", 1, "--dir", folder)
+    leader = json.loads(ok("topics", "describe", "watched", "--output", "json", "--dir", folder))[
+        "partitions"
+    ][0]["leader"]
+    ok("produce", "watched", "--dir", folder, stdin="".join(f"{n}\n" for n in range(10)))
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "consume", "watched", "--from-beginning",
+         "--max-messages", "20", "--dir", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert reader.stdout is not None
+        first = [reader.stdout.readline() for _ in range(10)]
+        victim = ClusterDir(folder).existing().broker(leader)
+        send_signal(victim.process, signal.SIGKILL)
+        ok("produce", "watched", "--dir", folder, stdin="".join(f"{n}\n" for n in range(10, 20)))
+        rest, told = reader.communicate(timeout=60)
+    finally:
+        reader.kill()
+        ok("up", "--dir", folder)
+    assert [int(line) for line in (*first, *rest.splitlines())] == list(range(20))
+    assert "waiting: " in told
+    assert "20 records of watched" in told
+
+
 def test_port_in_use_starts_nothing(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
