@@ -1,5 +1,4 @@
-"""The front door: `ottla broker …` starts a server, `ottla sim …` a simulated cluster; everything
-else goes to the admin commands.
+"""The front door: `ottla broker …` is a server, `ottla sim …` a simulated cluster, the rest admin.
 
 Invariants: the way to a broker imports no command-line or Spark library, so that it starts fast and
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).

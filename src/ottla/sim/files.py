@@ -157,10 +157,12 @@ class SimDisk:
             lost += self.inodes[path].lose(rng)
         return lost
 
-    def wipe(self) -> None:
-        """Put an empty disk in its place (fault F11)."""
-        self.inodes.clear()
-        self.folders = {"/"}
+    def wipe(self, folder: str = "/") -> None:
+        """Put an empty disk in place of the one mounted at `folder` (fault F11)."""
+        inside = folder.rstrip("/") + "/"
+        for path in [p for p in self.inodes if p.startswith(inside)]:
+            del self.inodes[path]
+        self.folders = {f for f in self.folders if not f.startswith(inside)} | {"/"}
         self._journal.clear()
 
     def check(self, operation: str, path: str) -> None:

@@ -51,6 +51,7 @@ class Fault:
 FAULTS = (
     Fault("kill", 4, "F1 F3 F4"),
     Fault("power-loss", 3, "F5 F19"),
+    Fault("swap-disk", 1, "F11"),
     Fault("graceful-restart", 2, "F2"),
     Fault("pause", 4, "F7 F8 F9"),
     Fault("isolate", 3, "F13 F14"),
@@ -83,7 +84,7 @@ class Nemesis:
         self.done: list[str] = []
         self.stopped = False
         self._lost_power: Node | None = None
-        self._bad_disks: set[str] = set()
+        self._bad_disks: dict[str, str] = {}
         self._simulation = target.simulation
         self._random = target.simulation.random("nemesis")
 
@@ -165,17 +166,25 @@ class Nemesis:
         return " ".join(n.name for n in nodes) or None
 
     def _power_loss(self) -> str | None:
+        node = self._one_of_many()
+        if node is None:
+            return None
+        node.crash(power_loss=True)
+        self._later(0.5, 20.0, self._boot, node)
+        return node.name
+
+    def _one_of_many(self) -> Node | None:
+        """Draw a broker whose records all others have too, while all others live."""
         nodes = self.target.broker_nodes()
+        internet = self._simulation.internet
+        if self._bad_disks or any(internet.is_blocked(n.name) for n in nodes):
+            return None
         if any(not n.up or n.loop.paused for n in nodes) or not self.target.all_in_sync():
             return None
         if not all(self.target.caught_up(node) for node in nodes):
             return None
-        if any(self._simulation.internet.is_blocked(n.name) for n in nodes) or self._bad_disks:
-            return None
-        node = self._lost_power = self._random.choice(nodes)
-        node.crash(power_loss=True)
-        self._later(0.5, 20.0, self._boot, node)
-        return node.name
+        self._lost_power = self._random.choice(nodes)
+        return self._lost_power
 
     def _graceful_restart(self) -> str | None:
         node = self._broker()
@@ -299,13 +308,40 @@ class Nemesis:
         error = self._random.choice((errno.EIO, errno.ENOSPC))
         torn = self._random.random() < 0.5
         node.disk.fail(folder, operations, error, torn=torn)
-        self._bad_disks.add(node.name)
+        self._bad_disks[node.name] = folder
         self._later(3.0, 15.0, self._replace_disk, node)
         return f"{node.name}:{folder} {'+'.join(operations)} {errno.errorcode[error]} torn={torn}"
 
     def _replace_disk(self, node: Node) -> None:
-        if node.name in self._bad_disks:
-            self._bad_disks.discard(node.name)
-            node.disk.mend()
-            node.crash()
-            self._boot(node)
+        """Mend a log dir and restart the broker, as its operator does.
+
+        A partition that left and came back meanwhile lies in both dirs: a broker refuses to start
+        then and asks for one to be moved away (as Kafka does), so the older copy is.
+        """
+        folder = self._bad_disks.pop(node.name, None)
+        if folder is None:
+            return
+        node.disk.mend()
+        node.crash()
+        ours = self._partitions_in(node, folder)
+        for other in self.target.log_dirs:
+            if other != folder:
+                for name in sorted(ours & self._partitions_in(node, other)):
+                    node.disk.wipe(f"{folder}/{name}")
+                    node.disk.folders.discard(f"{folder}/{name}")
+        self._boot(node)
+
+    @staticmethod
+    def _partitions_in(node: Node, folder: str) -> set[str]:
+        inside = folder + "/"
+        return {f.removeprefix(inside) for f in node.disk.folders if f.startswith(inside)}
+
+    def _swap_disk(self) -> str | None:
+        """Kill a broker and give it an empty disk: it must not lead others into truncation."""
+        node = self._one_of_many()
+        if node is None:
+            return None
+        node.crash()
+        node.disk.wipe()
+        self._later(0.1, 15.0, self._boot, node)
+        return node.name
