@@ -628,6 +628,39 @@ def test_unclean_follower_restarts_at_the_leaders_offsets(wired):
     wired(scenario, brokers=2)
 
 
+def test_r14_a_removed_replica_is_not_added_again(wired):
+    """KAFKA-9672: the controller takes 3 out; 3 has not heard yet and goes on fetching."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await c.produce(1, "a")
+        await c.controller.lead(1, replicas=[1, 2], isr=[1, 2], to=[1, 2])
+        state = c.controller.states["t", 0]
+        state.replicas = [1, 2, 3]
+        await c.controller.tell(state, [3])
+        for v in "bc":
+            assert (await c.produce(1, v)).error_code == 0
+        await c.settle(20)
+        assert c[1].partition().isr.maximal == (1, 2)
+        assert not c.controller.requests
+        assert values(c[3]) == ["a"]
+
+    wired(scenario)
+
+
+def test_r14_an_added_replica_joins_once_it_has_all(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        for i in range(30):
+            await c.produce(1, f"v{i}")
+        await c.controller.lead(1, replicas=[3, 1, 2], isr=[1, 2], to=[1, 2])
+        await c.controller.tell(c.controller.states["t", 0], [3])
+        await c.until(lambda: c[1].partition().isr.committed == (1, 2, 3))
+        assert_same_logs(c)
+
+    wired(scenario)
+
+
 def test_r14_one_bad_partition_does_not_stop_the_others(wired):
     async def scenario(c):
         for index in (0, 1):
