@@ -108,6 +108,7 @@ class Log(LocalLog):
             log_start_offset=log_start_offset,
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
+            compact=config.compact,
         )
         loaded = loader.begin() if fresh else loader.load()
         return cls(tp, dir_path, config, world, loaded, budget or TailBudget())

@@ -91,6 +91,7 @@ class Loader:
         log_start_offset: int,
         producer_expiration_ms: int,
         index_interval: int,
+        compact: bool,
     ) -> None:
         self._tp = tp
         self._folder = folder
@@ -98,6 +99,7 @@ class Loader:
         self._now_ms = world.clock.wall_ms()
         self._clean = clean
         self._interval = index_interval
+        self._compact = compact
         self._recovered_from = _NEVER
         self._saw_marker = False
         self._indexes: set[str] = set()
@@ -269,14 +271,16 @@ class Loader:
                 self._drop_from(index + 1, f"{cut} bytes cut from {segment.base_offset}")
                 break
 
-    @staticmethod
-    def _follows(segment: Segment, before: Segment, end: int) -> bool:
+    def _follows(self, segment: Segment, before: Segment, end: int) -> bool:
         """Tell whether a segment begins where the one before it ends.
 
-        If not, unflushed records were lost at a power loss while later ones were kept. Only
-        offsets too far apart for one segment may leave a gap (see `LocalLog.roll`).
+        If not, unflushed records were lost at a power loss while later ones were kept. Gaps are
+        right only where compaction may have been, or offsets are too far apart for one segment
+        (see `LocalLog.roll`).
         """
-        return segment.base_offset == end or segment.base_offset > before.max_offset
+        if segment.base_offset > end:
+            return self._compact or segment.base_offset > before.max_offset
+        return segment.base_offset == end
 
     def _drop_from(self, index: int, reason: str) -> None:
         """Drop the segments from `index` on: what follows torn records is no log."""

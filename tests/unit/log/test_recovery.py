@@ -73,6 +73,47 @@ def test_a_bad_batch_takes_all_later_segments_with_it(kit):
     kit.everything(log)
 
 
+def lose_the_end_of_the_first_segment(kit) -> tuple[int, list[int]]:
+    """Cut whole batches off, as a power loss may; return the end then, and the segments."""
+    log = kit.open(segment_bytes=400)
+    kit.fill(log, 12)
+    bases = [s.base_offset for s in log.segments]
+    size = log.size // 12
+    log.abandon()
+    path = kit.folder / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[: -2 * size])
+    return bases[1] - 2, bases
+
+
+def test_a_hole_between_segments_ends_the_log(kit):
+    end, _ = lose_the_end_of_the_first_segment(kit)
+    log = kit.open(segment_bytes=400)
+    assert log.log_end_offset == end
+    kit.fill(log, 1)
+    kit.everything(log)
+
+
+def test_but_compaction_leaves_gaps(kit):
+    _, bases = lose_the_end_of_the_first_segment(kit)
+    log = kit.open(segment_bytes=400, cleanup_policy="compact")
+    assert log.log_end_offset == 12
+    assert [s.base_offset for s in log.segments] == bases
+
+
+@pytest.mark.parametrize("base", [2, 4])
+def test_a_segment_of_another_history_ends_the_log(kit, base):
+    log = kit.open()
+    kit.fill(log, 4, epoch=5)
+    log.abandon()
+    other = kit.batch(base_offset=base, leader_epoch=3)
+    (kit.folder / f"{base:020d}.log").write_bytes(other)
+    log = kit.open()
+    assert log.log_end_offset == 4
+    assert log.epoch_entries() == [(5, 0)]
+    log = kit.reopen(log, clean=True)
+    assert [s.base_offset for s in log.segments if s.size] == [0]
+
+
 def test_what_lies_before_the_recovery_point_is_not_read(kit):
     log = kit.open(segment_bytes=400)
     kit.fill(log, 12)
