@@ -18,6 +18,7 @@ from ottla.broker.lifecycle import Membership, shut_down_controlled
 from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.promises import refuse_broken_promises, warn_of_dynamic_settings
 from ottla.broker.router import Router
 from ottla.broker.routes import HANDLERS
 from ottla.broker.services import BrokerServices
@@ -67,6 +68,7 @@ class Broker:
     """One server. Start it once, shut it down once."""
 
     def __init__(self, config: BrokerConfig, world: World, *, host_name: str = "localhost") -> None:
+        refuse_broken_promises(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -163,6 +165,7 @@ class Broker:
         server.cluster_id = await store.create_or_get_cluster_id(proposed)
         logger.info("starting broker_id=%d cluster_id=%s", self.broker_id, server.cluster_id)
         await server.topic_configs.load(store)
+        await warn_of_dynamic_settings(store, self.broker_id)
         server.state = BrokerState.RECOVERY
         await self._load_logs()
         server.state = BrokerState.STARTING

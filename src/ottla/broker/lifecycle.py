@@ -19,6 +19,7 @@ from ottla.broker.metadata_cache import NO_CONTROLLER
 from ottla.broker.state import BrokerState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
+from ottla.replication.inter_broker import protocol_level
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper.errors import (
     BadVersionError,
@@ -135,7 +136,7 @@ class Membership:
         await self._check_endpoints(store, info)
         await self._leave_former_office(store)
         try:
-            epoch = await store.register_broker(info)
+            epoch = await store.register_broker(info, version=self._registration_version())
         except NodeExistsError as error:
             raise StartupError(f"broker.id={info.id}: {error}") from None
         self._remember_session(store.session.session_id)
@@ -157,6 +158,11 @@ class Membership:
                     f"advertised.listeners: {host}:{port} is already registered by broker "
                     f"{other.id}; give each broker an address of its own"
                 )
+
+    def _registration_version(self) -> int:
+        """Return the version of our znode: brokers before 2.7 know no features in it."""
+        level = protocol_level(self._server.config.text("inter.broker.protocol.version"))
+        return 5 if level >= (2, 7) else 4
 
     async def _leave_former_office(self, store: Store) -> None:
         """Delete a /controller that a former session of ours left behind, so that all may elect."""
@@ -233,6 +239,8 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
     if not config.flag("controlled.shutdown.enable"):
         return True
     server.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    level = protocol_level(config.text("inter.broker.protocol.version"))
+    version = CONTROLLED_SHUTDOWN_VERSION if level >= (2, 4) else CONTROLLED_SHUTDOWN_VERSION - 1
     tries = config.integer("controlled.shutdown.max.retries")
     timeout_s = config.integer("controller.socket.timeout.ms") / 1000
     metadata = server.metadata
@@ -242,9 +250,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
             broker_id=server.broker_id, broker_epoch=server.broker_epoch
         )
         try:
-            response = await server.controller_channel.send(
-                request, CONTROLLED_SHUTDOWN_VERSION, timeout_s
-            )
+            response = await server.controller_channel.send(request, version, timeout_s)
         except OttlaError as error:
             logger.info("controlled shutdown: no answer error=%s retries_left=%d", error, left)
         else:

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.state import BrokerState
-from ottla.model.errors import ErrorCode, OttlaError, StartupError, StorageError
+from ottla.model.errors import ConfigError, ErrorCode, OttlaError, StartupError, StorageError
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
@@ -115,6 +115,50 @@ def test_the_folder_of_another_cluster_is_refused_untouched(scene):
     assert "elsewhere" in str(scene.errors[name])
     assert files.exists(f"{FOLDER}/.kafka_cleanshutdown")
     assert scene.znode("/brokers/ids/1") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("zookeeper_set_acl", "true"),
+        ("zookeeper_ssl_client_enable", "TRUE"),
+        ("zookeeper_metadata_migration_enable", "true"),
+        ("remote_log_storage_system_enable", "true"),
+        ("create_topic_policy_class_name", "com.example.NoTopics"),
+        ("client_quota_callback_class", "com.example.Quotas"),
+        ("inter_broker_protocol_version", "nonsense"),
+        ("inter_broker_protocol_version", "0.9.0"),
+        ("inter_broker_protocol_version", "4.0-IV3"),
+    ],
+)
+def test_a_promise_that_would_be_broken_is_refused(scene, key, value):
+    name = scene.boot(1, **{key: value})
+    scene.wait(lambda: name in scene.errors)
+    assert isinstance(scene.errors[name], ConfigError)
+    assert key.replace("_", ".") in str(scene.errors[name])
+
+
+def test_what_is_ignored_is_said(scene, caplog):
+    scene.up(1)
+    client = scene.simulation.node("client")
+
+    async def set_something():
+        session = await Session.connect(client.world, "zk:2181", 6_000, 5_000)
+        store = Store(session)
+        await store.set_or_create_entity_configs("brokers", "<default>", {"log.retention.ms": "1"})
+
+    client.call(set_something())
+    scene.up(2, my_plugin_setting="1")
+    assert "keys=my.plugin.setting" in caplog.text
+    assert "of=<default> keys=log.retention.ms" in caplog.text
+
+
+def test_an_older_protocol_is_spoken_among_older_brokers(scene):
+    scene.up(1, inter_broker_protocol_version="2.3")
+    assert b'"version":4' in scene.znode("/brokers/ids/1").data
+    before = scene.simulation.now
+    scene.stop(1)
+    assert scene.simulation.now - before < 3.0
 
 
 def test_an_id_that_is_taken_is_refused_after_a_patient_wait(scene):

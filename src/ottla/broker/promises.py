@@ -1,0 +1,72 @@
+"""Promises: settings a broker of ours would break, and so refuses to start with (fault F40).
+
+Who may call: `broker.Broker`. Invariants: what guards data or access and is not served is refused,
+never ignored; what is merely unknown is named in a warning, since plug-ins bring keys of their own.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.replication.inter_broker import protocol_level
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.store import Store
+
+logger = logging.getLogger(__name__)
+
+SWITCHES = {
+    "zookeeper.set.acl": "znodes would stay open to everyone",
+    "zookeeper.ssl.client.enable": "ZooKeeper would be spoken to in the clear",
+    "zookeeper.metadata.migration.enable": "there is no way to KRaft from here",
+    "remote.log.storage.system.enable": "there is no tiered storage",
+}
+"""Must not be true; the text says what would happen."""
+
+OLDEST_PROTOCOL, NEWEST_PROTOCOL = (2, 2), (3, 9)
+
+PLUGINS = (
+    "alter.config.policy.class.name",
+    "client.quota.callback.class",
+    "create.topic.policy.class.name",
+)
+"""Java classes that restrict what clients may do."""
+
+
+def refuse_broken_promises(config: BrokerConfig) -> None:
+    """Raise ConfigError for a setting that would be broken silently; warn of unknown ones."""
+    for key, consequence in SWITCHES.items():
+        if config.properties.get(key, "").strip().lower() == "true":
+            raise ConfigError(f"{key}=true is not served yet: {consequence}. Remove it")
+    for key in PLUGINS:
+        if config.properties.get(key):
+            raise ConfigError(
+                f"{key} names a Java class, which cannot run here; what it forbids would be "
+                "allowed. Remove it"
+            )
+    text = config.text("inter.broker.protocol.version")
+    try:
+        level = protocol_level(text)
+    except ValueError:
+        level = (0, 0)
+    if not OLDEST_PROTOCOL <= level <= NEWEST_PROTOCOL:
+        raise ConfigError(
+            f"inter.broker.protocol.version={text} is not spoken here; it must be 2.2 to 3.9"
+        )
+    unknown = [key for key in config.unknown if key not in SWITCHES]
+    if unknown:
+        logger.warning("unknown settings ignored keys=%s", ",".join(unknown))
+
+
+async def warn_of_dynamic_settings(store: "Store", broker_id: int) -> None:
+    """Say which settings of /config/brokers are in force on JVM brokers but not on this one."""
+    for name in ("<default>", str(broker_id)):
+        try:
+            settings = await store.get_entity_configs("brokers", name)
+        except OttlaError as error:
+            logger.info("dynamic settings not read error=%s", error)
+            return
+        if settings:
+            keys = ",".join(sorted(settings))
+            logger.warning("dynamic broker settings are not applied of=%s keys=%s", name, keys)
