@@ -1,6 +1,7 @@
 """The option that rewrites transcripts, and the story's world under a name tests can import."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -24,3 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="write what stories did into their files, to be read and committed (never in CI)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("CI") and config.getoption("--rewrite", default=False):
+        raise pytest.UsageError("stories are not rewritten in CI: read the difference instead")
