@@ -7,6 +7,7 @@ times the Metadata versions and listeners in use.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 from ottla.broker.metadata_cache import Change, MetadataCache, Snapshot, TopicState
 from ottla.model.errors import ErrorCode
@@ -43,11 +44,18 @@ def _count(number: int, version: int) -> bytes:
     return bytes(out)
 
 
+@cache
+def _frame(version: int) -> tuple[int, int]:
+    """Return how many bytes stand before and after the one topic of an else empty response."""
+    tail = _tail_size(version)
+    return len(_encode(MetadataResponse(), version)) - tail, tail
+
+
 def encode_topic(topic: MetadataResponse.MetadataResponseTopic, version: int) -> bytes:
     """Return one topic as it stands inside a response of that version."""
-    start = len(_encode(MetadataResponse(), version)) - _tail_size(version)
+    start, tail = _frame(version)
     whole = _encode(MetadataResponse(topics=[topic]), version)
-    return whole[start : len(whole) - _tail_size(version)]
+    return whole[start : len(whole) - tail]
 
 
 def assemble(head: MetadataResponse, version: int, blobs: Sequence[bytes]) -> list[Buffer]:
@@ -63,15 +71,16 @@ def describe_topic(
     snapshot: Snapshot, state: TopicState, listener: str, version: int
 ) -> MetadataResponse.MetadataResponseTopic:
     """Describe a known topic as clients of one listener and version see it."""
+    reachable = snapshot.reachable(listener)
     partitions = []
     for p in state.partitions.values():
         error, leader = ErrorCode.NONE, p.leader
         replicas, isr = p.replicas, p.isr
         if version == 0:
             # The first version had no way to name a broker that is away.
-            replicas = tuple(r for r in replicas if snapshot.endpoint(r, listener))
-            isr = tuple(r for r in isr if snapshot.endpoint(r, listener))
-        if snapshot.endpoint(p.leader, listener) is None:
+            replicas = tuple(r for r in replicas if r in reachable)
+            isr = tuple(r for r in isr if r in reachable)
+        if leader not in reachable:
             lacks_listener = p.leader in snapshot.brokers and version >= 6
             error = (
                 ErrorCode.LISTENER_NOT_FOUND if lacks_listener else ErrorCode.LEADER_NOT_AVAILABLE

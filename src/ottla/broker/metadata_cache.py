@@ -7,9 +7,11 @@ not copied. Answers to Kafka's `ZkMetadataCache`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
@@ -22,9 +24,11 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Security protocols by their number on the wire."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """One partition as UpdateMetadata describes it."""
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    """One partition as UpdateMetadata describes it.
+
+    No dataclass: thousands are made in one step of the event loop, at a tenth of the cost.
+    """
 
     partition: int
     leader: int
@@ -53,6 +57,9 @@ class Snapshot:
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     names_by_id: Mapping[bytes, str] = field(default_factory=dict)
+    _reachable: dict[str, frozenset[int]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Return a live broker's address on a listener; None if it is dead or has no such one."""
@@ -62,6 +69,15 @@ class Snapshot:
                 if endpoint.listener == listener:
                     return endpoint
         return None
+
+    def reachable(self, listener: str) -> frozenset[int]:
+        """Return the live brokers that have this listener."""
+        known = self._reachable.get(listener)
+        if known is None:
+            known = self._reachable[listener] = frozenset(
+                b for b in self.brokers if self.endpoint(b, listener) is not None
+            )
+        return known
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -77,13 +93,26 @@ class Change:
     brokers_changed: bool
 
 
-def _partition_states(request: Any) -> Iterator[tuple[str, bytes | None, Any]]:
-    """Yield (topic, id or None where the version has none, partition state) in request order."""
+def _by_topic(request: Any) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield (topic, partition states) in request order; a topic may come more than once."""
     for state in request.ungrouped_partition_states:
-        yield state.topic_name, None, state
+        yield state.topic_name, (state,)
     for topic in request.topic_states:
-        for state in topic.partition_states:
-            yield topic.topic_name, bytes(topic.topic_id), state
+        if topic.partition_states:
+            yield topic.topic_name, topic.partition_states
+
+
+def _state(state: Any) -> PartitionState:
+    return PartitionState(
+        state.partition_index,
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        tuple(state.offline_replicas),
+        state.zk_version,
+        state.controller_epoch,
+    )
 
 
 def _live_broker(broker: Any) -> BrokerInfo:
@@ -181,27 +210,20 @@ class MetadataCache:
         touched: dict[str, dict[int, PartitionState]] = {}
         ids: dict[str, bytes] = {t.topic_name: bytes(t.topic_id) for t in request.topic_states}
         deleted: dict[TopicPartition, None] = {}
-        for topic, _, state in _partition_states(request):
+        for topic, states in _by_topic(request):
             partitions = touched.get(topic)
             if partitions is None:
                 known = topics.get(topic)
                 partitions = touched[topic] = {} if known is None else dict(known.partitions)
-            tp = TopicPartition(topic, state.partition_index)
-            if state.leader == LEADER_DURING_DELETE:
-                partitions.pop(tp.partition, None)
-                deleted[tp] = None
-                continue
-            deleted.pop(tp, None)
-            partitions[tp.partition] = PartitionState(
-                partition=tp.partition,
-                leader=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr=tuple(state.isr),
-                replicas=tuple(state.replicas),
-                offline_replicas=tuple(state.offline_replicas),
-                partition_epoch=state.zk_version,
-                controller_epoch=state.controller_epoch,
-            )
+            for state in states:
+                index = state.partition_index
+                if state.leader == LEADER_DURING_DELETE:
+                    partitions.pop(index, None)
+                    deleted[TopicPartition(topic, index)] = None
+                else:
+                    partitions[index] = _state(state)
+                    if deleted:
+                        deleted.pop(TopicPartition(topic, index), None)
         for topic, partitions in touched.items():
             known = topics.pop(topic, None)
             if known is not None and names.get(known.topic_id) == topic:
@@ -211,13 +233,7 @@ class MetadataCache:
                 topics[topic] = TopicState(topic, topic_id, dict(sorted(partitions.items())))
                 if topic_id != ZERO_UUID:
                     names[topic_id] = topic
-        self.snapshot = replace(
-            old,
-            controller_id=request.controller_id,
-            brokers=brokers,
-            topics=topics,
-            names_by_id=names,
-        )
+        self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
         change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
         for listener in self._listeners:
             listener(change)
