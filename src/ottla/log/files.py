@@ -280,7 +280,7 @@ class OsFiles:
             for parent, _, names in os.walk(folder, topdown=False):
                 for name in names:
                     self._sync_path(f"{parent}/{name}")
-                self.fsync_dir(parent)
+                self._sync_path(parent)
         elif syncfs(fd):
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error), path)

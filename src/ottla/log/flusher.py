@@ -79,7 +79,7 @@ class Flusher:
     async def _flush_small(self, workers: Workers, folder: str, dues: list[Due]) -> int:
         if len(dues) <= _FEW:
             return sum([await self._flush(workers, due) for due in dues])
-        error = await workers.run(_write_files, [due.job for due in dues])
+        error = await workers.run(_write_files, dues)
         error = error or await workers.run(_sync_tree, self._files, folder)
         return self._finish(folder, dues, error)
 
@@ -94,7 +94,7 @@ class Flusher:
     def stop(self, folder: str) -> None:
         """Flush and close the logs of one dir, here and now."""
         dues = _closing(self._logs_in(folder))
-        error = _write_files([due.job for due in dues]) or _sync_tree(self._files, folder)
+        error = _write_files(dues) or _sync_tree(self._files, folder)
         self._finish(folder, dues, error)
 
     async def stop_with(self, workers: Workers, folder: str) -> None:
@@ -105,7 +105,7 @@ class Flusher:
         for start in range(0, len(logs), _STOP_SHARE):
             dues = _closing(logs[start : start + _STOP_SHARE])
             all_dues += dues
-            error = error or await workers.run(_write_files, [due.job for due in dues])
+            error = error or await workers.run(_write_files, dues)
         error = error or await workers.run(_sync_tree, self._files, folder)
         self._finish(folder, all_dues, error)
 
@@ -142,12 +142,18 @@ def _complete(due: Due, error: OSError | None) -> int:
     return 1
 
 
-def _write_files(jobs: list[FlushJob]) -> OSError | None:
-    try:
-        for job in jobs:
-            job.write()
-    except OSError as error:
-        return error
+def _write_files(dues: list[Due]) -> OSError | None:
+    """Write all small files; return what says that the log dir is bad. A worker may call it."""
+    for due in dues:
+        try:
+            due.job.write()
+        except FileNotFoundError as error:
+            # A log that was deleted meanwhile fails first and loses its folder then: that is no
+            # sign of a bad disk, and the others have to be written all the same.
+            if due.log.failed is None:
+                return error
+        except OSError as error:
+            return error
     return None
 
 

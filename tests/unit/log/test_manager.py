@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 
 import pytest
 
@@ -232,6 +233,45 @@ def test_small_files_of_many_logs_are_synced_together(kit):
     assert kit.files.calls.count("write_atomic") == 0
     assert len(list((kit.root / "data").glob("*/leader-epoch-checkpoint"))) == 30
     assert manager.get(tps(1)[0]).recovery_point == 0, "no record was synced by its own file"
+
+
+class DeletesMeanwhile:
+    """Workers that begin late: topics are deleted before the disk is touched."""
+
+    def __init__(self, manager, gone):
+        self._manager = manager
+        self._gone = gone
+
+    async def run(self, function, *args):
+        while self._gone:
+            self._manager.delete(self._gone.pop())
+        return function(*args)
+
+
+@pytest.mark.parametrize("count", [3, 30], ids=["file by file", "by sync_tree"])
+def test_a_log_deleted_while_it_is_flushed_takes_no_dir_offline(kit, count):
+    manager = written(kit, started(kit), count)
+    gone = [tps(count)[0], tps(count)[-1]]
+    workers = DeletesMeanwhile(manager, list(gone))
+    for tp in tps(count):
+        manager.get(tp).flush()
+        manager.get(tp).assign_epoch_start(7, manager.get(tp).log_end_offset)
+    asyncio.run(manager.flush_dirty(workers))
+    assert manager.offline_dirs == []
+    assert [tp for tp in gone if manager.get(tp)] == []
+    for tp in tps(count)[1:-1]:
+        path = kit.root / "data" / str(tp) / checkpoints.LEADER_EPOCHS
+        assert path.exists(), "the others' files were written all the same"
+
+
+def test_a_folder_that_is_gone_while_its_log_is_not_is_a_bad_disk(kit):
+    manager = written(kit, started(kit), 30)
+    for tp in tps(30):
+        manager.get(tp).flush()
+        manager.get(tp).assign_epoch_start(7, manager.get(tp).log_end_offset)
+    shutil.rmtree(kit.root / "data" / str(tps(30)[0]))
+    asyncio.run(manager.flush_dirty(kit.world.workers))
+    assert manager.offline_dirs == [str(kit.root / "data")]
 
 
 def test_flush_ms(kit):
