@@ -18,6 +18,10 @@ KEPT = [
         Plan(5086, seconds=40.0, mean_gap_s=1.0),
         id="a truncation undone by power loss lay under a later epoch of the checkpoint",
     ),
+    pytest.param(
+        Plan(30030, seconds=45.0, mean_gap_s=1.3),
+        id="a broker with an empty disk was told to lead before it had registered",
+    ),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
 ]

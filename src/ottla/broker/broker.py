@@ -106,7 +106,7 @@ class Broker:
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, HANDLERS)
-        self.membership = Membership(self.services, self.broker_info)
+        self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
     @property
     def state(self) -> BrokerState:
@@ -216,6 +216,11 @@ class Broker:
                 )
 
     async def _listen(self) -> None:
+        """Open the listeners. No request is read before the registration says which life this is.
+
+        Until then the controller may take us for our former life, whose epoch we cannot tell from
+        our own yet: an empty disk would be told to lead (R8, F11).
+        """
         limits = server_limits(self.config)
         census = Census(limits.max_connections, limits.max_connections_per_ip)
         budget = Budget(limits.queued_bytes)
@@ -229,6 +234,7 @@ class Broker:
                 listener=endpoint.listener,
                 census=census,
                 budget=budget,
+                held=True,
             )
             try:
                 await server.start()
@@ -250,6 +256,10 @@ class Broker:
             "replicas": self.services.replicas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
         }
+
+    def _serve_requests(self) -> None:
+        for listener in self._servers.values():
+            listener.release()
 
     async def wait_failed(self) -> None:
         """Wait for a failure that the server cannot live with, and raise it."""

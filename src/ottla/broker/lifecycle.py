@@ -46,9 +46,15 @@ SESSION_FILE = ".ottla-session"
 class Membership:
     """Connects, registers, and does it all again when the session is lost."""
 
-    def __init__(self, server: "BrokerServices", broker_info: Callable[[], BrokerInfo]) -> None:
+    def __init__(
+        self,
+        server: "BrokerServices",
+        broker_info: Callable[[], BrokerInfo],
+        on_registered: Callable[[], None],
+    ) -> None:
         self._server = server
         self._broker_info = broker_info
+        self._on_registered = on_registered
         self._session: Session | None = None
         self._previous_session_id = 0
         self._lost = asyncio.Event()
@@ -143,6 +149,7 @@ class Membership:
         server = self._server
         server.broker_epoch = epoch
         server.replicas.unfence()
+        self._on_registered()
         await self._read_features(store)
         await server.topic_configs.watch()
         await server.controller.start(store)

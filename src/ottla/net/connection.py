@@ -127,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._barrier = False
         self._out: list[Buffer] = []
         self._out_bytes = 0
-        self._mutes = 0
+        self._mutes = 1 if server.held else 0
         self._budget_wait = False
         self._held_bytes = 0
         self._paused = False
@@ -163,6 +163,11 @@ class Connection(asyncio.BufferedProtocol):
         self._mutes -= 1
         self.pump()
 
+    def release(self) -> None:
+        """Begin to serve a connection that was made while its server was held."""
+        self._mutes -= 1
+        self._server.touch(self)
+
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -177,6 +182,9 @@ class Connection(asyncio.BufferedProtocol):
             stream.abort()
             return
         stream.set_write_buffer_limits(high=self._high_bytes)
+        if self._mutes:
+            # Later: a transport begins to read only after this call.
+            asyncio.get_running_loop().call_soon(self._update_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc

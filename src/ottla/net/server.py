@@ -39,10 +39,12 @@ class Server:
         listener: str = "PLAINTEXT",
         census: Census | None = None,
         budget: Budget | None = None,
+        held: bool = False,
     ) -> None:
         self.limits = limits or ServerLimits()
         self.dispatch = dispatch
         self.listener = listener
+        self.held = held
         self.budget = budget or Budget(self.limits.queued_bytes)
         self.connections: dict[int, Connection] = {}
         self.now = world.clock.monotonic()
@@ -77,6 +79,13 @@ class Server:
             self._host, self._wanted_port, self._new_connection
         )
         self._sweep()
+
+    def release(self) -> None:
+        """Serve requests from now on. Until then a held server only accepts connections."""
+        if self.held:
+            self.held = False
+            for connection in self.connections.values():
+                connection.release()
 
     async def close(self) -> None:
         """Stop listening, send what is answered, then close every connection."""

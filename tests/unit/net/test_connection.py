@@ -376,3 +376,25 @@ def test_closing_a_server_sends_what_was_answered(bench, run):
         assert frames_of(tap.output()) == [b"x"]
 
     run(main)
+
+
+def test_a_held_server_accepts_and_reads_nothing_until_it_is_released(bench, run):
+    async def main():
+        at = bench(echo)
+        at.server.held = True
+        await at.start()
+        early = at.connect()
+        early.receive(framed(b"early"))
+        await asyncio.sleep(0)
+        assert early.output() == b""
+        assert not early.reading
+        at.server.release()
+        at.server.release()
+        await asyncio.sleep(0)
+        assert frames_of(early.output()) == [b"early"]
+        assert early.reading
+        late = at.connect()
+        late.receive(framed(b"late"))
+        assert frames_of(late.output()) == [b"late"]
+
+    run(main)
