@@ -82,6 +82,8 @@ class LogManager:
         self._retention_due_s = 0.0
         self._retention_queue: list[TopicPartition] = []
         self.recovered_logs = 0
+        self.unclean: set[TopicPartition] = set()
+        """logs found after an unclean stop: acknowledged records may be gone from their ends"""
 
     # Start -----------------------------------------------------------------------------
 
@@ -197,6 +199,7 @@ class LogManager:
         log_dir.logs += 1
         if not log_dir.clean:
             self.recovered_logs += 1
+            self.unclean.add(tp)
         log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
 
     def _read(self, log_dir: LogDir, name: str, names: list[str]) -> dict[TopicPartition, int]:

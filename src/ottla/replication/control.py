@@ -110,6 +110,8 @@ def _apply_state(
         logger.warning("leader and isr for a foreign partition partition=%s", tp)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
+        if replicas.logs.get(tp) is None and not state.is_new:
+            replicas.logs.unclean.add(tp)  # an empty disk in the place of a known one
         if partition is None:
             log = replicas.logs.get_or_create(tp, topic_id, bool(state.is_new))
             partition = Partition(tp, replicas)
@@ -166,12 +168,20 @@ def _transition(
     state: Any,
     applied: Applied,
 ) -> None:
+    replicas.recovery.cancel(partition.tp)
     if state.leader == replicas.broker_id:
         # The fetcher goes first: nothing may be appended as follower to a log that we lead.
         replicas.fetchers.remove((partition.tp,))
-        if partition.make_leader(state, topic_id, log):
-            applied.leaders.append(partition)
-        applied.replicas_of_leaders.update(state.replicas)
+        if partition.tp in replicas.logs.unclean and len(state.replicas) > 1:
+            partition.await_leadership(state, topic_id, log)
+            replicas.recovery.add(
+                partition,
+                log,
+                state.replicas,
+                lambda: _lead_after_recovery(replicas, partition, topic_id, log, state),
+            )
+            return
+        _lead(replicas, partition, topic_id, log, state, applied)
         return
     if not partition.make_follower(state, topic_id, log):
         return
@@ -188,6 +198,29 @@ def leader_and_isr_error(
 ) -> LeaderAndIsrResponse:
     """Return the answer that refuses a whole request."""
     return _answer(request, version, {}, code)
+
+
+def _lead(
+    replicas: ReplicaManager,
+    partition: Partition,
+    topic_id: bytes,
+    log: Any,
+    state: Any,
+    applied: Applied,
+) -> None:
+    replicas.in_sync(partition.tp)
+    if partition.make_leader(state, topic_id, log):
+        applied.leaders.append(partition)
+    applied.replicas_of_leaders.update(state.replicas)
+
+
+def _lead_after_recovery(
+    replicas: ReplicaManager, partition: Partition, topic_id: bytes, log: Any, state: Any
+) -> None:
+    """Begin to lead, outside of any request: the other replicas have been asked."""
+    applied = Applied()
+    _lead(replicas, partition, topic_id, log, state, applied)
+    _spread(replicas, applied)
 
 
 def _answer(
@@ -274,6 +307,7 @@ def _stop(replicas: ReplicaManager, tp: TopicPartition, epoch: int, *, delete: b
     if partition is not None:
         if epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        replicas.recovery.cancel(tp)
         replicas.fetchers.remove((tp,))
         if delete:
             del replicas.partitions[tp]

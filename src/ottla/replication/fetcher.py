@@ -74,6 +74,10 @@ class FetcherHost(Protocol):
         """Return where a live broker listens for its peers."""
         ...
 
+    def in_sync(self, tp: TopicPartition) -> None:
+        """Note that a follower has all that its leader has committed."""
+        ...
+
 
 class Followed(Wanted):
     """A partition in a fetcher: how far it is, and whether it must wait.
@@ -375,6 +379,8 @@ class LeaderFetcher:
         state.backoff_s = FIRST_BACKOFF_S
         end = log.log_end_offset
         state.lag = max(0, data.high_watermark - end)
+        if not records:
+            self._host.in_sync(state.tp)  # the leader has nothing beyond our end
         if end != state.offset or log.log_start_offset != state.log_start_offset:
             self._read_position(state)
             self._session.changed(state)

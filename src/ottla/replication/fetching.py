@@ -143,12 +143,16 @@ class Fetch(Parked):
     def _leave(self) -> None:
         self.finish()
         self.path.conclude(self)
-        assert self.deliver is not None
-        self.deliver(self)
+        deliver, self.deliver = self.deliver, None
+        assert deliver is not None
+        deliver(self)
+        # The purgatory's heap holds this until its time is over: the records are not to wait there.
+        self.answers = []
+        self.fail = None
 
-    def abort(self, reason: str) -> None:  # noqa: ARG002
-        """Forget the session; the fetcher's time limit and a new session do the rest."""
+    def abort(self, reason: str) -> None:
         self.path.drop(self)
+        super().abort(reason)
 
     def __repr__(self) -> str:
         return f"Fetch(replica={self.replica_id} {self.session!r} size={self.size})"
@@ -261,10 +265,18 @@ class FetchPath:
         ):
             raise OttlaError("another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
         log = partition.local_log(entry.leader_epoch, leader_only=fetch.leader_only)
-        if fetch.replica_id >= 0:
-            diverging = self._follower(fetch, partition, log, entry, observe, now_ms)
+        is_follower = fetch.replica_id >= 0
+        if is_follower:
+            follower = partition.follower(fetch.replica_id, entry.leader_epoch)
+        if entry.last_fetched_epoch >= 0:
+            diverging = self._diverging(fetch, log, entry)
             if diverging is not None:
                 return diverging
+        if is_follower:
+            if not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:
+                raise OffsetOutOfRangeError(f"{partition.tp}: no offset {entry.fetch_offset}")
+            if observe:
+                partition.observe_fetch(follower, entry, now_ms, fetch.replica_epoch)
             bound = log.log_end_offset
         elif fetch.isolation == READ_UNCOMMITTED:
             bound = log.high_watermark
@@ -277,43 +289,29 @@ class FetchPath:
             fetch, partition, log, entry, bound, min(limit, entry.max_bytes), min_one
         )
 
-    def _follower(
-        self,
-        fetch: Fetch,
-        partition: Partition,
-        log: Log,
-        entry: FetchEntry,
-        observe: bool,
-        now_ms: float,
-    ) -> FetchResponse.PartitionData | None:
-        """Check a follower's fetch against our epochs, and note how far it is (R1-R4)."""
-        follower = partition.follower(fetch.replica_id, entry.leader_epoch)
-        offset = entry.fetch_offset
+    @staticmethod
+    def _diverging(fetch: Fetch, log: Log, entry: FetchEntry) -> FetchResponse.PartitionData | None:
+        """Compare the epoch a fetcher read last with ours; None if it may read on (R1)."""
         last_epoch = entry.last_fetched_epoch
-        if last_epoch >= 0:
-            if last_epoch == log.latest_epoch:
-                epoch, end = last_epoch, log.log_end_offset
-            else:
-                epoch, end = log.end_offset_for_epoch(last_epoch)
-            diverging = divergence(last_epoch, offset, epoch, end, log.log_start_offset)
-            if diverging is not None:
-                fetch.urgent = True
-                return FetchResponse.PartitionData(
-                    partition_index=entry.index,
-                    high_watermark=log.high_watermark,
-                    last_stable_offset=log.last_stable_offset,
-                    log_start_offset=log.log_start_offset,
-                    diverging_epoch=FetchResponse.EpochEndOffset(
-                        epoch=diverging.epoch, end_offset=diverging.end_offset
-                    ),
-                    aborted_transactions=None,
-                    records=b"",
-                )
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")
-        if observe:
-            partition.observe_fetch(follower, entry, now_ms, fetch.replica_epoch)
-        return None
+        if last_epoch == log.latest_epoch:
+            epoch, end = last_epoch, log.log_end_offset
+        else:
+            epoch, end = log.end_offset_for_epoch(last_epoch)
+        there = divergence(last_epoch, entry.fetch_offset, epoch, end, log.log_start_offset)
+        if there is None:
+            return None
+        fetch.urgent = True
+        return FetchResponse.PartitionData(
+            partition_index=entry.index,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            diverging_epoch=FetchResponse.EpochEndOffset(
+                epoch=there.epoch, end_offset=there.end_offset
+            ),
+            aborted_transactions=None,
+            records=b"",
+        )
 
     @staticmethod
     def _check_version(fetch: Fetch, log: Log) -> None:

@@ -122,7 +122,7 @@ class Partition:
                 self.followers[replica] = Follower(replica)
         for gone in [r for r in self.followers if r not in self.replicas]:
             del self.followers[gone]
-        if state.leader_epoch > self.leader_epoch:
+        if state.leader_epoch > self.leader_epoch or not was_leader:
             start = log.log_end_offset
             # Also an epoch without a record must be answerable, else a follower that comes from a
             # later epoch than our last record could not find where to cut.
@@ -141,6 +141,18 @@ class Partition:
         self._release_fetches()
         self.raise_high_watermark(now_ms)
         return not was_leader
+
+    def await_leadership(self, state: Any, topic_id: bytes, log: Log) -> None:
+        """Take note of an epoch that this broker will lead, but not yet (`tail_recovery`)."""
+        self.is_leader = False
+        self.leader = self.host.broker_id
+        self.leader_epoch = state.leader_epoch
+        self.epoch_start = None
+        self.followers.clear()
+        self.isr = IsrState.of(())
+        self._take_assignment(state, topic_id, log)
+        self._release_fetches()
+        self._release_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def make_follower(self, state: Any, topic_id: bytes, log: Log) -> bool:
         """Follow `state.leader`; True if the epoch is new, so that the fetcher must start over."""

@@ -116,8 +116,5 @@ class ParkedProduce(Parked):
         if not self.done:
             self.finish()
 
-    def abort(self, reason: str) -> None:
-        """Nothing to tidy: what was appended stays, and the client's time limit runs."""
-
     def __repr__(self) -> str:
         return f"ParkedProduce({self.results})"

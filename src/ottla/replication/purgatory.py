@@ -30,13 +30,15 @@ AT_ONCE = 256
 class Parked:
     """An operation in waiting. Subclasses say how it is tried and how it ends."""
 
-    __slots__ = ("done", "parked", "purgatory", "queued")
+    __slots__ = ("done", "fail", "parked", "purgatory", "queued")
 
     def __init__(self, purgatory: "Purgatory") -> None:
         self.purgatory = purgatory
         self.done = False
         self.queued = False
         self.parked = False
+        self.fail: Callable[[str], None] | None = None
+        """closes the connection of whoever waits; set by the handler that parks this"""
 
     def attempt(self) -> None:
         """Answer if that is possible now; else stay parked. Called from the ready queue."""
@@ -48,7 +50,8 @@ class Parked:
 
     def abort(self, reason: str) -> None:
         """Tell whoever waits that there will be no answer: something here is broken."""
-        raise NotImplementedError
+        if self.fail is not None:
+            self.fail(reason)
 
     def reconsider(self) -> None:
         """Queue this for an attempt at the end of the turn."""
@@ -138,7 +141,9 @@ class Purgatory:
             logger.exception("parked operation failed operation=%r", operation)
             if not operation.done:
                 operation.finish()
-                operation.abort("internal error")
+            # Also if the answer was lost in its making: without an end to it the client would wait
+            # for its own time limit, and with it all that it asked on this connection since.
+            operation.abort("internal error")
 
     def _sweep(self) -> None:
         self._heap = [entry for entry in self._heap if not entry[2].done]

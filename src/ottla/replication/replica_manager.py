@@ -38,6 +38,7 @@ from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
+from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -110,9 +111,11 @@ class ReplicaManager:
         self.alter = AlterPartitionManager(
             world.clock, self.broker_id, broker_epoch, controller_peer
         )
+        settings = FetcherSettings.of(config)
         self.fetchers = FetcherManager(
-            world, self, FetcherSettings.of(config), config.integer("num.replica.fetchers")
+            world, self, settings, config.integer("num.replica.fetchers")
         )
+        self.recovery = TailRecovery(world, self, settings)
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -133,6 +136,7 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
+        await self.recovery.close()
         await self.fetchers.close()
         await self.alter.close()
         self.purgatory.close()
@@ -179,6 +183,10 @@ class ReplicaManager:
                     return min(max_wait_ms, IMPATIENT_WAIT_MS)
                 del self._impatient_until_ms[replica_id]
         return max_wait_ms
+
+    def in_sync(self, tp: TopicPartition) -> None:
+        """Note that a log recovered after an unclean stop is known to be whole again."""
+        self.logs.unclean.discard(tp)
 
     def expect_followers(self, replicas: set[int]) -> None:
         """Have these brokers' fetches come round quickly: they have new partitions to follow."""
@@ -293,4 +301,5 @@ class ReplicaManager:
             "sessions": self.sessions.statistics(),
             "alter_partition": self.alter.statistics(),
             "fetchers": self.fetchers.statistics(),
+            "tail_recovery": self.recovery.statistics(),
         }

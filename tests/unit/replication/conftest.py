@@ -5,8 +5,10 @@ the controller and the metadata cache (the test says who leads). Nothing sleeps,
 """
 
 import asyncio
+import pathlib
 import random
 import selectors
+import shutil
 import types
 
 import pytest
@@ -302,7 +304,20 @@ class Node:
         if clean:
             self.logs.shutdown()
         else:
-            self.logs.abandon() if hasattr(self.logs, "abandon") else self.logs.shutdown()
+            self.logs.abandon()
+
+    def lose_tail(self, keep, index=0):
+        """Let a power loss take all records from offset `keep` on; the node is stopped."""
+        path = pathlib.Path(f"{self.cluster.folder}/{self.id}/t-{index}/{0:020d}.log")
+        data = path.read_bytes()
+        size = next(
+            (p for p, h in iter_batches(memoryview(data)) if h.base_offset >= keep), len(data)
+        )
+        path.write_bytes(data[:size])
+
+    def lose_disk(self):
+        """Put an empty disk in the place of the node's own."""
+        shutil.rmtree(f"{self.cluster.folder}/{self.id}")
 
     # What tests look at.
 

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from ottla.model.errors import ErrorCode
+from ottla.broker.handlers import fetch, produce
+from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.wire.records import iter_batches
 
@@ -376,6 +377,49 @@ def test_a_fetch_whose_client_left_is_forgotten(wired):
         assert not c[1].partition()._at_watermark
 
     wired(scenario, **ONE)
+
+
+def test_records_do_not_wait_in_the_purgatory_for_the_end_of_a_fetch_that_has_left(wired):
+    async def scenario(c):
+        await led(c)
+        for number in range(5):
+            request = wired.fetch_request(number, max_wait_ms=600_000)
+            waits = asyncio.ensure_future(c[1].send(request, 17))
+            await c.settle(0.1)
+            assert not waits.done()
+            await c.produce(1, "a")
+            assert offsets(first(await waits)) == [number]
+        done = [entry[2] for entry in c[1].replicas.purgatory._heap]
+        assert len(done) == 5
+        assert [(fetch.answers, fetch.deliver, fetch.fail) for fetch in done] == 5 * [
+            ([], None, None)
+        ]
+
+    wired(scenario, **ONE)
+
+
+@pytest.mark.parametrize("what", ["produce", "fetch"])
+def test_an_answer_that_cannot_be_made_ends_the_connection(wired, monkeypatch, what):
+    def lost(*_):
+        raise ZeroDivisionError
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        c.network.part(2, c[1].port)
+        peer = await c.client.open(c[1].port)
+        if what == "produce":
+            waits = peer.send(wired.produce_request(["a"], timeout_ms=500), 9, 60)
+        else:
+            waits = peer.send(wired.fetch_request(0, max_wait_ms=500), 12, 60)
+        await c.settle(0.1)
+        monkeypatch.setattr(produce, "_response", lost)
+        monkeypatch.setattr(fetch, "_respond", lost)
+        started = c.loop.now
+        with pytest.raises(ConnectionLostError):
+            await waits
+        assert c.loop.now - started < 1
+
+    wired(scenario, brokers=2)
 
 
 def test_a_diverging_fetch_is_told_where(wired):

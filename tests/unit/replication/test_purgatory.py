@@ -118,6 +118,34 @@ def test_a_failure_ends_only_itself(purgatory):
     run(purgatory, scenario)
 
 
+class LosesItsAnswer(Parked):
+    """Fails after its end, while its answer is made."""
+
+    __slots__ = ()
+
+    def attempt(self):
+        self.finish()
+        raise ZeroDivisionError
+
+    expire = attempt
+
+
+@pytest.mark.parametrize("how", ["attempt", "expire"])
+def test_whose_answer_is_lost_is_told(purgatory, how):
+    async def scenario():
+        told = []
+        operation = LosesItsAnswer(purgatory)
+        operation.fail = told.append
+        purgatory.park(operation, 10)
+        if how == "attempt":
+            operation.reconsider()
+        await asyncio.sleep(0.02)
+        assert told == ["internal error"]
+        assert purgatory.live == 0
+
+    run(purgatory, scenario)
+
+
 def test_many_are_done_in_several_turns(purgatory):
     async def scenario():
         operations = [Operation(purgatory) for _ in range(2 * AT_ONCE + 1)]

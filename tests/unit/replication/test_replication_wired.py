@@ -69,7 +69,7 @@ def test_no_divergent_logs(wired):
         await c[2].stop()
         for i in range(20):
             await c.produce(1, f"only-on-1-{i}", acks=1)
-        await c[1].stop(clean=False)
+        await c[1].stop()
         await c[2].start()
         await c.controller.lead(2, isr=[2])
         for i in range(7):
@@ -101,7 +101,7 @@ def test_offsets_do_not_go_backwards(wired):
                 if at < offset:
                     assert shown.setdefault(at, (epoch, value)) == (epoch, value)
             await c.produce(leader, f"{turn}-unacked", acks=1)
-            await c[leader].stop(clean=False)
+            await c[leader].stop()
             await c.controller.lead(follower, isr=[follower], to=[follower])
             assert c[follower].log().log_end_offset >= offset
             await c[leader].start()
@@ -140,11 +140,11 @@ def test_no_divergence_on_unclean_elections(wired):
         await c.settle()
         for turn in range(4):
             one, two = (1, 2) if turn % 2 == 0 else (2, 1)
-            await c[two].stop(clean=False)
+            await c[two].stop()
             await c.controller.lead(one, isr=[one], to=[one])
             for i in range(turn + 2):
                 await c.produce(one, f"{turn}-on-{one}-{i}", acks=1)
-            await c[one].stop(clean=False)
+            await c[one].stop()
             await c[two].start()
             await c.controller.lead(two, isr=[two], to=[two])  # unclean: `two` lacks records
             await c.produce(two, f"{turn}-on-{two}", acks=1)
@@ -169,10 +169,10 @@ def test_kip279_double_failover(wired, protocol):
         await c.produce(1, "m0", "m1")
         await c.settle()
         # Epoch 1: 2 leads alone and writes m2; epoch 2: 1 leads alone and writes n2, n3.
-        await c[1].stop(clean=False)
+        await c[1].stop()
         await c.controller.lead(2, isr=[2], to=[2])
         await c.produce(2, "m2", acks=1)
-        await c[2].stop(clean=False)
+        await c[2].stop()
         await c[1].start()
         await c.controller.lead(1, isr=[1], to=[1])
         await c.produce(1, "n2", acks=1)

@@ -1,0 +1,207 @@
+"""A crashed broker that leads again asks the others for what it lost (F5, F11, R13)."""
+
+import itertools
+
+import pytest
+
+from ottla.model.errors import ErrorCode
+
+
+def values(node):
+    return [v.decode() for _, _, v in node.records()]
+
+
+async def crash_all(c):
+    for broker in (1, 2, 3):
+        await c[broker].stop(clean=False)
+
+
+async def write(c, *records):
+    for v in records:
+        assert (await c.produce(1, v)).error_code == 0
+
+
+async def all_in_sync(c, leader):
+    await c.until(lambda: len(c[leader].partition().isr.committed) == 3)
+    await c.settle(1)
+    assert values(c[1]) == values(c[2]) == values(c[3])
+
+
+def test_f11_a_fast_bounce_nobody_noticed(wired):
+    """The leader loses power and is back at once; the controller lets it lead in the same epoch."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"abcdef")
+        await c[1].stop(clean=False)
+        c[1].lose_tail(2)
+        await c[1].start()
+        assert c[1].log().log_end_offset == 2
+        await c.controller.tell(c.controller.states["t", 0], [1])
+        await c.until(lambda: c[1].partition().is_leader)
+        assert values(c[1]) == list("abcdef")
+        assert c[1].replicas.statistics()["tail_recovery"]["records_taken_over_total"] == 4
+        await write(c, "g")
+        await all_in_sync(c, 1)
+        assert values(c[2]) == list("abcdefg")
+
+    wired(scenario)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))), ids=str)
+def test_f5_power_loss_everywhere_one_kept_the_data(wired, order):
+    """Whoever comes back first leads (the others are out of its ISR); 2 alone kept everything."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"abcdef")
+        await crash_all(c)
+        c[1].lose_tail(3)
+        c[3].lose_tail(1)
+        leader = order[0]
+        for broker in order:
+            await c[broker].start()
+            if broker == leader:
+                await c.controller.lead(leader, isr=[leader], to=[leader])
+            else:
+                await c.controller.tell(c.controller.states["t", 0], [broker])
+            await c.settle(3)
+        await c.until(lambda: c[leader].partition().is_leader)
+        await all_in_sync(c, leader)
+        assert values(c[leader]) == list("abcdef")
+
+    wired(scenario, replica_lag_time_max_ms=30_000)
+
+
+def test_f11_an_empty_disk(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"abcdef")
+        for broker in (2, 3):
+            c[broker].log().maybe_increment_log_start_offset(2)
+        await c[1].stop(clean=False)
+        c[1].lose_disk()
+        await c[1].start()
+        await c.controller.lead(1)
+        await c.until(lambda: c[1].partition().is_leader)
+        assert values(c[1]) == list("cdef")
+        await write(c, "g")
+        assert values(c[2]) == list("cdefg")
+
+    wired(scenario)
+
+
+def test_a_later_epoch_elsewhere_wins(wired):
+    """The power loss undid a truncation: our tail is of an epoch that the others have left."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"ab")
+        c.network.part(2, c[1].port)
+        c.network.part(3, c[1].port)
+        assert (await c.produce(1, "x", "y", "z", acks=1)).error_code == 0
+        await c[1].stop(clean=False)
+        c.network.heal()
+        await c.controller.lead(2, isr=[2, 3], to=[2, 3])
+        assert (await c.produce(2, "c", "d")).error_code == 0
+        # 1 had followed, truncated, joined the ISR; all that is undone. Then it is made leader.
+        await c[1].start()
+        assert values(c[1]) == list("abxyz")
+        await c.controller.lead(1, isr=[1, 2, 3])
+        await c.until(lambda: c[1].partition().is_leader)
+        assert values(c[1]) == list("abcd")
+        await write(c, "e")
+        await all_in_sync(c, 1)
+
+    wired(scenario)
+
+
+def test_a_tail_that_only_the_leader_has_stays(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, "a")
+        c.network.part(2, c[1].port)
+        c.network.part(3, c[1].port)
+        await c.produce(1, "b", acks=1)
+        await c[1].stop(clean=False)
+        c.network.heal()
+        await c[1].start()
+        await c.controller.tell(c.controller.states["t", 0], [1])
+        await c.until(lambda: c[1].partition().is_leader)
+        assert values(c[1]) == ["a", "b"]
+        await all_in_sync(c, 1)
+
+    wired(scenario)
+
+
+def test_while_it_asks_it_does_not_lead(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, "a")
+        await crash_all(c)
+        await c[1].start()
+        await c.controller.lead(1, isr=[1], to=[1])
+        started = c.loop.now
+        await c.settle(1)
+        refused = await c.produce(1, "b", acks=1)
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        response = await c[1].send(wired.fetch_request(0, replica=2, epoch=1), 17)
+        data = response.responses[0].partitions[0]
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Nobody comes: after the lag period it leads with what it has.
+        await c.until(lambda: c[1].partition().is_leader)
+        assert 9.9 < c.loop.now - started < 11
+        assert (await c.produce(1, "b", acks=1)).error_code == 0
+
+    wired(scenario)
+
+
+def test_the_controller_changes_its_mind_meanwhile(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, "a")
+        await crash_all(c)
+        await c[1].start()
+        await c.controller.lead(1, isr=[1], to=[1])
+        await c.settle(1)
+        await c[2].start()
+        await c.controller.lead(2, isr=[2])
+        await c.settle(30)
+        assert not c[1].partition().is_leader
+        assert c[2].partition().is_leader
+        assert len(c[1].replicas.recovery) == 0
+        gone = await c.controller.stop_replica(1, delete=True)
+        assert gone.partition_errors[0].error_code == 0
+
+    wired(scenario)
+
+
+def test_who_was_in_sync_since_needs_not_ask(wired):
+    async def scenario(c):
+        await c.controller.lead(2, replicas=[1, 2, 3], new=True)
+        assert (await c.produce(2, "a")).error_code == 0
+        await c[1].stop(clean=False)
+        await c[1].start()
+        await c.controller.tell(c.controller.states["t", 0], [1])
+        await c.settle(2)
+        await c[2].stop()
+        await c[3].stop()
+        await c.controller.lead(1, isr=[1], to=[1])
+        assert c[1].partition().is_leader
+        assert c[1].replicas.statistics()["tail_recovery"]["asked_total"] == 0
+
+    wired(scenario)
+
+
+def test_new_topics_and_clean_starts_do_not_ask(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        assert c[1].partition().is_leader
+        await write(c, "a")
+        for broker in (1, 2, 3):
+            await c[broker].stop()
+        await c[1].start()
+        await c.controller.lead(1, isr=[1], to=[1])
+        assert c[1].partition().is_leader
+
+    wired(scenario)
