@@ -29,6 +29,7 @@ from ottla.log.validate import (
     LEADER_EPOCH,
     LENGTH,
     PRODUCER_ID,
+    Header,
 )
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _DIGITS = 20
 _NEVER = 2**63 - 1
+_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -102,6 +104,8 @@ class Loader:
         self._compact = compact
         self._recovered_from = _NEVER
         self._saw_marker = False
+        self._seen: list[tuple[Segment, Header, memoryview]] = []
+        """batches of producers in what was checked; the bytes only of control batches"""
         self._indexes: set[str] = set()
         self._loaded = Loaded(
             [],
@@ -302,7 +306,7 @@ class Loader:
         end = 0
         next_offset = segment.base_offset
         try:
-            for position, header, _ in segment.batches(0):
+            for position, header, batch in segment.batches(0):
                 last_offset = header[BASE] + header[LAST_DELTA]
                 if header[BASE] < next_offset or last_offset > segment.max_offset:
                     raise CorruptRecordError(f"offset {header[BASE]} after {next_offset}")
@@ -313,8 +317,11 @@ class Loader:
                     raise CorruptRecordError(f"leader epoch {epoch} after {epochs.latest}")
                 next_offset = last_offset + 1
                 segment.index_batch(position, header, self._interval)
-                if header[ATTRIBUTES] & CONTROL:
-                    self._saw_marker = True
+                if header[PRODUCER_ID] >= 0:
+                    control = header[ATTRIBUTES] & CONTROL
+                    self._saw_marker = self._saw_marker or control != 0
+                    kept = memoryview(bytes(batch)) if control else _NOTHING
+                    self._seen.append((segment, header, kept))
                 end = position + header[LENGTH] + BATCH_OVERHEAD
         except CorruptRecordError as error:
             _log.warning("bad batch tp=%s %s", self._tp, error)
@@ -368,6 +375,9 @@ class Loader:
         except CorruptRecordError as error:
             # The clean marker lied, or somebody wrote into the file since.
             _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
+            self._clean = False
+            self._recovered_from = last.base_offset
+            self._loaded.epochs.truncate_from_end(last.base_offset)
             self._loaded.cut_bytes, _ = self._check_segment(last)
             return last.next_offset()
 
@@ -418,9 +428,11 @@ class Loader:
             loaded.log_start_offset,
             self._now_ms,
         )
-        replay(
-            loaded.producers, loaded.segments, start, loaded.log_end_offset, self._recovered_from
-        )
+        end = loaded.log_end_offset
+        replay(loaded.producers, loaded.segments, start, min(end, self._recovered_from))
+        for segment, header, batch in self._seen:
+            if start <= header[BASE] < end:
+                _apply(loaded.producers, segment, header, batch, note=True)
 
 
 def load_snapshot(
@@ -471,8 +483,14 @@ def replay(
         for _, header, batch in segment.batches(found[0]):
             if header[BASE] >= end:
                 return
-            if header[PRODUCER_ID] < 0:
-                continue
-            done = apply_batch(producers, header, batch)
-            if done is not None and done.aborted and segment.base_offset >= note_aborted_from:
-                segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+            if header[PRODUCER_ID] >= 0:
+                note = segment.base_offset >= note_aborted_from
+                _apply(producers, segment, header, batch, note=note)
+
+
+def _apply(
+    producers: Producers, segment: Segment, header: Header, batch: memoryview, *, note: bool
+) -> None:
+    done = apply_batch(producers, header, batch)
+    if note and done is not None and done.aborted:
+        segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
