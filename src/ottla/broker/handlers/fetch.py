@@ -79,6 +79,7 @@ def handle(
         pending.complete(_respond(server, conn, header, done))
 
     fetch.deliver = deliver
+    fetch.fail = pending.fail
     pending.on_drop(lambda: replicas.fetches.drop(fetch))
     return pending
 

@@ -218,6 +218,7 @@ def _park(
         info = result.info
         assert info is not None
         operation.wait(result, partition, info.last_offset + 1)
+    operation.fail = pending.fail
     pending.on_drop(operation.drop)
     server.replicas.purgatory.park(operation, max(timeout_ms, 0))
     return pending
