@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ottla.model.cluster import BrokerInfo, Endpoint
+from ottla.model.errors import WireError
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
 NO_CONTROLLER = -1
@@ -118,6 +119,8 @@ def _state(state: Any) -> PartitionState:
 def _live_broker(broker: Any) -> BrokerInfo:
     endpoints = []
     for e in broker.endpoints:
+        if not 0 <= e.security_protocol < len(PROTOCOLS):
+            raise WireError(f"broker {broker.id}: no security protocol {e.security_protocol}")
         protocol = PROTOCOLS[e.security_protocol]
         # Before version 3 there were no listener names; each protocol was one listener.
         endpoints.append(Endpoint(e.host, e.port, e.listener or protocol, protocol))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.ids import topic_name_problem
 from ottla.model.ports import World
 from ottla.zookeeper.znodes import CONFIG_CHANGE_PREFIX
 
@@ -68,13 +69,14 @@ class TopicConfigs:
         moment tells the settings of the topic that bears the name now.
         """
         store = self._store
-        if store is None or not topics:
+        legal = [topic for topic in topics if topic_name_problem(topic) is None]
+        if store is None or not legal:
             return
         try:
-            found = await store.get_entities_configs("topics", topics)
+            found = await store.get_entities_configs("topics", legal)
         except OttlaError as error:
             # The session is going; the next one loads everything anew and the logs are told.
-            logger.warning("topic configs not read topics=%d error=%s", len(topics), error)
+            logger.warning("topic configs not read topics=%d error=%s", len(legal), error)
             return
         for topic, overrides in found.items():
             self._apply(topic, overrides)

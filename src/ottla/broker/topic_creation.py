@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
+MAX_NEW_PARTITIONS = 10_000
+"""In one go, as in KRaft mode; a JVM broker in ZooKeeper mode runs out of memory instead."""
 
 
 class TopicExistsError(OttlaError):
@@ -42,6 +44,19 @@ class InvalidTopicError(OttlaError):
 
 class InvalidAssignmentError(OttlaError):
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class TooManyPartitionsError(OttlaError):
+    code = ErrorCode.POLICY_VIOLATION
+
+
+def check_number(partitions: int) -> None:
+    """Raise TooManyPartitionsError for a number that would take this broker's memory."""
+    if partitions > MAX_NEW_PARTITIONS:
+        raise TooManyPartitionsError(
+            f"Unable to perform excessively large batch operation: {partitions} partitions; "
+            f"at most {MAX_NEW_PARTITIONS} at a time."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +116,7 @@ class TopicCreation:
         """Check a topic and write it; OttlaError with the code clients know otherwise."""
         if self._metadata.contains(topic.name):
             raise TopicExistsError(f"Topic '{topic.name}' already exists.")
+        check_number(len(topic.assignments) or topic.partitions)
         assignment = dict(topic.assignments) or self._place(topic)
         await self._check_name(topic.name)
         check_assignment(assignment)

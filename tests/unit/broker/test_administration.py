@@ -79,6 +79,7 @@ def test_more_partitions(cluster):
     [
         ("t", 2, None, ErrorCode.INVALID_PARTITIONS),
         ("t", 1, None, ErrorCode.INVALID_PARTITIONS),
+        ("t", 2**31 - 1, None, ErrorCode.POLICY_VIOLATION),
         ("absent", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", 4, [[1, 2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("t", 3, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),

@@ -127,6 +127,7 @@ REFUSED = [
     (new("going"), ErrorCode.TOPIC_ALREADY_EXISTS),
     (new("with_dot"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (new("x", partitions=0), ErrorCode.INVALID_PARTITIONS),
+    (new("x", partitions=2**31 - 1), ErrorCode.POLICY_VIOLATION),
     (new("x", factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
     (new("x", factor=4), ErrorCode.INVALID_REPLICATION_FACTOR),
     (new("x", retention_ms="soon"), ErrorCode.INVALID_CONFIG),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
-from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError
+from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
 from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
@@ -98,6 +98,7 @@ async def _add(server: "BrokerServices", wanted: Wanted, *, validate_only: bool)
         )
     if wanted.count == count:
         raise _InvalidPartitionsError(f"Topic already has {count} partitions.")
+    check_number(wanted.count - count)
     existing = {p: a.replicas for p, a in info.assignment.items()}
     brokers = server.metadata.snapshot.brokers
     if wanted.assignments is None:
