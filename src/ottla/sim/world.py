@@ -5,7 +5,9 @@ disk outlives its incarnations, its loop, network and files do not; a node runs 
 coroutine, exactly as a process does, and has ended when that returns.
 """
 
+import gc
 import random
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Self
 
@@ -179,9 +181,17 @@ class Simulation:
             node.loop.kill()
             node.files.kill()
             self.dead_loops.append(node.loop)
-        for loop in self.dead_loops:
-            loop.bury()
-        self.dead_loops.clear()
+        # A coroutine that awaits in its `finally` cannot end any more, and Python would say so.
+        before, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
+        try:
+            for loop in self.dead_loops:
+                loop.bury()
+            self.dead_loops.clear()
+            for node in self.nodes.values():
+                node.task = None
+            gc.collect()
+        finally:
+            sys.unraisablehook = before
 
     def __enter__(self) -> Self:
         return self
