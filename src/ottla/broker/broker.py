@@ -145,7 +145,7 @@ class Broker:
                 self._failure.set_exception(error)
             return
         store = self.services.current_store
-        if store is not None:
+        if store is not None and not self.tasks.closed:
             self.tasks.start(store.propagate_log_dir_event(self.broker_id), "log-dir-event")
 
     async def start(self) -> None:

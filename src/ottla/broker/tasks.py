@@ -23,6 +23,10 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
         """Run a coroutine to its end; its result is for whoever holds the task."""
         assert not self._closed, "a closed server starts nothing"
