@@ -21,6 +21,7 @@ setup:
 	@scripts/setup
 
 bench-quick: setup
+	scripts/run scripts/kafka-jars
 	scripts/run python benchmarks/quick.py
 
 kill-proof: setup
