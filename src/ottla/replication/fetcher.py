@@ -17,7 +17,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Protocol
 
 from ottla.model.cluster import Endpoint
@@ -59,6 +59,14 @@ FIRST_BACKOFF_S = 0.05
 Most refusals only say that one broker heard the controller a moment before the other. Kafka waits
 the full second each time, and with it whoever produces with acks=all.
 """
+
+SESSION_LOST = (
+    ErrorCode.NONE,
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+)
+"""After these a full request may follow at once; whoever refuses for another reason is not asked
+again and again without a pause."""
 
 LATEST = -1
 EARLIEST = -2
@@ -185,35 +193,27 @@ class LeaderFetcher:
     # --- the loop -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Go round until closed. A loop root: what goes wrong delays everything, and no more."""
         while True:
-            self._readmit_due()
-            self._wake.clear()
-            if self._unmatched:
-                await self._guarded(self._match_epochs())
-            built = self._session.build()
-            if built is None:
-                await self._idle()
-                continue
             try:
-                response = await self._fetch(*built)
+                await self._round()
             except OttlaError as error:
                 self._lost(error)
-                continue
             except Exception:
                 logger.exception("fetcher failed leader=%d", self.leader)
                 self._lost(None)
-                continue
-            await self._guarded(self._apply(response))
+                await asyncio.sleep(FIRST_BACKOFF_S)
 
-    async def _guarded(self, step: Coroutine[None, None, None]) -> None:
-        """Run a step of the loop; what goes wrong in it delays everything, and no more."""
-        try:
-            await step
-        except OttlaError as error:
-            self._lost(error)
-        except Exception:
-            logger.exception("fetcher failed leader=%d", self.leader)
-            self._lost(None)
+    async def _round(self) -> None:
+        self._readmit_due()
+        self._wake.clear()
+        if self._unmatched:
+            await self._match_epochs()
+        built = self._session.build()
+        if built is None:
+            await self._idle()
+        else:
+            await self._apply(await self._fetch(*built))
 
     async def _idle(self) -> None:
         timeout_s = None
@@ -306,7 +306,7 @@ class LeaderFetcher:
         by_key = self._session.by_key
         if not self._session.accept(response.session_id, code):
             logger.info("fetch session ended leader=%d error=%s", self.leader, code.name)
-            if code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+            if code not in SESSION_LOST:
                 for state in list(self.states.values()):
                     self._delay(state)
             return

@@ -21,6 +21,7 @@ Answers to Kafka's `Partition`.
 """
 
 import logging
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -41,6 +42,9 @@ from ottla.replication.isr import AfterRejection, Follower, IsrState
 
 logger = logging.getLogger(__name__)
 
+SWEEP_FROM = 256
+"""From so many waiting produces on, those that nobody waits for any more are let go."""
+
 INELIGIBLE_PAUSE_MS = 500
 """After the controller called a replica ineligible, it is not proposed again for this long."""
 
@@ -49,6 +53,7 @@ class Waiter(Protocol):
     """A produce that waits for the high watermark to reach `required_offset`."""
 
     required_offset: int
+    open: bool
 
     def reached(self, partition: "Partition") -> None:
         """Hear that the high watermark is there."""
@@ -102,6 +107,7 @@ class Partition:
         self._at_end: dict[FetchEntry, None] = {}
         self._at_watermark: dict[FetchEntry, None] = {}
         self._waiters: deque[Waiter] = deque()
+        self._sweep_at = SWEEP_FROM
 
     # --- leadership -----------------------------------------------------------------------------
 
@@ -320,11 +326,27 @@ class Partition:
                 lowest = follower.log_start_offset
         return lowest
 
+    def delete_records_before(self, offset: int) -> None:
+        """Let the log begin at `offset`; followers hear of it with their next answer."""
+        assert self.log is not None
+        if self.log.maybe_increment_log_start_offset(offset):
+            for entry in self._at_end:
+                entry.session.dirty[entry] = None
+
     # --- who waits ------------------------------------------------------------------------------
 
     def await_high_watermark(self, waiter: Waiter) -> None:
-        """Keep a produce until the high watermark reaches its offset. Offsets come in order."""
-        self._waiters.append(waiter)
+        """Keep a produce until the high watermark reaches its offset, or its time is over."""
+        waiters = self._waiters
+        offset = waiter.required_offset
+        if waiters and offset < waiters[-1].required_offset:
+            # A batch sent once more: it lies below what others wait for.
+            waiters.insert(bisect_right(waiters, offset, key=lambda w: w.required_offset), waiter)
+        else:
+            waiters.append(waiter)
+        if len(waiters) > self._sweep_at:
+            self._waiters = deque(w for w in waiters if w.open)
+            self._sweep_at = max(SWEEP_FROM, 2 * len(self._waiters))
 
     def watch(self, entry: FetchEntry) -> None:
         """Mark `entry` dirty, and wake its parked fetch, at the next change that concerns it."""

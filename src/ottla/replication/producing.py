@@ -115,6 +115,8 @@ class ParkedProduce(Parked):
         """Wait no more: the connection is gone. The records stay."""
         if not self.done:
             self.finish()
+            for result in self.results:
+                result.open = False
 
     def __repr__(self) -> str:
         return f"ParkedProduce({self.results})"

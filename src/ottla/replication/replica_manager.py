@@ -269,6 +269,8 @@ class ReplicaManager:
                 await self.logs.write_high_watermarks(self.world.workers)
             except (OttlaError, OSError) as error:
                 logger.warning("high watermarks not written error=%s", error)
+            except Exception:  # a loop root
+                logger.exception("high watermarks not written")
 
     # --- ISR expiry -----------------------------------------------------------------------------
 
@@ -276,7 +278,10 @@ class ReplicaManager:
         interval_s = self.lag_ms / 2000
         while True:
             await asyncio.sleep(interval_s)
-            await self.expire_isr_once()
+            try:
+                await self.expire_isr_once()
+            except Exception:  # a loop root: without it members that died would never leave
+                logger.exception("isr expiration failed")
 
     async def expire_isr_once(self) -> None:
         """Let every partition we lead drop members that lag for too long."""

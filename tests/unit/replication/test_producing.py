@@ -5,6 +5,7 @@ import types
 import pytest
 
 from ottla.model.errors import ErrorCode
+from ottla.replication import partition as partitions
 from ottla.replication.isr import IsrState
 from ottla.replication.producing import ParkedProduce, PartitionResult
 
@@ -82,3 +83,53 @@ def test_leadership_lost(parked):
         result.lost(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert codes(parked) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     assert parked.purgatory.queue == [parked.operation]
+
+
+class Waiter:
+    def __init__(self, required_offset):
+        self.required_offset = required_offset
+        self.open = True
+
+    def reached(self, partition):
+        self.open = False
+
+
+@pytest.fixture
+def waited_for():
+    log = types.SimpleNamespace(high_watermark=0, set_high_watermark=lambda _: None)
+    partition = partitions.Partition(("t", 0), None)
+    return types.SimpleNamespace(
+        partition=partition, reach=lambda offset: partition._set_high_watermark(log, offset)
+    )
+
+
+def test_a_batch_sent_twice_does_not_wait_for_those_after_it(waited_for):
+    waiters = {offset: Waiter(offset) for offset in (10, 20, 30)}
+    for offset in (10, 30, 20):
+        waited_for.partition.await_high_watermark(waiters[offset])
+    again = Waiter(10)
+    waited_for.partition.await_high_watermark(again)
+    waited_for.reach(10)
+    assert not again.open
+    assert [o for o, w in waiters.items() if w.open] == [20, 30]
+    waited_for.reach(20)
+    assert [o for o, w in waiters.items() if w.open] == [30]
+
+
+def test_who_gave_up_does_not_wait_for_ever(waited_for):
+    """While the watermark stands still, clients come, run out of time, and come again."""
+    kept = [Waiter(5), Waiter(10**6)]
+    waited_for.partition.await_high_watermark(kept[0])
+    for number in range(10_000):
+        waiter = Waiter(10 + number)
+        waited_for.partition.await_high_watermark(waiter)
+        waiter.open = False
+    waited_for.partition.await_high_watermark(kept[1])
+    assert len(waited_for.partition._waiters) <= 2 * partitions.SWEEP_FROM
+    waited_for.reach(10**6)
+    assert [w.open for w in kept] == [False, False]
+
+
+def test_a_client_that_left_waits_no_more(parked):
+    parked.operation.drop()
+    assert [r.open for r in parked.results] == [False, False]
