@@ -14,6 +14,7 @@ GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 CONFIGS = "kafka.admin.ConfigCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 BROKER_API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
 

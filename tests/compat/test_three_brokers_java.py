@@ -158,6 +158,22 @@ def test_log_dirs(run, topic, cluster):
     }
 
 
+def test_records_deleted(run, topic, cluster, tmp_path):
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
+    for n in range(20):
+        producer.produce(topic, b"%d" % n, partition=0)
+    assert producer.flush(20) == 0
+    file = tmp_path / "offsets.json"
+    wanted = [{"topic": topic, "partition": 0, "offset": 7}]
+    file.write_text(json.dumps({"version": 1, "partitions": wanted}))
+    out = run("DELETE_RECORDS", "--offset-json-file", str(file))
+    assert "low_watermark: 7" in out
+    out = run("GET_OFFSETS", "--topic-partitions", f"{topic}:0", "--time", "earliest")
+    assert f"{topic}:0:7" in out
+
+
 def test_deletion(run, topic):
     run("TOPICS", "--delete", "--topic", topic)
     assert topic not in run("TOPICS", "--list").split()

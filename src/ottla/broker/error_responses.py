@@ -18,6 +18,7 @@ from ottla.wire.messages import (
     controlled_shutdown,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
@@ -196,6 +197,24 @@ def _delete_topics(request: Any, version: int, code: int, message: str | None) -
     )
 
 
+def _delete_records(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = delete_records.DeleteRecordsResponse
+    return r(
+        topics=[
+            r.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    r.DeleteRecordsPartitionResult(
+                        partition_index=p.partition_index, error_code=code, low_watermark=NONE
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _describe_configs(request: Any, _version: int, code: int, message: str | None) -> Any:
     r = describe_configs.DescribeConfigsResponse
     return r(
@@ -247,6 +266,7 @@ _BUILDERS: dict[int, Build] = {
     18: _simple(api_versions.ApiVersionsResponse),
     19: _create_topics,
     20: _delete_topics,
+    21: _delete_records,
     22: _init_producer_id,
     23: _epochs,
     32: _describe_configs,

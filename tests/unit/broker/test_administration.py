@@ -7,6 +7,7 @@ from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.delete_records import DeleteRecordsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -14,6 +15,8 @@ from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.records import Record, build_batch
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 TOPIC = 2
@@ -272,6 +275,56 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
     assert cluster.ask(2, r(topic_names=["t"]), 5).responses[0].error_code == (
         ErrorCode.NOT_CONTROLLER
     )
+
+
+def produce(scene, topic, count):
+    r = ProduceRequest
+    records = build_batch([Record(value=b"x%d" % n) for n in range(count)])
+    data = r.PartitionProduceData(index=0, records=records)
+    request = r(
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[r.TopicProduceData(name=topic, partition_data=[data])],
+    )
+    answer = scene.ask(partition(scene, topic, 0).leader, request, 9)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def delete_records(scene, topic, offset, broker=1, **fields):
+    r = DeleteRecordsRequest
+    entry = r.DeleteRecordsPartition(partition_index=0, offset=offset)
+    fields.setdefault("timeout_ms", 10_000)
+    request = r(topics=[r.DeleteRecordsTopic(name=topic, partitions=[entry])], **fields)
+    result = scene.ask(broker, request, 2).topics[0].partitions[0]
+    return result.error_code, result.low_watermark
+
+
+def test_records_are_deleted_on_every_replica(cluster):
+    for _ in range(3):
+        produce(cluster, "t", 10)
+    assert delete_records(cluster, "t", 12) == (ErrorCode.NONE, 12)
+    starts = {
+        log.log_start_offset
+        for name in ("b1", "b2")
+        for log in cluster.brokers[name].logs.logs()
+        if log.tp.partition == 0
+    }
+    assert starts == {12}
+    assert delete_records(cluster, "t", -1) == (ErrorCode.NONE, 30)
+
+
+def test_records_that_are_not_deleted(cluster):
+    produce(cluster, "t", 10)
+    assert delete_records(cluster, "t", 11)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(cluster, "t", -2)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(cluster, "t", 1, broker=2)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert delete_records(cluster, "absent", 1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete_records(cluster, "__consumer_offsets", 1)[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    create(cluster, "kept", {0: (1, 2)}, cleanup_policy="compact")
+    assert delete_records(cluster, "kept", 0)[0] == ErrorCode.POLICY_VIOLATION
+    cluster.simulation.node("b2").pause()
+    assert delete_records(cluster, "t", 5, timeout_ms=100)[0] == ErrorCode.REQUEST_TIMED_OUT
+    cluster.simulation.node("b2").resume()
 
 
 def test_folders_and_what_lies_in_them(cluster):
