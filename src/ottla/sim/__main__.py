@@ -50,7 +50,8 @@ def report(verdict: Verdict, wall_s: float) -> str:
     head = (
         f"seed {verdict.plan.seed} {outcome} trace={verdict.digest} steps={verdict.steps} "
         f"virtual_s={verdict.virtual_s:.0f} wall_s={wall_s:.1f} faults={len(verdict.faults)} "
-        f"longest_gap_s={verdict.longest_gap_s:.1f} {counts}"
+        f"gaps={len(verdict.gaps_s)} gap_p50_s={verdict.gap_s(0.5):.1f} "
+        f"gap_p99_s={verdict.gap_s(0.99):.1f} {counts}"
     )
     lines = [head]
     if not verdict.passed:

@@ -81,7 +81,13 @@ class Verdict:
     virtual_s: float
     faults: list[str]
     statistics: dict[str, int]
-    longest_gap_s: float
+    gaps_s: list[float]
+    """How long partitions had no write acknowledged, sorted."""
+
+    def gap_s(self, quantile: float) -> float:
+        """Return that quantile of the unavailable times, 0 if there were none."""
+        last = len(self.gaps_s) - 1
+        return self.gaps_s[round(quantile * last)] if self.gaps_s else 0.0
 
     @property
     def passed(self) -> bool:
@@ -335,7 +341,7 @@ class Cluster:
                 ),
                 "moves_asked": sum(o.asked for o in self._operators if isinstance(o, Mover)),
             },
-            self.history.longest_gap_s(began_s, ended_s),
+            self.history.gaps_s(began_s, ended_s),
         )
 
     def _run_faults(self, until_s: float | None) -> None:

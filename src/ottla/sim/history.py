@@ -10,6 +10,9 @@ from itertools import pairwise
 
 from ottla.model.ids import TopicPartition
 
+GAP_S = 1.0
+"""Shorter times without an acknowledged write are no unavailability worth counting."""
+
 
 @dataclass(slots=True)
 class Write:
@@ -72,8 +75,15 @@ class History:
             "reads": len(self.reads),
         }
 
-    def longest_gap_s(self, start_s: float, end_s: float) -> float:
-        """Return the longest time in which no write at all was acknowledged."""
-        times = sorted(w.completed_s for w in self.writes if w.acked and w.completed_s is not None)
-        marks = [start_s, *[t for t in times if start_s < t < end_s], end_s]
-        return max(b - a for a, b in pairwise(marks))
+    def gaps_s(self, start_s: float, end_s: float) -> list[float]:
+        """Return, sorted, how long a partition had no write acknowledged, where over a second."""
+        found = []
+        for tp in sorted({w.tp for w in self.writes}):
+            times = [
+                w.completed_s
+                for w in self.writes
+                if w.tp == tp and w.acked and w.completed_s is not None
+            ]
+            marks = [start_s, *sorted(t for t in times if start_s < t < end_s), end_s]
+            found += [b - a for a, b in pairwise(marks) if b - a > GAP_S]
+        return sorted(found)

@@ -162,3 +162,11 @@ def test_znode_rules(writes, word):
         assert found == []
     else:
         assert word in found[0]
+
+
+def test_gaps_are_counted_per_partition():
+    history, _ = good()
+    other = TopicPartition("t", 1)
+    write = history.invoke("p0", other, (b"x",), -1, 0.0)
+    write.completed_s, write.offset = 8.0, 0
+    assert history.gaps_s(0.0, 10.0) == [2.0, 7.5, 8.0]
