@@ -333,13 +333,6 @@ class Partition:
             for entry in self._at_end:
                 entry.session.dirty[entry] = None
 
-    def delete_records_before(self, offset: int) -> None:
-        """Let the log begin at `offset`; followers hear of it with their next answer."""
-        assert self.log is not None
-        if self.log.maybe_increment_log_start_offset(offset):
-            for entry in self._at_end:
-                entry.session.dirty[entry] = None
-
     # --- who waits ------------------------------------------------------------------------------
 
     def await_high_watermark(self, waiter: Waiter) -> None:
