@@ -108,12 +108,13 @@ class Client:
     ) -> Any:
         """Send to a broker id, "controller" or any broker (None); return the response message.
 
-        Connecting is tried a few times; a request that was sent is repeated only where the
-        answer was NOT_CONTROLLER.
+        Connecting is tried a few times, but only once to a broker asked for by its id: whoever
+        wants a leader does better to ask again who leads. A request that was sent is repeated
+        only where the answer was NOT_CONTROLLER.
         """
         timeout_s = timeout_s or self._timeout_s
         last: OttlaError | None = None
-        for attempt in range(RETRIES):
+        for attempt in range(1 if isinstance(broker, int) else RETRIES):
             if attempt:
                 await asyncio.sleep(RETRY_WAIT_S * attempt * (1 + self._world.random.random()))
                 await self._forget_controller(broker)

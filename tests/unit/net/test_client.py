@@ -339,6 +339,20 @@ def test_a_dead_bootstrap_address_is_passed_over(net):
     net.run(main)
 
 
+def test_a_dead_leader_is_reported_at_once(net):
+    async def main(world):
+        client = net.client(world)
+        assert await client.leader("t", 1) == 1
+        net.hosts[1].node.crash()
+        await asyncio.sleep(1)
+        began = world.clock.monotonic()
+        with pytest.raises(ConnectionLostError):
+            await client.call(MetadataRequest(topics=[]), 1)
+        assert world.clock.monotonic() - began < 0.1
+
+    net.run(main)
+
+
 def test_everybody_dead_is_an_error_within_bounds(net):
     for host in net.hosts:
         host.node.crash()
