@@ -95,11 +95,11 @@ class Scene:
     def znode(self, path):
         return self.twin.tree.nodes.get(path)
 
-    def ask(self, number, message, version, timeout_s=30.0):
+    def ask(self, number, message, version, timeout_s=30.0, port=9092):
         node = self.simulation.node("client")
 
         async def go():
-            peer = await PeerConnection.open(node.world, f"b{number}", 9092, "t", timeout_s=5)
+            peer = await PeerConnection.open(node.world, f"b{number}", port, "t", timeout_s=5)
             try:
                 return await peer.send(message, version, timeout_s)
             finally:

@@ -26,6 +26,28 @@ def test_a_start_registers_elects_and_hears_of_itself(scene):
     assert f"cluster.id={broker.services.cluster_id}" in meta
 
 
+def test_each_listener_is_told_its_own_addresses(scene):
+    two = {
+        "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "inter_broker_listener_name": "INSIDE",
+    }
+    for number in (1, 2):
+        scene.up(
+            number,
+            listeners=f"INSIDE://b{number}:9092,OUTSIDE://b{number}:9093",
+            advertised_listeners=f"INSIDE://b{number}:9092,OUTSIDE://gateway:{1000 + number}",
+            **two,
+        )
+    scene.wait(lambda: len(scene.brokers["b1"].services.metadata.snapshot.brokers) == 2)
+    inside = scene.ask(1, MetadataRequest(topics=[]), 12)
+    outside = scene.ask(1, MetadataRequest(topics=[]), 12, port=9093)
+    assert [(b.host, b.port) for b in inside.brokers] == [("b1", 9092), ("b2", 9092)]
+    assert [(b.host, b.port) for b in outside.brokers] == [("gateway", 1001), ("gateway", 1002)]
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=2, replication_factor=2)
+    created = scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7, port=9093)
+    assert created.topics[0].error_code == ErrorCode.NONE
+
+
 def test_a_clean_end_leaves_the_marker_and_no_registration(scene):
     broker = scene.up(1)
     scene.stop(1)
