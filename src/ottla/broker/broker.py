@@ -280,6 +280,7 @@ class Broker:
         """Close what is open, in the reverse order of dependence; each step even if one fails."""
         server = self.services
         server.topic_configs.stop()
+        server.current_store = None  # what still fires starts nothing any more
         async with contextlib.AsyncExitStack() as steps:
             steps.push_async_callback(self.membership.leave)
             steps.push_async_callback(server.controller.shutdown)
