@@ -130,6 +130,8 @@ class LeaderFetcher:
         self._wake = asyncio.Event()
         self._peer: PeerConnection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._had_room = False
+        """whether the last answer left out nobody's records for want of room"""
         self.fetches_total = 0
         self.bytes_total = 0
         self.errors_total = 0
@@ -310,6 +312,8 @@ class LeaderFetcher:
                 for state in list(self.states.values()):
                     self._delay(state)
             return
+        got = sum(len(d.records or b"") for t in response.responses for d in t.partitions)
+        self._had_room = got <= self._settings.max_bytes // 2
         out_of_range: list[Followed] = []
         refused: dict[ErrorCode, list[Followed]] = {}
         for topic in response.responses:
@@ -379,8 +383,13 @@ class LeaderFetcher:
         state.backoff_s = FIRST_BACKOFF_S
         end = log.log_end_offset
         state.lag = max(0, data.high_watermark - end)
-        if not records:
-            self._host.in_sync(state.tp)  # the leader has nothing beyond our end
+        if records:
+            # A record of its epoch means all from before it; since then its watermark is true.
+            whole = not state.lag and log.latest_epoch == state.leader_epoch
+        else:
+            whole = self._had_room  # the leader has nothing beyond our end
+        if whole:
+            self._host.in_sync(state.tp)
         if end != state.offset or log.log_start_offset != state.log_start_offset:
             self._read_position(state)
             self._session.changed(state)

@@ -52,6 +52,8 @@ DEBUGGING_REPLICA = -2
 EARLIEST = -2
 SESSIONLESS = -1
 RETRY_S = 0.1
+ASK_S = 2.0
+"""One question waits no longer than this: they are asked in turn, and who hangs is asked again."""
 
 
 class RecoveryHost(Protocol):
@@ -92,6 +94,7 @@ class TailRecovery:
         self._world = world
         self._host = host
         self._settings = settings
+        self._ask_s = min(settings.request_timeout_s, ASK_S)
         self._pending: dict[TopicPartition, Recovering] = {}
         self._peers: dict[int, PeerConnection] = {}
         self._task: asyncio.Task[None] | None = None
@@ -189,7 +192,7 @@ class TailRecovery:
                 endpoint.host,
                 endpoint.port,
                 f"broker-{self._settings.broker_id}-recovery",
-                timeout_s=self._settings.connect_timeout_s,
+                timeout_s=min(self._settings.connect_timeout_s, ASK_S),
             )
         return peer
 
@@ -200,7 +203,7 @@ class TailRecovery:
         request, version = self._request(
             [(o, o.log.log_end_offset, o.log.latest_epoch) for o in wanting]
         )
-        response = await peer.send(request, version, self._settings.request_timeout_s)
+        response = await peer.send(request, version, self._ask_s)
         by_key: dict[tuple[bytes | str, int], Recovering] = {}
         for one in wanting:
             tp = one.partition.tp
@@ -282,7 +285,7 @@ class TailRecovery:
         """
         there = data.diverging_epoch
         request, version = self._request([(one, there.end_offset, there.epoch)])
-        response = await peer.send(request, version, self._settings.request_timeout_s)
+        response = await peer.send(request, version, self._ask_s)
         probe = response.responses[0].partitions[0] if response.responses else None
         if self._pending.get(one.partition.tp) is not one:
             return True
@@ -317,7 +320,7 @@ class TailRecovery:
             ],
         )
         version = list_offsets_version(self._settings.level)
-        response = await peer.send(request, version, self._settings.request_timeout_s)
+        response = await peer.send(request, version, self._ask_s)
         answer = response.topics[0].partitions[0]
         if self._pending.get(one.partition.tp) is not one:
             return

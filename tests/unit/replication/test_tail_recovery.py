@@ -21,6 +21,11 @@ async def write(c, *records):
         assert (await c.produce(1, v)).error_code == 0
 
 
+def hang(c, broker):
+    """Let a broker take connections and requests, and answer nothing."""
+    c[broker].server.dispatch = lambda conn, _: conn.pending(pipelined=False)
+
+
 async def all_in_sync(c, leader):
     await c.until(lambda: len(c[leader].partition().isr.committed) == 3)
     await c.settle(1)
@@ -205,3 +210,47 @@ def test_new_topics_and_clean_starts_do_not_ask(wired):
         assert c[1].partition().is_leader
 
     wired(scenario)
+
+
+def test_a_follower_of_a_busy_leader_is_whole_again_soon(wired):
+    """It catches up and never sees an answer without records; its next leadership does not wait."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"ab")
+        await c[2].stop(clean=False)
+        await c.controller.lead(1, isr=[1, 3])
+        await c.settle(2)  # followers' fetches are parked briefly at first
+        await c.produce(1, "c", acks=1)
+        await c[2].start()
+        assert len(c[2].logs.unclean) == 1
+        await c.controller.tell(c.controller.states["t", 0], [2])
+        for number in range(30):
+            await c.produce(1, f"{number}", acks=1)
+            await c.settle(0.05)
+        assert not c[2].logs.unclean
+        await c[1].stop(clean=False)
+        await c.controller.lead(2, isr=[2, 3])
+        await c.settle(0.5)
+        assert c[2].partition().is_leader
+
+    wired(scenario, replica_fetch_wait_max_ms=5_000, replica_lag_time_max_ms=30_000)
+
+
+def test_one_that_hangs_does_not_keep_the_others_from_being_heard(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"abcdef")
+        await c[1].stop(clean=False)
+        c[1].lose_tail(2)
+        await c[1].start()
+        hang(c, 2)
+        started = c.loop.now
+        await c.controller.tell(c.controller.states["t", 0], [1])
+        await c.until(lambda: c[1].log().log_end_offset == 6)
+        assert c.loop.now - started < 5
+        await c.until(lambda: c[1].partition().is_leader)
+        assert c.loop.now - started < 36
+        assert values(c[1]) == list("abcdef")
+
+    wired(scenario, replica_lag_time_max_ms=30_000)
