@@ -127,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._barrier = False
         self._out: list[Buffer] = []
         self._out_bytes = 0
-        self._mutes = 1 if server.held else 0
+        self._mutes = 0
         self._budget_wait = False
         self._held_bytes = 0
         self._paused = False
@@ -182,7 +182,9 @@ class Connection(asyncio.BufferedProtocol):
             stream.abort()
             return
         stream.set_write_buffer_limits(high=self._high_bytes)
-        if self._mutes:
+        if self._server.held:
+            # Only here: one that was accepted but not made yet is not among those released.
+            self._mutes += 1
             # Later: a transport begins to read only after this call.
             asyncio.get_running_loop().call_soon(self._update_reading)
 

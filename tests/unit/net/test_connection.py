@@ -398,3 +398,21 @@ def test_a_held_server_accepts_and_reads_nothing_until_it_is_released(bench, run
         assert frames_of(late.output()) == [b"late"]
 
     run(main)
+
+
+def test_a_connection_accepted_before_the_release_and_made_after_it_is_served(bench, run):
+    """An event loop makes the protocol at once and the connection a turn later."""
+
+    async def main():
+        at = bench(echo)
+        at.server.held = True
+        await at.start()
+        accept = at.network.factory
+        between = accept()
+        at.server.release()
+        at.network.factory = lambda: between
+        tap = at.connect()
+        tap.receive(framed(b"between"))
+        assert frames_of(tap.output()) == [b"between"]
+
+    run(main)
