@@ -123,6 +123,7 @@ class Cluster:
         self._consumers: list[Consumer] = []
         self._operators: list[Churn | Mover] = []
         self._exits: list[str] = []
+        self._zookeeper_stopped = False
         self._stops: dict[str, asyncio.Event] = {}
 
     # Parts.
@@ -225,10 +226,22 @@ class Cluster:
         self.zookeeper_node().loop.call_soon(self.zookeeper.expire, session_id)
         return True
 
-    def lose_zookeeper_reply(self, node: Node) -> None:
-        del node
+    def lose_zookeeper_message(self, *, reply: bool) -> None:
         assert self.zookeeper is not None
-        self.zookeeper.lose_reply(lambda _op, path: path.startswith(("/brokers", "/controller")))
+        lose = self.zookeeper.lose_reply if reply else self.zookeeper.lose_request
+        lose(lambda _op, path: path.startswith(("/brokers", "/controller", "/admin")))
+
+    def stop_zookeeper(self) -> None:
+        assert self.zookeeper is not None
+        self._zookeeper_stopped = True
+        self.zookeeper_node().loop.call_soon(self.zookeeper.stop)
+
+    def start_zookeeper(self) -> None:
+        """Start it again with all it knew; each session has its whole timeout again."""
+        assert self.zookeeper is not None
+        if self._zookeeper_stopped:
+            self._zookeeper_stopped = False
+            self.zookeeper_node().loop.create_task(self.zookeeper.start("zk", ZOOKEEPER_PORT))
 
     # Looking at the cluster from outside.
 
@@ -373,7 +386,9 @@ class Cluster:
             self._operators.append(Churn(world, self.bootstrap, "churn", self.history))
             if self.plan.brokers > REPLICATION:
                 zookeeper = f"zk:{ZOOKEEPER_PORT}"
-                self._operators.append(Mover(world, zookeeper, self.tps, self.plan.brokers))
+                self._operators.append(
+                    Mover(world, self.bootstrap, zookeeper, self.tps, self.plan.brokers)
+                )
         async with asyncio.TaskGroup() as group:
             for operator in self._operators:
                 group.create_task(operator.run())

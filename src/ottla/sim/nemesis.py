@@ -29,7 +29,11 @@ class Target(Protocol):
 
     def expire_session(self, node: Node) -> bool: ...
 
-    def lose_zookeeper_reply(self, node: Node) -> None: ...
+    def lose_zookeeper_message(self, *, reply: bool) -> None: ...
+
+    def stop_zookeeper(self) -> None: ...
+
+    def start_zookeeper(self) -> None: ...
 
     @property
     def log_dirs(self) -> tuple[str, ...]: ...
@@ -63,11 +67,24 @@ FAULTS = (
     Fault("expire", 3, "F10"),
     Fault("lost-reply", 2, "F6"),
     Fault("zookeeper-pause", 1, "F6"),
+    Fault("zookeeper-restart", 1, "F6"),
+    Fault("lost-request", 2, "F6"),
+    Fault("slow-disk", 1, "F22"),
     Fault("clock-jump", 1, "F23"),
     Fault("kill-all", 1, "F5"),
     Fault("disk-error", 3, "F17 F18"),
 )
-HARMLESS = ("reset", "loss", "slow", "clock-jump", "lost-reply", "zookeeper-pause")
+HARMLESS = (
+    "reset",
+    "loss",
+    "slow",
+    "slow-disk",
+    "clock-jump",
+    "lost-reply",
+    "lost-request",
+    "zookeeper-pause",
+    "zookeeper-restart",
+)
 """What may happen while a broker has not got its unsynced records back."""
 NAMES = tuple(fault.name for fault in FAULTS)
 
@@ -100,6 +117,7 @@ class Nemesis:
     def heal(self) -> None:
         """Mend links and disks, wake who sleeps, start who is down."""
         self._simulation.internet.heal()
+        self.target.start_zookeeper()
         for node in [self.target.zookeeper_node(), *self.target.broker_nodes()]:
             if node.loop.paused and not node.loop.dead:
                 node.resume()
@@ -276,11 +294,30 @@ class Nemesis:
             return None
         return node.name
 
-    def _lost_reply(self) -> str | None:
+    def _lost_reply(self) -> str:
+        self.target.lose_zookeeper_message(reply=True)
+        return "of whoever comes next"
+
+    def _lost_request(self) -> str:
+        self.target.lose_zookeeper_message(reply=False)
+        return "of whoever comes next"
+
+    def _zookeeper_restart(self) -> str | None:
+        if self.target.zookeeper_node().loop.paused:
+            return None
+        self.target.stop_zookeeper()
+        seconds = self._random.choice((0.2, 3.0, 8.0, 20.0))
+        self._simulation.scheduler.after(seconds, self.target.start_zookeeper)
+        return f"after {seconds} s"
+
+    def _slow_disk(self) -> str | None:
+        """Let what a broker's workers do take two seconds each: fsyncs, cold reads."""
         node = self._broker()
         if node is None:
             return None
-        self.target.lose_zookeeper_reply(node)
+        workers = node.workers
+        was, workers.mean_s = workers.mean_s, 2.0
+        self._later(5.0, 30.0, setattr, workers, "mean_s", min(was, 0.001))
         return node.name
 
     def _zookeeper_pause(self) -> str | None:

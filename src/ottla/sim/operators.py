@@ -16,7 +16,9 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
 from ottla.sim.history import History
+from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
@@ -143,40 +145,74 @@ class Churn:
 
 
 class Mover:
-    """Moves partitions to other brokers by /admin/reassign_partitions (F24, F27)."""
+    """Moves partitions to other brokers, by znode and by API, and changes its mind (F24, F27)."""
 
     def __init__(
-        self, world: World, zookeeper: str, tps: Sequence[TopicPartition], brokers: int
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        zookeeper: str,
+        tps: Sequence[TopicPartition],
+        brokers: int,
     ) -> None:
         self.world = world
+        self.client = Client(world, bootstrap, "mover", timeout_s=REQUEST_TIMEOUT_S)
         self.zookeeper = zookeeper
         self.tps = tps
         self.brokers = brokers
         self.stopping = False
         self.asked = 0
+        self._session: Session | None = None
 
     async def run(self) -> None:
-        """Ask for another random assignment every few seconds, unless one is under way."""
-        session: Session | None = None
+        """Ask for something every few seconds; a refusal is fine, one is under way perhaps."""
         while not self.stopping:
             await asyncio.sleep(self.world.random.uniform(1.0, 6.0))
+            way = self.world.random.choice((self._by_znode, self._by_api, self._elect))
             with contextlib.suppress(OttlaError):
-                if session is None or not session.alive:
-                    session = await Session.connect(
-                        self.world, self.zookeeper, 10_000, 5_000, lambda _event: None
-                    )
-                await session.create("/admin/reassign_partitions", self._wish())
+                await way()
                 self.asked += 1
+        await self.client.close()
 
-    def _wish(self) -> bytes:
+    def _wish(self) -> list[tuple[TopicPartition, list[int]]]:
         rng = self.world.random
-        chosen = rng.sample(list(self.tps), rng.randint(1, len(self.tps)))
+        chosen = sorted(rng.sample(list(self.tps), rng.randint(1, len(self.tps))))
+        return [(tp, rng.sample(range(self.brokers), 3)) for tp in chosen]
+
+    async def _by_znode(self) -> None:
+        if self._session is None or not self._session.alive:
+            self._session = await Session.connect(
+                self.world, self.zookeeper, 10_000, 5_000, lambda _event: None
+            )
         partitions = [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "replicas": rng.sample(range(self.brokers), 3),
-            }
-            for tp in sorted(chosen)
+            {"topic": tp.topic, "partition": tp.partition, "replicas": replicas}
+            for tp, replicas in self._wish()
         ]
-        return json.dumps({"version": 1, "partitions": partitions}).encode()
+        wish = json.dumps({"version": 1, "partitions": partitions}).encode()
+        await self._session.create("/admin/reassign_partitions", wish)
+
+    async def _by_api(self) -> None:
+        """Replace a target that is still being moved to, or cancel the move."""
+        topics = [
+            AlterPartitionReassignmentsRequest.ReassignableTopic(
+                name=tp.topic,
+                partitions=[
+                    AlterPartitionReassignmentsRequest.ReassignablePartition(
+                        partition_index=tp.partition,
+                        replicas=None if self.world.random.random() < 0.2 else replicas,
+                    )
+                ],
+            )
+            for tp, replicas in self._wish()
+        ]
+        request = AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=topics)
+        await self.client.call(request, "controller")
+
+    async def _elect(self) -> None:
+        """Give leadership back to the first assigned replicas."""
+        topic_partitions = [
+            ElectLeadersRequest.TopicPartitions(topic=tp.topic, partitions=[tp.partition])
+            for tp, _ in self._wish()
+        ]
+        request = ElectLeadersRequest(topic_partitions=topic_partitions, timeout_ms=5000)
+        await self.client.call(request, "controller")

@@ -38,6 +38,7 @@ class Node:
         self.clock: SimClock
         self.network: SimNetwork
         self.files: SimFiles
+        self.workers: SimWorkers
         self.task: Any = None
         self._fresh()
 
@@ -64,12 +65,13 @@ class Node:
         self.clock.wall_offset_ms = self.wall_offset_ms
         self.network = SimNetwork(simulation.internet, self.name, self.loop)
         self.files = SimFiles(self.disk)
+        self.workers = SimWorkers(self.random("workers"))
         self.world = World(
             clock=self.clock,
             random=self.random("chance"),
             files=self.files,
             network=self.network,
-            workers=SimWorkers(self.random("workers")),
+            workers=self.workers,
         )
 
     def boot(self, main: Main | None = None) -> None:
