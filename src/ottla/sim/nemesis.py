@@ -72,6 +72,7 @@ FAULTS = (
     Fault("slow-disk", 1, "F22"),
     Fault("clock-jump", 1, "F23"),
     Fault("kill-all", 1, "F5"),
+    Fault("kill-all-power-loss", 1, "F5"),
     Fault("disk-error", 3, "F17 F18"),
 )
 HARMLESS = (
@@ -182,6 +183,16 @@ class Nemesis:
             node.crash()
             self._later(0.5, 10.0, self._boot, node)
         return " ".join(n.name for n in nodes) or None
+
+    def _kill_all_power_loss(self) -> str | None:
+        """Kill every broker, one of them by its plug; all are back before one gives up waiting."""
+        unlucky = self._one_of_many()
+        if unlucky is None:
+            return None
+        for node in self.target.broker_nodes():
+            node.crash(power_loss=node is unlucky)
+            self._later(0.5, 4.0, self._boot, node)
+        return f"all, power {unlucky.name}"
 
     def _power_loss(self) -> str | None:
         node = self._one_of_many()
