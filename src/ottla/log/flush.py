@@ -24,6 +24,8 @@ class FlushJob:
     to_close: list[File] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
     """offsets of the producer snapshots among the small files"""
+    number: int = 0
+    """counts the jobs of one log; a higher one may have run meanwhile"""
 
     def run(self) -> None:
         """Make it all durable; a worker may call it."""

@@ -70,6 +70,7 @@ class LocalLog:
         self._pending_snapshots: dict[int, bytes] = {}
         """taken at a roll, written with the next flush"""
         self._metadata_unsynced = False
+        self._jobs = 0
         self._truncated = False
         """whether a truncation may not be durable yet"""
         self._unflushed = 0
@@ -329,6 +330,8 @@ class LocalLog:
             job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
             self._metadata_unsynced = False
         job.folders, self._unsynced_folders = self._unsynced_folders, []
+        self._jobs += 1
+        job.number = self._jobs
 
     def complete_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """Move the recovery point after the job ran, or fail the log if it did not."""
@@ -336,6 +339,9 @@ class LocalLog:
             file.close()
         if error is not None:
             raise self._fail(error, "flush") from error
+        if job.number != self._jobs and job.to_write:
+            # A later job ran meanwhile; this one may have written older epochs over newer ones.
+            self.epochs.changed = True
         # After a truncation meanwhile the same offsets are other, unflushed records.
         if job.truncations == self.truncations:
             self._truncated = self._truncated and job.upto_offset < self.log_end_offset

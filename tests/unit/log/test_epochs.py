@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.log import checkpoints
 from ottla.log.epochs import EpochCache
 
 
@@ -116,3 +117,19 @@ def test_epochs_are_cut_with_the_log(kit, offset):
     want = [e for e in [(1, 0), (2, 3), (4, 6), (7, 9)] if e[1] < offset]
     assert log.epoch_entries() == want
     assert kit.reopen(log, segment_bytes=400).epoch_entries() == want
+
+
+def test_an_older_job_that_ends_later_leaves_no_older_epochs(kit):
+    """A worker flushes; meanwhile the log is truncated, appended to and flushed at once."""
+    log = kit.open()
+    kit.fill(log, 3, epoch=1)
+    kit.fill(log, 2, epoch=2)
+    slow = log.prepare_flush()
+    log.truncate_to(3)
+    kit.fill(log, 2, epoch=5)
+    log.flush()
+    slow.run()
+    log.complete_flush(slow)
+    log.flush()
+    path = kit.folder / checkpoints.LEADER_EPOCHS
+    assert checkpoints.decode_epochs(path.read_bytes()) == log.epoch_entries() == [(1, 0), (5, 3)]
