@@ -22,6 +22,10 @@ KEPT = [
         Plan(30030, seconds=45.0, mean_gap_s=1.3),
         id="a broker with an empty disk was told to lead before it had registered",
     ),
+    pytest.param(
+        Plan(3, seconds=40.0, mean_gap_s=6.0, operators=False, faults=("kill-all-power-loss",)),
+        id="a consumer was told that an offset does not exist which was on its way back",
+    ),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
 ]

@@ -225,7 +225,10 @@ class Partition:
         """Return the log for a reader that expects leader epoch `epoch`."""
         self.check_epoch(epoch)
         log = self.log
-        if log is None or (leader_only and not self.is_leader):
+        # About to lead (`await_leadership`) is neither: a consumer that is right to ask here must
+        # not be told that its offset does not exist, just because it is not back yet.
+        neither = self.leader == self.host.broker_id
+        if log is None or (not self.is_leader and (leader_only or neither)):
             raise NotLeaderError(f"{self.tp} is not led by broker {self.host.broker_id}")
         return log
 

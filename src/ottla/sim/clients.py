@@ -248,7 +248,8 @@ class Consumer:
         data = response.responses[0].partitions[0]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.history.complaints.append(
-                f"{self.name} {tp} offset {self.offsets[tp]} is out of range"
+                f"{self.name} {tp} offset {self.offsets[tp]} is out of range for leader {leader} "
+                f"(end {data.high_watermark}) at {asyncio.get_running_loop().time():.3f} s"
             )
             return True
         if data.error_code:

@@ -153,6 +153,10 @@ def test_while_it_asks_it_does_not_lead(wired):
         response = await c[1].send(wired.fetch_request(0, replica=2, epoch=1), 17)
         data = response.responses[0].partitions[0]
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Nor is it a follower that a consumer may read from: the offset may be on its way back.
+        response = await c[1].send(wired.fetch_request(7, epoch=1), 17)
+        data = response.responses[0].partitions[0]
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         # Nobody comes: after the lag period it leads with what it has.
         await c.until(lambda: c[1].partition().is_leader)
         assert 9.9 < c.loop.now - started < 11
