@@ -31,6 +31,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(NAMES)}"
     )
     parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
+    parser.add_argument(
+        "--careless", action="store_true", help="break more than is promised after a power loss"
+    )
     parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
@@ -79,6 +82,7 @@ def main(argv: Sequence[str]) -> int:
             faults=arguments.faults,
             mean_gap_s=arguments.gap,
             operators=not arguments.no_operators,
+            careless=arguments.careless,
         )
         sink = _print_line if arguments.trace else None
         began = time.monotonic()

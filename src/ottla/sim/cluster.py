@@ -51,6 +51,8 @@ class Plan:
     mean_gap_s: float = 4.0
     operators: bool = True
     """Whether topics come and go, and with more than three brokers also move."""
+    careless: bool = False
+    """Whether the nemesis goes beyond what is promised after a power loss."""
     properties: dict[str, str] = field(default_factory=dict)
 
     def replayed_by(self) -> str:
@@ -65,6 +67,8 @@ class Plan:
             parts.append(f"--gap {self.mean_gap_s:g}")
         if not self.operators:
             parts.append("--no-operators")
+        if self.careless:
+            parts.append("--careless")
         if self.faults != default.faults:
             parts.append(f"--faults {','.join(self.faults) or 'none'}")
         return " ".join(parts)
@@ -318,7 +322,12 @@ class Cluster:
     def run(self, *, until_s: float | None = None) -> Verdict:
         """Run the whole plan and judge it. `until_s` stops early, for a look at that moment."""
         anomalies: list[str] = []
-        nemesis = Nemesis(self, mean_gap_s=self.plan.mean_gap_s, allowed=self.plan.faults)
+        nemesis = Nemesis(
+            self,
+            mean_gap_s=self.plan.mean_gap_s,
+            allowed=self.plan.faults,
+            careless=self.plan.careless,
+        )
         began_s = ended_s = 0.0
         tracebacks = Tracebacks()
         logging.getLogger("ottla").addHandler(tracebacks)

@@ -94,10 +94,17 @@ class Nemesis:
     """Draws a fault every few seconds until `stop`; then `heal` mends everything."""
 
     def __init__(
-        self, target: Target, *, mean_gap_s: float = 4.0, allowed: tuple[str, ...] = NAMES
+        self,
+        target: Target,
+        *,
+        mean_gap_s: float = 4.0,
+        allowed: tuple[str, ...] = NAMES,
+        careless: bool = False,
     ) -> None:
         self.target = target
         self.mean_gap_s = mean_gap_s
+        self.careless = careless
+        """Whether others are taken away while one has not got its lost records back (R13)."""
         self.faults = [fault for fault in FAULTS if fault.name in allowed]
         self.done: list[str] = []
         self.stopped = False
@@ -134,7 +141,7 @@ class Nemesis:
         if self.stopped:
             return
         (fault,) = self._random.choices(self.faults, [f.weight for f in self.faults])
-        if self._weakened() and fault.name not in HARMLESS:
+        if not self.careless and self._weakened() and fault.name not in HARMLESS:
             self._next()
             return
         act: Callable[[], str | None] = getattr(self, "_" + fault.name.replace("-", "_"))
