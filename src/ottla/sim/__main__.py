@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ottla.sim.cluster import Plan, Verdict, run
+from ottla.sim.cluster import SIZES, Plan, Verdict, run
 from ottla.sim.nemesis import NAMES
 
 
@@ -25,6 +25,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of faults")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--producers", type=int, default=2)
+    parser.add_argument("--hasty-producers", type=int, default=1, help="acks=1, no second try")
     parser.add_argument("--consumers", type=int, default=2)
     parser.add_argument("--gap", type=float, default=4.0, help="mean seconds between faults")
     parser.add_argument(
@@ -74,11 +75,7 @@ def main(argv: Sequence[str]) -> int:
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         plan = Plan(
             seed,
-            brokers=arguments.brokers,
-            seconds=arguments.seconds,
-            partitions=arguments.partitions,
-            producers=arguments.producers,
-            consumers=arguments.consumers,
+            **{name: getattr(arguments, name) for name in SIZES},
             faults=arguments.faults,
             mean_gap_s=arguments.gap,
             operators=not arguments.no_operators,

@@ -107,7 +107,7 @@ class Producer:
             sequence = 0
             while not self.stopping:
                 await asyncio.sleep(rng.expovariate(1.0 / self.pause_s))
-                write = self._next_write(tp)
+                write = self._next_write(tp, acks=-1)
                 batch = build_batch(
                     [Record(-1, self.world.clock.wall_ms(), None, v) for v in write.values],
                     producer_id=producer_id,
@@ -119,13 +119,13 @@ class Producer:
                     break
                 sequence += len(write.values)
 
-    def _next_write(self, tp: TopicPartition) -> Write:
+    def _next_write(self, tp: TopicPartition, acks: int) -> Write:
         values = []
         for _ in range(self.world.random.choice((1, 1, 2, 5, 20))):
             self._count += 1
             values.append(b"%s-%d" % (self.name.encode(), self._count))
         now = asyncio.get_running_loop().time()
-        return self.history.invoke(self.name, tp, tuple(values), -1, now)
+        return self.history.invoke(self.name, tp, tuple(values), acks, now)
 
     async def _identity(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -142,7 +142,7 @@ class Producer:
         """Send until the outcome is known; False if this producer id can be used no more."""
         refresh = False
         while True:
-            answer = await self._attempt(write.tp, batch, refresh=refresh)
+            answer = await self._attempt(write, batch, refresh=refresh)
             loop = asyncio.get_running_loop()
             if answer is not None:
                 code = ErrorCode(answer.error_code)
@@ -160,9 +160,10 @@ class Producer:
             refresh = True
             await asyncio.sleep(0.1 + 0.2 * self.world.random.random())
 
-    async def _attempt(self, tp: TopicPartition, batch: bytes, *, refresh: bool) -> Any:
+    async def _attempt(self, write: Write, batch: bytes, *, refresh: bool) -> Any:
+        tp = write.tp
         request = ProduceRequest(
-            acks=-1,
+            acks=write.acks,
             timeout_ms=3000,
             topic_data=[
                 ProduceRequest.TopicProduceData(
@@ -181,6 +182,28 @@ class Producer:
         except OttlaError:
             return None
         return response.responses[0].partition_responses[0]
+
+
+class HastyProducer(Producer):
+    """Sends with acks=1, without a producer id, and never again: what is lost is lost.
+
+    It makes leaders run ahead of their followers, so that these have something to truncate.
+    """
+
+    async def _partition(self, tp: TopicPartition) -> None:
+        refresh = False
+        while not self.stopping:
+            await asyncio.sleep(self.world.random.expovariate(1.0 / self.pause_s))
+            write = self._next_write(tp, acks=1)
+            records = [Record(-1, self.world.clock.wall_ms(), None, v) for v in write.values]
+            answer = await self._attempt(write, build_batch(records), refresh=refresh)
+            refresh = answer is None or answer.error_code != ErrorCode.NONE
+            if refresh:
+                write.abandoned = True
+                await asyncio.sleep(0.2)
+            else:
+                write.offset = answer.base_offset
+                write.completed_s = asyncio.get_running_loop().time()
 
 
 class Consumer:

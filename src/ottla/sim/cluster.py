@@ -19,7 +19,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.checkers import LogRecord, ZnodeWrite, check_all, check_znodes
-from ottla.sim.clients import Consumer, Producer, create_topic
+from ottla.sim.clients import Consumer, HastyProducer, Producer, create_topic
 from ottla.sim.history import History
 from ottla.sim.nemesis import NAMES, Nemesis
 from ottla.sim.operators import Churn, Mover
@@ -34,6 +34,8 @@ REPLICATION = 3
 LOG_DIRS = ("/var/ottla/a", "/var/ottla/b")
 SUPERVISOR_RESTART_S = 1.0
 SETTLE_S = 180.0
+SIZES = ("brokers", "seconds", "partitions", "producers", "hasty_producers", "consumers")
+"""The numbers of a plan that a command line may set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Plan:
     seconds: float = 60.0
     partitions: int = 4
     producers: int = 2
+    hasty_producers: int = 1
     consumers: int = 2
     topic: str = "events"
     faults: tuple[str, ...] = NAMES
@@ -59,10 +62,17 @@ class Plan:
         """Return the one command that runs this plan again."""
         parts = [f"python -m ottla.sim --seed {self.seed}"]
         default = Plan(0)
-        for name in ("brokers", "seconds", "partitions", "producers", "consumers"):
+        for name in (
+            "brokers",
+            "seconds",
+            "partitions",
+            "producers",
+            "consumers",
+            "hasty_producers",
+        ):
             value = getattr(self, name)
             if value != getattr(default, name):
-                parts.append(f"--{name} {value:g}")
+                parts.append(f"--{name.replace('_', '-')} {value:g}")
         if self.mean_gap_s != default.mean_gap_s:
             parts.append(f"--gap {self.mean_gap_s:g}")
         if not self.operators:
@@ -388,6 +398,10 @@ class Cluster:
         for i in range(self.plan.producers):
             self._producers.append(
                 Producer(world, self.bootstrap, f"p{i}", self.tps, self.history, 0.2)
+            )
+        for i in range(self.plan.hasty_producers):
+            self._producers.append(
+                HastyProducer(world, self.bootstrap, f"h{i}", self.tps, self.history, 0.3)
             )
         for i in range(self.plan.consumers):
             self._consumers.append(Consumer(world, self.bootstrap, f"c{i}", self.tps, self.history))

@@ -76,13 +76,13 @@ class History:
         }
 
     def gaps_s(self, start_s: float, end_s: float) -> list[float]:
-        """Return, sorted, how long a partition had no write acknowledged, where over a second."""
+        """Return, sorted, how long partitions acknowledged no write (acks=all), over a second."""
         found = []
         for tp in sorted({w.tp for w in self.writes}):
             times = [
                 w.completed_s
                 for w in self.writes
-                if w.tp == tp and w.acked and w.completed_s is not None
+                if w.tp == tp and w.acks == -1 and w.acked and w.completed_s is not None
             ]
             marks = [start_s, *sorted(t for t in times if start_s < t < end_s), end_s]
             found += [b - a for a, b in pairwise(marks) if b - a > GAP_S]
