@@ -91,11 +91,16 @@ def up(
     )
     cluster, started = local_cluster.up(folder, wanted, say)
     count = plural(len(cluster.brokers), "broker")
-    say(f"{count} up in {folder}" if started else f"{count} already up in {folder}")
-    say(f"bootstrap.servers={cluster.bootstrap}")
-    say(f"zookeeper.connect={cluster.zookeeper.address}")
+    lines = (
+        f"{count} up in {folder}" if started else f"{count} already up in {folder}",
+        f"bootstrap.servers={cluster.bootstrap}",
+        f"zookeeper.connect={cluster.zookeeper.address}",
+    )
     if foreground:
-        stay(folder)
+        stay(folder, lines)
+        return
+    for line in lines:
+        say(line)
 
 
 @app.command()

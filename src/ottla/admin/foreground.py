@@ -4,6 +4,7 @@ Who may call: the command line. Invariants: leaves nothing running, whichever wa
 """
 
 import time
+from collections.abc import Sequence
 
 from ottla.admin import local_cluster
 from ottla.admin.cluster_dir import ClusterDir
@@ -12,11 +13,12 @@ from ottla.admin.output import say
 LOOK_S = 0.3
 
 
-def stay(folder: ClusterDir) -> None:
-    """Watch the processes until Ctrl-C; return when all of them are stopped."""
-    say("Ctrl-C stops all of it")
+def stay(folder: ClusterDir, first_words: Sequence[str]) -> None:
+    """Say `first_words`, watch the processes until Ctrl-C; return when all of them are stopped."""
     dead: set[int] = set()
     try:
+        for line in (*first_words, "Ctrl-C stops all of it"):
+            say(line)
         while True:
             for broker in folder.existing().brokers:
                 if not broker.running and broker.id not in dead:
