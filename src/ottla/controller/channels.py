@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ottla.controller.batch import STOP_REPLICA, Outgoing
 from ottla.model.cluster import BrokerInfo, Endpoint
-from ottla.model.errors import ConnectionLostError, OttlaError
+from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import Buffer
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Channel:
                 await self._wake.wait()
             try:
                 await self._deliver(self._queue.popleft())
-            except OttlaError:
+            except Exception:  # a loop root: one bad answer must not end the broker's line
                 logger.exception("request dropped broker=%d", self.broker.id)
 
     async def _deliver(self, request: Outgoing) -> None:
