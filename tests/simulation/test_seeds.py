@@ -26,6 +26,10 @@ KEPT = [
         Plan(3, seconds=40.0, mean_gap_s=6.0, operators=False, faults=("kill-all-power-loss",)),
         id="a consumer was told that an offset does not exist which was on its way back",
     ),
+    pytest.param(
+        Plan(100043, brokers=5, mean_gap_s=2.0),
+        id="a cancelled reassignment deleted the last replica in sync",
+    ),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
 ]

@@ -23,7 +23,7 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.events import ReassignmentRequested
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
-from ottla.controller.targets import problem_with, reassign_to
+from ottla.controller.targets import problem_with, reassign_to, strands
 from ottla.model.cluster import ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -119,8 +119,15 @@ async def _start(
         elif tp.topic in context.deleting or not assignment.replicas:
             answers[tp] = UNKNOWN
         else:
-            goal = assignment.original if target is None else target
-            await proceed(reign, tp, reassign_to(assignment, goal))
+            goal = reassign_to(assignment, assignment.original if target is None else target)
+            known = context.leadership.get(tp)
+            if known is not None and strands(goal, known.leader_and_isr.isr):
+                isr = list(known.leader_and_isr.isr)
+                why = f"No replica in sync {isr} would be left among {list(goal.replicas)}: "
+                why += "it would take an unclean leader election."
+                answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+                continue
+            await proceed(reign, tp, goal)
             answers[tp] = DONE
     return answers
 

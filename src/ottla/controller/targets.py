@@ -6,7 +6,7 @@ can be had back by a target that names them. Answers to `ReplicaAssignment.reass
 `KafkaController.validateReplicas`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ottla.model.cluster import ReplicaAssignment
 
@@ -20,6 +20,16 @@ def reassign_to(assignment: ReplicaAssignment, target: tuple[int, ...]) -> Repli
         tuple(r for r in replicas if r not in original),
         tuple(r for r in replicas if r not in target),
     )
+
+
+def strands(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
+    """Tell whether nobody in sync would be among the replicas: their records would be deleted.
+
+    A cancelled or replaced reassignment drops the replicas it was adding at once, and one of them
+    may be the last of the ISR by then. Kafka does that in ZooKeeper mode; we refuse, as its newer
+    controllers refuse to cancel where that takes an unclean election.
+    """
+    return bool(isr) and not set(isr) & set(assignment.replicas)
 
 
 def problem_with(

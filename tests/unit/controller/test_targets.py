@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller.targets import problem_with, reassign_to
+from ottla.controller.targets import problem_with, reassign_to, strands
 from ottla.model.cluster import ReplicaAssignment
 
 BROKERS = st.lists(st.integers(0, 8), unique=True, min_size=1, max_size=4).map(tuple)
@@ -40,3 +40,20 @@ def test_targets_that_are_refused(target, word):
 
 def test_replicas_already_there_may_be_dead():
     assert problem_with(ReplicaAssignment((1, 2)), (2, 3), {3}.__contains__) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "isr", "expected"),
+    [
+        # Found by the simulator, seed 100043: cancelled while only the new replica was in sync.
+        ((2, 4, 0), (3,), True),
+        ((2, 4, 0), (3, 4), False),
+        ((3, 4, 1), (3,), False),
+        ((5, 4, 1), (3,), True),
+        ((5, 4, 1), (0,), False),
+        ((2, 4, 0), (), False),
+    ],
+)
+def test_nobody_in_sync_may_be_dropped_as_the_last_one(target, isr, expected):
+    moving = reassign_to(ReplicaAssignment((2, 4, 0)), (3, 0, 4))
+    assert strands(reassign_to(moving, target), isr) is expected
