@@ -18,6 +18,7 @@ from typing import Self
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kafka_tools  # tests are no package
+from cluster import free_ports
 
 ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 KAFKA_MAIN = "kafka.Kafka"
@@ -36,18 +37,6 @@ log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 log4j.logger.kafka.server.KafkaServer=INFO
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class Kafka39Cluster:
