@@ -1,4 +1,4 @@
-"""Draw the controller's state machines from their tables.
+"""Draw the state machines of controller and broker from their tables.
 
     python docs/draw_states.py
 
@@ -8,13 +8,15 @@ writes docs/STATES.md; a unit test keeps the committed file equal to what the ta
 from enum import Enum
 from pathlib import Path
 
+from ottla.broker.state import BROKER_MOVES, BrokerState
 from ottla.controller.states import PARTITION_MOVES, REPLICA_MOVES, PartitionState, ReplicaState
 
 HEAD = """\
-# The controller's two state machines
+# The controller's two state machines, and the broker's
 
-Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py`; do not edit.
-A move that is not drawn is refused with the history of its subject.
+Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py` and
+`src/ottla/broker/state.py`; do not edit. A move that is not drawn is refused, in the controller
+with the history of its subject.
 """
 
 WHAT = {
@@ -29,21 +31,39 @@ WHAT = {
     ReplicaState.DELETION_STARTED: "its broker was told to delete it",
     ReplicaState.DELETION_SUCCESSFUL: "its broker has deleted it",
     ReplicaState.DELETION_INELIGIBLE: "it cannot be deleted now; the topic waits",
+    BrokerState.NOT_RUNNING: "before the start, after the end",
+    BrokerState.STARTING: "ZooKeeper session, cluster id, topic settings",
+    BrokerState.RECOVERY: "folders are locked and loaded, recovered where the end was not clean; "
+    "then listeners and registration",
+    BrokerState.RUNNING: "registered: leads and follows what the controller says",
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: "asks the controller to move leadership away",
+    BrokerState.SHUTTING_DOWN: "closes everything, also after a start that failed",
+    BrokerState.UNKNOWN: "never entered; Kafka's number for what a reader does not know",
 }
 
 
 def draw(title: str, moves: dict[Enum, frozenset[Enum]]) -> str:
     lines = [f"\n## {title}\n", "| state | meaning |", "|---|---|"]
-    lines += [f"| `{state.value}` | {WHAT[state]} |" for state in type(next(iter(moves)))]
+    lines += [f"| `{name(state)}` | {WHAT[state]} |" for state in type(next(iter(moves)))]
     lines += ["", "```mermaid", "stateDiagram-v2"]
     for target, sources in moves.items():
         for source in sorted(sources, key=lambda s: s.value):
-            lines.append(f"    {source.value} --> {target.value}")
+            lines.append(f"    {plain(source)} --> {plain(target)}")
     return "\n".join([*lines, "```", ""])
 
 
+def name(state: Enum) -> str:
+    """Return a state's name; a broker's with the number that Kafka's metric shows."""
+    return f"{state.name} = {state.value}" if isinstance(state, BrokerState) else state.value
+
+
+def plain(state: Enum) -> str:
+    return state.name if isinstance(state, BrokerState) else state.value
+
+
 def page() -> str:
-    return HEAD + draw("Partitions", PARTITION_MOVES) + draw("Replicas", REPLICA_MOVES)
+    parts = ("Partitions", PARTITION_MOVES), ("Replicas", REPLICA_MOVES), ("Brokers", BROKER_MOVES)
+    return HEAD + "".join(draw(title, moves) for title, moves in parts)
 
 
 if __name__ == "__main__":

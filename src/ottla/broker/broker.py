@@ -153,12 +153,12 @@ class Broker:
         try:
             await self._start()
         except BaseException:
-            await self._clean_up()
+            await self._end()
             raise
 
     async def _start(self) -> None:
         server = self.services
-        server.state = BrokerState.STARTING
+        server.enter(BrokerState.STARTING)
         store = await self.membership.connect()
         await store.create_top_level_paths()
         proposed = uuid_to_text(self.world.random.randbytes(16))
@@ -166,15 +166,14 @@ class Broker:
         logger.info("starting broker_id=%d cluster_id=%s", self.broker_id, server.cluster_id)
         await server.topic_configs.load(store)
         await warn_of_dynamic_settings(store, self.broker_id)
-        server.state = BrokerState.RECOVERY
+        server.enter(BrokerState.RECOVERY)
         await self._load_logs()
-        server.state = BrokerState.STARTING
         await self._listen()
         await server.replicas.start()
         await self.membership.join()
         self.tasks.start(keep_house(self.world, self.config, self.logs), "housekeeping")
         self.tasks.start(self.membership.run(), "membership")
-        server.state = BrokerState.RUNNING
+        server.enter(BrokerState.RUNNING)
         logger.info(
             "started broker_id=%d listeners=%s",
             self.broker_id,
@@ -249,6 +248,7 @@ class Broker:
         """Return what an operator wants to see of every part."""
         return {
             "state": self.state.name,
+            "BrokerState": self.state.value,
             "broker_epoch": self.services.broker_epoch,
             "controller_id": self.services.metadata.controller_id,
             "tasks": len(self.tasks),
@@ -271,10 +271,13 @@ class Broker:
         logger.info("shutting down")
         if server.state is BrokerState.RUNNING:
             await shut_down_controlled(server)
-        server.state = BrokerState.SHUTTING_DOWN
-        await self._clean_up()
-        server.state = BrokerState.NOT_RUNNING
+        await self._end()
         logger.info("shut down")
+
+    async def _end(self) -> None:
+        self.services.enter(BrokerState.SHUTTING_DOWN)
+        await self._clean_up()
+        self.services.enter(BrokerState.NOT_RUNNING)
 
     async def _clean_up(self) -> None:
         """Close what is open, in the reverse order of dependence; each step even if one fails."""

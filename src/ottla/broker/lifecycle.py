@@ -245,7 +245,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
     config = server.config
     if not config.flag("controlled.shutdown.enable"):
         return True
-    server.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    server.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
     level = protocol_level(config.text("inter.broker.protocol.version"))
     version = CONTROLLED_SHUTDOWN_VERSION if level >= (2, 4) else CONTROLLED_SHUTDOWN_VERSION - 1
     tries = config.integer("controlled.shutdown.max.retries")

@@ -2,15 +2,16 @@
 
 Who may call: handlers and the parts of this room. Invariants: filled once by `broker.Broker`
 before the first request is dispatched; only `store`, `broker_epoch` and `state` change later, and
-only `lifecycle` and `broker` change them. Answers to the constructor arguments of Kafka's
-`KafkaApis` and to `ZkSupport`.
+only `lifecycle` and `broker` change them, the state by `enter` alone. Answers to the constructor
+arguments of Kafka's `KafkaApis` and to `ZkSupport`.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.broker.state import BrokerState
+from ottla.broker.state import BrokerState, check_move
 from ottla.model.errors import ConnectionLostError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.model.ports import World
     from ottla.replication.replica_manager import ReplicaManager
     from ottla.zookeeper.store import Store
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_BROKER_EPOCH = -1
 
@@ -52,6 +55,12 @@ class BrokerServices:
     current_store: "Store | None" = None
     features_epoch: int = -1
     served: Sequence[tuple[int, int, int]] = field(default=())
+
+    def enter(self, state: BrokerState) -> None:
+        """Move to another state; InvalidBrokerMove if the table has no such move."""
+        check_move(self.state, state)
+        logger.info("broker state=%s from=%s", state.name, self.state.name)
+        self.state = state
 
     @property
     def store(self) -> "Store":

@@ -1,0 +1,55 @@
+"""The states of a server: the table, Kafka's numbers, and a start that fails."""
+
+import itertools
+
+import pytest
+
+from ottla.broker.state import BROKER_MOVES, BrokerState, InvalidBrokerMove, check_move
+
+B = BrokerState
+LIFE = [
+    B.NOT_RUNNING,
+    B.STARTING,
+    B.RECOVERY,
+    B.RUNNING,
+    B.PENDING_CONTROLLED_SHUTDOWN,
+    B.SHUTTING_DOWN,
+    B.NOT_RUNNING,
+]
+
+
+def test_the_numbers_are_those_of_kafkas_metric():
+    assert {s.name: s.value for s in B} == {
+        "NOT_RUNNING": 0,
+        "STARTING": 1,
+        "RECOVERY": 2,
+        "RUNNING": 3,
+        "PENDING_CONTROLLED_SHUTDOWN": 6,
+        "SHUTTING_DOWN": 7,
+        "UNKNOWN": 127,
+    }
+
+
+def test_a_whole_life_is_legal():
+    for before, after in itertools.pairwise(LIFE):
+        check_move(before, after)
+
+
+@pytest.mark.parametrize(("before", "after"), itertools.product(B, B), ids=lambda s: s.name)
+def test_only_what_the_table_has_is_legal(before, after):
+    if before in BROKER_MOVES.get(after, ()):
+        check_move(before, after)
+        return
+    with pytest.raises(InvalidBrokerMove, match=f"{before.name} -> {after.name}"):
+        check_move(before, after)
+
+
+def test_every_state_of_a_running_server_leads_to_its_end():
+    for state in (B.STARTING, B.RECOVERY, B.RUNNING, B.PENDING_CONTROLLED_SHUTDOWN):
+        check_move(state, B.SHUTTING_DOWN)
+
+
+def test_a_start_that_fails_ends_as_not_running(scene):
+    name = scene.boot(1, zookeeper_connect="zk:9999", zookeeper_connection_timeout_ms="2000")
+    scene.wait(lambda: name in scene.errors, within_s=5)
+    assert scene.brokers[name].state is B.NOT_RUNNING
