@@ -34,6 +34,7 @@ DECIDERS = {
     "controller/placement.py",
     "controller/batch.py",
     "controller/events.py",
+    "controller/incarnations.py",
     "controller/isr_changes.py",
     "controller/targets.py",
 }

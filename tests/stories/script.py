@@ -30,6 +30,8 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import LoggedWrite
 
 NUMBER_WIDTH = 7
+# Facts of events that a replay needs and a reader does not.
+LEFT_OUT = {"present", "known", "shutting_down", "broker_epoch", "known_epoch", "ids", "states"}
 NewCluster = Callable[[dict[str, str]], Awaitable[Cluster]]
 
 
@@ -301,7 +303,7 @@ def write_lines(cluster: Cluster, write: LoggedWrite) -> list[str]:
 def journal_lines(entry: dict[str, Any]) -> list[str]:
     if entry["kind"] == "event":
         inputs = entry.get("inputs", {})
-        facts = " ".join(f"{k}={fact(v)}" for k, v in inputs.items() if k != "present")
+        facts = " ".join(f"{k}={fact(v)}" for k, v in inputs.items() if k not in LEFT_OUT)
         return [f"event {entry['event']} {facts}".rstrip()]
     if entry["kind"] == "states":
         subjects = ", ".join(entry["subjects"])

@@ -9,14 +9,14 @@ are told the whole cluster before they are told to lead or follow. Answers to
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ottla.controller import deletion, reassignment
-from ottla.controller.context import Context
 from ottla.controller.events import BrokerModified, BrokersChanged, LogDirsFailed
+from ottla.controller.incarnations import compare
 from ottla.controller.plan import Failure
 from ottla.controller.reign import Reign
+from ottla.controller.snapshot import broker_facts
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ControllerMovedError, ErrorCode
@@ -25,26 +25,6 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.watches import WatchType
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerChange:
-    """How the brokers there are differ from those known."""
-
-    new: tuple[BrokerInfo, ...]
-    bounced: tuple[BrokerInfo, ...]
-    dead: tuple[int, ...]
-
-
-def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
-    """Tell new, bounced (a higher epoch than the one known) and dead brokers."""
-    by_id = {b.id: b for b in present}
-    known = context.brokers
-    return BrokerChange(
-        tuple(b for i, b in sorted(by_id.items()) if i not in known),
-        tuple(b for i, b in sorted(by_id.items()) if i in known and b.epoch > known[i].epoch),
-        tuple(i for i in sorted(known) if i not in by_id),
-    )
 
 
 async def brokers_changed(reign: Reign) -> None:
@@ -58,7 +38,9 @@ async def brokers_changed(reign: Reign) -> None:
         reign.cause,
         "BrokersChanged",
         {
-            "present": [[b.id, b.epoch, b.rack] for b in present],
+            "present": broker_facts(present),
+            "known": broker_facts(context.brokers.values()),
+            "shutting_down": sorted(context.shutting_down),
             "new": new,
             "bounced": bounced,
             "dead": change.dead,

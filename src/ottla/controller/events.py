@@ -96,6 +96,11 @@ class BrokerFellBehind(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JournalRotated(Event):
+    """The journal goes on in a new file, which is to begin with a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered(Event):
     """A broker answered a LeaderAndIsr."""
 

@@ -11,11 +11,9 @@ Answers to `KafkaController.onControllerFailover` and `initializeControllerConte
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ottla.controller import brokers, deletion, preferred, reassignment, topics
-from ottla.controller.context import Context
+from ottla.controller import brokers, deletion, preferred, reassignment, snapshot, topics
 from ottla.controller.events import (
     BrokersChanged,
     IsrChangesNotified,
@@ -23,6 +21,8 @@ from ottla.controller.events import (
     LogDirsFailed,
     TopicsChanged,
 )
+from ottla.controller.incarnations import restarted_unseen
+from ottla.controller.journal import replicas_facts
 from ottla.controller.moves import breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
@@ -67,32 +67,13 @@ async def _set_up_features(reign: Reign) -> None:
         await reign.store.update_feature(Features(enabled=True, levels=levels), version)
 
 
-def restarted_unseen(
-    context: Context, written_at: Mapping[TopicPartition, int]
-) -> list[PartitionReplica]:
-    """Return the in-sync replicas whose broker registered after their state was last written.
-
-    No controller has handled the end of their earlier life: they may lack records that were
-    acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
-    the ISR is known to have lived on, nobody is better than another, and nobody is returned.
-    """
-    found = []
-    for tp, zxid in written_at.items():
-        if tp.topic in context.deleting:
-            continue
-        isr = context.leadership[tp].leader_and_isr.isr
-        live = [b for b in isr if context.is_online(b, tp)]
-        restarted = [b for b in live if context.brokers[b].epoch > zxid]
-        if len(restarted) < len(live):
-            found += [PartitionReplica(tp, b) for b in restarted]
-    return found
-
-
 def _hide(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
     """Count replicas as offline for as long as leaders are sought."""
     if replicas:
         brokers_concerned = sorted({replica.broker for replica in replicas})
         logger.info("restarted unseen brokers=%s replicas=%d", brokers_concerned, len(replicas))
+        facts = {"replicas": replicas_facts(replicas)}
+        reign.journal.event(reign.cause, "RestartedUnseen", facts)
     for replica in replicas:
         reign.context.offline_dirs.setdefault(replica.broker, set()).add(replica.partition)
 
@@ -126,42 +107,8 @@ async def _read_context(reign: Reign) -> dict[TopicPartition, int]:
         await breathe()
     for broker in context.brokers.values():
         reign.channels.add(broker)
-    await _snapshot(reign)
+    await snapshot.take(reign, "elected", written_at)
     return written_at
-
-
-async def _snapshot(reign: Reign) -> None:
-    """Write down what was found: what comes after can be replayed from it."""
-    context, journal = reign.context, reign.journal
-    live = [[b.id, b.epoch, b.rack] for b in context.brokers.values()]
-    journal.snapshot(reign.cause, "brokers", {"epoch": context.epoch, "brokers": live})
-    for topic in context.topics:
-        partitions = context.partitions_of(topic)
-        journal.snapshot(reign.cause, "topic", {topic: _partition_facts(reign, partitions)})
-        await breathe()
-
-
-def _partition_facts(reign: Reign, partitions: Sequence[TopicPartition]) -> dict[str, Any]:
-    facts = {}
-    for tp in partitions:
-        assignment = reign.context.assignment(tp)
-        known = reign.context.leadership.get(tp)
-        facts[str(tp.partition)] = {
-            "replicas": assignment.replicas,
-            **({"adding": assignment.adding} if assignment.adding else {}),
-            **({"removing": assignment.removing} if assignment.removing else {}),
-            **(
-                {
-                    "leader": known.leader_and_isr.leader,
-                    "leader_epoch": known.leader_and_isr.leader_epoch,
-                    "isr": known.leader_and_isr.isr,
-                    "controller_epoch": known.controller_epoch,
-                }
-                if known
-                else {}
-            ),
-        }
-    return facts
 
 
 async def _start_replicas(reign: Reign) -> None:

@@ -31,6 +31,7 @@ class Judgement:
     asked: list[TopicPartition] = field(default_factory=list)
     unknown: list[AlterPartitionResponse.TopicData] = field(default_factory=list)
     reasons: dict[TopicPartition, str] = field(default_factory=dict)
+    wishes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
 
 
 def version_of(request: AlterPartitionRequest) -> int:
@@ -69,6 +70,7 @@ def judge(context: Context, request: AlterPartitionRequest, version: int) -> Jud
                 partition.leader_recovery_state,
             )
             judgement.asked.append(tp)
+            judgement.wishes[tp] = wish
             outcome = _judge_partition(context, tp, wish, version, judgement.reasons)
             if outcome is None:
                 judgement.writes[tp] = wish
@@ -135,6 +137,16 @@ def _judge_partition(
             return ErrorCode.INELIGIBLE_REPLICA
         return ErrorCode.OPERATION_NOT_ATTEMPTED
     return None
+
+
+def rule_of(before: LeaderAndIsr | None, wish: LeaderAndIsr) -> str:
+    """Name what a leader asks for."""
+    known = set(before.isr) if before is not None else set()
+    if set(wish.isr) - known:
+        return "leader asks: ISR expands"
+    if known - set(wish.isr):
+        return "leader asks: ISR shrinks"
+    return "leader asks: recovered"
 
 
 def _same_but_for_partition_epoch(a: LeaderAndIsr, b: LeaderAndIsr) -> bool:

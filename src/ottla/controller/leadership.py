@@ -24,8 +24,9 @@ def plan_new(context: Context, partitions: Iterable[TopicPartition]) -> Plan:
     plan = Plan()
     for tp in partitions:
         assignment = context.assignment(tp)
-        outcome = initial(assignment, lambda r, tp=tp: context.is_online(r, tp))  # type: ignore[misc]
-        _note(plan, tp, "new", None, assignment, outcome)
+        online = _online(context, tp, assignment)
+        outcome = initial(assignment, online.__contains__)
+        _note(plan, tp, "new", None, assignment, outcome, online, _shutting_down(context))
     return plan
 
 
@@ -47,14 +48,15 @@ def plan_election(
         if kind is ElectionKind.OFFLINE and unclean_allowed.get(tp.topic, False):
             this = ElectionKind.UNCLEAN
         assignment = context.assignment(tp)
+        online = _online(context, tp, assignment, state, or_shutting_down=shutting_down)
         outcome = elect(
             this,
             assignment,
             state,
-            lambda r, tp=tp: context.is_online(r, tp, or_shutting_down=shutting_down),  # type: ignore[misc]
+            online.__contains__,
             shutting_down=context.shutting_down.__contains__,
         )
-        _note(plan, tp, this.value, state, assignment, outcome)
+        _note(plan, tp, this.value, state, assignment, outcome, online, _shutting_down(context))
     return plan
 
 
@@ -94,7 +96,18 @@ def plan_isr_removal(
         plan.writes[tp] = after
         assignment = context.assignment(tp)
         rule = "last ISR member stays in the ISR" if last else "offline replica leaves the ISR"
-        plan.decisions[tp] = _decision(tp, "isr-removal", rule, state, after, assignment)
+        plan.decisions[tp] = Decision(
+            tp,
+            "isr-removal",
+            rule,
+            state,
+            after,
+            assignment.replicas,
+            adding=assignment.adding,
+            removing=assignment.removing,
+            online=_online(context, tp, assignment),
+            broker=broker,
+        )
     return plan
 
 
@@ -109,7 +122,17 @@ def plan_epoch_bump(context: Context, partitions: Iterable[TopicPartition], read
         plan.writes[tp] = after
         rule = "new leader epoch for a new assignment"
         assignment = context.assignment(tp)
-        plan.decisions[tp] = _decision(tp, "epoch", rule, state, after, assignment)
+        plan.decisions[tp] = Decision(
+            tp,
+            "epoch",
+            rule,
+            state,
+            after,
+            assignment.replicas,
+            adding=assignment.adding,
+            removing=assignment.removing,
+            online=_online(context, tp, assignment),
+        )
     return plan
 
 
@@ -136,6 +159,25 @@ def _usable(
     return found.leader_and_isr
 
 
+def _online(
+    context: Context,
+    tp: TopicPartition,
+    assignment: ReplicaAssignment,
+    state: LeaderAndIsr | None = None,
+    *,
+    or_shutting_down: bool = False,
+) -> tuple[int, ...]:
+    """Return who lives of the replicas, and of an ISR that may hold some just unassigned."""
+    replicas = assignment.replicas
+    if state is not None:
+        replicas += tuple(r for r in state.isr if r not in replicas)
+    return tuple(r for r in replicas if context.is_online(r, tp, or_shutting_down=or_shutting_down))
+
+
+def _shutting_down(context: Context) -> tuple[int, ...]:
+    return tuple(sorted(context.shutting_down)) if context.shutting_down else ()
+
+
 def _note(
     plan: Plan,
     tp: TopicPartition,
@@ -143,34 +185,24 @@ def _note(
     before: LeaderAndIsr | None,
     assignment: ReplicaAssignment,
     outcome: Election,
+    online: tuple[int, ...],
+    shutting_down: tuple[int, ...],
 ) -> None:
-    plan.decisions[tp] = _decision(
-        tp, kind, outcome.rule, before, outcome.state, assignment, outcome.rejected
+    plan.decisions[tp] = Decision(
+        tp,
+        kind,
+        outcome.rule,
+        before,
+        outcome.state,
+        assignment.replicas,
+        outcome.rejected,
+        assignment.adding,
+        assignment.removing,
+        online,
+        shutting_down,
     )
     if outcome.state is None:
         plan.failures[tp] = Failure(outcome.rule)
     else:
         plan.writes[tp] = outcome.state
         plan.recipients[tp] = outcome.recipients
-
-
-def _decision(
-    tp: TopicPartition,
-    kind: str,
-    rule: str,
-    before: LeaderAndIsr | None,
-    after: LeaderAndIsr | None,
-    assignment: ReplicaAssignment,
-    rejected: tuple[tuple[int, str], ...] = (),
-) -> Decision:
-    return Decision(
-        tp,
-        kind,
-        rule,
-        before,
-        after,
-        assignment.replicas,
-        rejected,
-        assignment.adding,
-        assignment.removing,
-    )

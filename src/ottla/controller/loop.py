@@ -14,7 +14,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ottla.controller import brokers, deletion, preferred, reassignment, requests, topics
+from ottla.controller import (
+    brokers,
+    deletion,
+    preferred,
+    reassignment,
+    requests,
+    snapshot,
+    topics,
+)
 from ottla.controller import events as happened
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
@@ -22,7 +30,8 @@ from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import Asked, Event
 from ottla.controller.failover import take_office
-from ottla.controller.journal import Journal, JournalFile
+from ottla.controller.journal import JOURNAL_NAME, Journal
+from ottla.controller.line_file import LineFile
 from ottla.controller.moves import Moves
 from ottla.controller.reign import Reign
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
@@ -47,7 +56,7 @@ from ottla.zookeeper.znodes import CONTROLLER
 
 logger = logging.getLogger(__name__)
 
-JOURNAL_NAME = "ottla-controller-journal.jsonl"
+SNAPSHOTS_A_FILE = 8
 ABDICATION_PAUSE_S = 0.5
 """Between a failed failover and giving the office up, so that failing brokers do not spin."""
 
@@ -75,7 +84,7 @@ class Controller:
         self._id = config.broker_id
         self._broker_info = broker_info
         self._connect = connect or self._open
-        self._journal_file: JournalFile | None = None
+        self._journal_file: LineFile | None = None
         self._journal_write = journal
         self._store: Store | None = None
         self._reign: Reign | None = None
@@ -370,7 +379,9 @@ class Controller:
         config = self._config
         listener = config.text("control.plane.listener.name") or config.inter_broker_listener
         context = Context(epoch, epoch_zk_version)
-        journal = Journal(self._journal_sink())
+        journal = Journal(
+            self._journal_sink(), self._world.clock, self._id, epoch, self._journal_takes
+        )
         channels = Channels(
             self._connect,
             listener,
@@ -404,13 +415,25 @@ class Controller:
             return self._journal_write
         if self._journal_file is None:
             path = f"{self._config.log_dirs[0]}/{JOURNAL_NAME}"
-            self._journal_file = JournalFile(self._world.files, path)
+            self._journal_file = LineFile(self._world.files, path, rotated=self._journal_rotated)
         return self._journal_file.write
+
+    def _journal_rotated(self) -> None:
+        """Let the new file begin with what the old one left unsaid."""
+        if self._reign is not None:
+            self._post(happened.JournalRotated())
+
+    def _journal_takes(self, snapshot_bytes: int) -> None:
+        """Make room for several snapshots of this size, or the journal would be nothing else."""
+        if self._journal_file is not None:
+            room = SNAPSHOTS_A_FILE * snapshot_bytes
+            self._journal_file.max_bytes = max(self._journal_file.max_bytes, room)
 
     def _end_reign(self, reason: str) -> None:
         reign, self._reign = self._reign, None
         if reign is not None:
             logger.info("resigned epoch=%d: %s", reign.context.epoch, reason)
+            reign.journal.event(reign.cause, "Resigned", {"reason": reason})
             reign.end()
 
     # --- channels ---------------------------------------------------------------------------
@@ -481,6 +504,8 @@ async def handle(reign: Reign, event: Event) -> Any:
             await reign.moves.online_where_possible(topic_or_all)
         case happened.BrokerFellBehind(broker):
             await brokers.fell_behind(reign, broker)
+        case happened.JournalRotated():
+            await snapshot.take(reign, "the journal goes on from here")
         case _:
             logger.warning("event=%s has no handler", type(event).__name__)
     return None

@@ -98,7 +98,6 @@ class Moves:
 
     async def tell(self, batch: RequestBatch) -> None:
         """Queue a batch's requests, then write down what was decided and told."""
-        context = self._context
         told = []
         for request in batch.requests():
             if request is not None:
@@ -112,16 +111,10 @@ class Moves:
         noted, self._noted = self._noted, []
         for some in slices(noted):
             for decision, outcome in some:
-                tp = decision.partition
-                online = [r for r in decision.replicas if context.is_online(r, tp)]
-                self._journal.decision(
-                    self.cause, context.epoch, decision, online, context.shutting_down, outcome
-                )
+                self._journal.decision(self.cause, decision, outcome)
             await breathe()
         for request in told:
-            self._journal.told(
-                self.cause, context.epoch, request.broker, request.api_key, request.summary
-            )
+            self._journal.told(self.cause, request.broker, request.api_key, request.summary)
 
     async def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -400,6 +393,9 @@ class Moves:
             self._noted.append((decision, outcome if failure is None else f"failed: {failure}"))
         if not plan.failures:
             return
+        undecided = {str(tp): str(f) for tp, f in plan.failures.items() if tp not in plan.decisions}
+        if undecided:
+            self._journal.event(self.cause, "Undecided", undecided)
         self.superseded = self.superseded or any(f.superseded for f in plan.failures.values())
         some = [f"{tp} ({failure})" for tp, failure in list(plan.failures.items())[:5]]
         state_change.warning(

@@ -13,7 +13,11 @@ from ottla.model.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One partition's decision with everything that led to it."""
+    """One partition's decision with everything that led to it.
+
+    `online` are the replicas that counted as live; `broker` is whom it is about: who left the ISR,
+    or who `asked` for which state by AlterPartition of which `version`.
+    """
 
     partition: TopicPartition
     kind: str
@@ -24,6 +28,11 @@ class Decision:
     rejected: tuple[tuple[int, str], ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    online: tuple[int, ...] = ()
+    shutting_down: tuple[int, ...] = ()
+    broker: int | None = None
+    asked: LeaderAndIsr | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from collections.abc import Callable
 from ottla.controller import reassignment
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import IsrChangesNotified
-from ottla.controller.isr_changes import Answer, judge, respond, version_of
+from ottla.controller.isr_changes import (
+    Answer,
+    Judgement,
+    judge,
+    respond,
+    rule_of,
+    version_of,
+)
 from ottla.controller.plan import Decision
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
@@ -53,10 +60,22 @@ async def alter_partition(
             request.broker_epoch,
             judgement.error.name,
         )
+        known = context.brokers.get(request.broker_id)
+        reign.journal.event(
+            reign.cause,
+            "PartitionChangeRefused",
+            {
+                "broker": request.broker_id,
+                "broker_epoch": request.broker_epoch,
+                "known_epoch": None if known is None else known.epoch,
+                "error": judgement.error.name,
+            },
+        )
         answer(respond(context, {}, version, judgement))
         return
     for tp, reason in judgement.reasons.items():
         logger.info("AlterPartition refused broker=%d %s: %s", request.broker_id, tp, reason)
+        _journal_isr(reign, tp, judgement, version, judgement.answers[tp])
     answers: dict[TopicPartition, Answer] = dict(judgement.answers)
     result = await reign.store.update_leader_and_isr(
         judgement.writes, context.epoch, context.epoch_zk_version
@@ -64,13 +83,15 @@ async def alter_partition(
     for tp, outcome in result.finished.items():
         if not isinstance(outcome, LeaderAndIsr):
             logger.error("AlterPartition not written %s error=%s", tp, outcome)
+            _journal_isr(reign, tp, judgement, version, outcome.code)
             answers[tp] = outcome.code
             continue
-        _journal_isr(reign, tp, outcome)
+        _journal_isr(reign, tp, judgement, version, outcome)
         context.leadership[tp] = LeaderIsrAndControllerEpoch(outcome, context.epoch)
         answers[tp] = outcome
     for tp in result.retry:
         logger.info("AlterPartition refused %s: its znode has another version", tp)
+        _journal_isr(reign, tp, judgement, version, ErrorCode.INVALID_UPDATE_VERSION)
         answers[tp] = ErrorCode.INVALID_UPDATE_VERSION
     await reign.moves.metadata(context.live_or_shutting_down, judgement.asked)
     answer(respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement))
@@ -79,24 +100,31 @@ async def alter_partition(
             await reassignment.complete_if_caught_up(reign, tp)
 
 
-def _journal_isr(reign: Reign, tp: TopicPartition, after: LeaderAndIsr) -> None:
+def _journal_isr(
+    reign: Reign, tp: TopicPartition, judgement: Judgement, version: int, answer: Answer
+) -> None:
+    """Record what a leader asked for, and what it was told."""
     context = reign.context
-    before = context.leadership[tp].leader_and_isr
-    if set(after.isr) - set(before.isr):
-        rule = "leader asks: ISR expands"
-    elif set(before.isr) - set(after.isr):
-        rule = "leader asks: ISR shrinks"
-    else:
-        rule = "leader asks: recovered"
+    known = context.leadership.get(tp)
+    wish = judgement.wishes[tp]
     assignment = context.assignment(tp)
-    reign.journal.decision(
-        reign.cause,
-        context.epoch,
-        Decision(tp, "alter-partition", rule, before, after, assignment.replicas),
-        [r for r in assignment.replicas if context.is_online(r, tp)],
-        context.shutting_down,
-        "written",
+    before = None if known is None else known.leader_and_isr
+    concerned = dict.fromkeys((*assignment.replicas, *wish.isr, wish.leader))
+    decision = Decision(
+        tp,
+        "alter-partition",
+        judgement.reasons.get(tp) or rule_of(before, wish),
+        before,
+        answer if isinstance(answer, LeaderAndIsr) else None,
+        assignment.replicas,
+        online=tuple(b for b in concerned if b in context.brokers),
+        shutting_down=tuple(sorted(context.shutting_down)),
+        broker=wish.leader,
+        asked=wish,
+        version=version,
     )
+    outcome = "written" if isinstance(answer, LeaderAndIsr) else f"refused: {answer.name}"
+    reign.journal.decision(reign.cause, decision, outcome)
 
 
 async def allocate_producer_ids(

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.controller.context import Context
-from ottla.controller.failover import restarted_unseen
+from ottla.controller.incarnations import restarted_unseen
 from ottla.controller.states import PartitionReplica
 from ottla.model.cluster import (
     BrokerInfo,

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from ottla.controller.elections import ElectionKind, elect
-from ottla.controller.journal import Journal, JournalFile
+from ottla.controller.journal import Journal
+from ottla.controller.line_file import LineFile
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica
 from ottla.log.files import OsFiles
@@ -16,16 +17,35 @@ from ottla.model.ids import TopicPartition
 TP = TopicPartition("t", 0)
 
 
+class Noon:
+    def wall_ms(self):
+        return 1_700_000_000_000
+
+    def monotonic(self):
+        return 0.0
+
+
+def journal_into(lines):
+    return Journal(lambda line: lines.append(json.loads(line)), Noon(), 1, 3)
+
+
 def test_a_decision_can_be_made_again_from_its_line_alone():
     lines = []
-    journal = Journal(lambda line: lines.append(json.loads(line)))
+    journal = journal_into(lines)
     assignment = ReplicaAssignment((1, 2, 3))
     before = LeaderAndIsr(1, 4, (1, 3), 8)
     outcome = elect(ElectionKind.OFFLINE, assignment, before, {2, 3}.__contains__)
     decision = Decision(
-        TP, "offline", outcome.rule, before, outcome.state, assignment.replicas, outcome.rejected
+        TP,
+        "offline",
+        outcome.rule,
+        before,
+        outcome.state,
+        assignment.replicas,
+        outcome.rejected,
+        online=(2, 3),
     )
-    journal.decision(17, 3, decision, [2, 3], [], "written")
+    journal.decision(17, decision, "written")
     (line,) = lines
     assert (line["cause"], line["epoch"], line["partition"]) == (17, 3, "t-0")
     again = elect(
@@ -48,7 +68,7 @@ def test_a_decision_can_be_made_again_from_its_line_alone():
 
 def test_moves_are_grouped_by_step():
     lines = []
-    journal = Journal(lambda line: lines.append(json.loads(line)))
+    journal = journal_into(lines)
     journal.moved(
         1,
         [(TP, "a", "b"), (PartitionReplica(TP, 2), "c", "d"), (TP._replace(partition=1), "a", "b")],
@@ -60,8 +80,8 @@ def test_moves_are_grouped_by_step():
 
 
 def test_without_a_sink_nothing_is_kept():
-    Journal(None).moved(1, [(TP, "a", "b")])
-    Journal(None).event(1, "x")
+    Journal(None, Noon(), 1, 3).moved(1, [(TP, "a", "b")])
+    Journal(None, Noon(), 1, 3).event(1, "x")
 
 
 async def written(file, lines):
@@ -73,12 +93,12 @@ async def written(file, lines):
 def test_the_file_is_rotated_and_goes_on_after_a_restart(tmp_path):
     path = str(tmp_path / "journal.jsonl")
     line = b"x" * 99 + b"\n"
-    asyncio.run(written(JournalFile(OsFiles(), path, max_bytes=1000), [line] * 4))
-    asyncio.run(written(JournalFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    asyncio.run(written(LineFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    asyncio.run(written(LineFile(OsFiles(), path, max_bytes=1000), [line] * 4))
     assert (tmp_path / "journal.jsonl").stat().st_size == 800
 
     async def more():
-        file = JournalFile(OsFiles(), path, max_bytes=1000)
+        file = LineFile(OsFiles(), path, max_bytes=1000)
         for _ in range(5):
             await written(file, [line])
 
@@ -89,18 +109,18 @@ def test_the_file_is_rotated_and_goes_on_after_a_restart(tmp_path):
 
 def test_a_broken_disk_ends_the_journal_and_nothing_else(tmp_path, caplog):
     path = str(tmp_path / "no-such-folder" / "journal.jsonl")
-    file = JournalFile(OsFiles(), path)
+    file = LineFile(OsFiles(), path)
     asyncio.run(written(file, [b"a\n", b"b\n"]))
     asyncio.run(written(file, [b"c\n"]))
-    assert len([r for r in caplog.records if "journal ended" in r.message]) == 1
+    assert len([r for r in caplog.records if "no more lines" in r.message]) == 1
 
 
 @pytest.mark.parametrize("count", [10])
 def test_memory_is_bounded_by_dropping_lines(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("ottla.controller.journal.MAX_QUEUED_LINES", count)
+    monkeypatch.setattr("ottla.controller.line_file.MAX_QUEUED_LINES", count)
 
     async def story():
-        file = JournalFile(OsFiles(), str(tmp_path / "j"))
+        file = LineFile(OsFiles(), str(tmp_path / "j"))
         for _ in range(count + 5):
             file.write(b"x\n")
         dropped = file.dropped

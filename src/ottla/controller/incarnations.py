@@ -1,0 +1,56 @@
+"""Incarnations: which brokers came, went, or came back as somebody else.
+
+A decider. Who may call: `brokers`, `failover`, `explain`. Invariants: a registration's czxid is the
+broker's epoch, so a higher one means that the broker died in between, even if nobody saw it gone
+(R8, F11). Answers to the comparisons in `KafkaController.processBrokerChange`; what restarted
+while nobody was in office has no counterpart there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.controller.context import Context
+from ottla.controller.states import PartitionReplica
+from ottla.model.cluster import BrokerInfo
+from ottla.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChange:
+    """How the brokers there are differ from those known."""
+
+    new: tuple[BrokerInfo, ...]
+    bounced: tuple[BrokerInfo, ...]
+    dead: tuple[int, ...]
+
+
+def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
+    """Tell new, bounced (a higher epoch than the one known) and dead brokers."""
+    by_id = {b.id: b for b in present}
+    known = context.brokers
+    return BrokerChange(
+        tuple(b for i, b in sorted(by_id.items()) if i not in known),
+        tuple(b for i, b in sorted(by_id.items()) if i in known and b.epoch > known[i].epoch),
+        tuple(i for i in sorted(known) if i not in by_id),
+    )
+
+
+def restarted_unseen(
+    context: Context, written_at: Mapping[TopicPartition, int]
+) -> list[PartitionReplica]:
+    """Return the in-sync replicas whose broker registered after their state was last written.
+
+    No controller has handled the end of their earlier life: they may lack records that were
+    acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
+    the ISR is known to have lived on, nobody is better than another, and nobody is returned.
+    """
+    found = []
+    for tp, zxid in written_at.items():
+        if tp.topic in context.deleting:
+            continue
+        isr = context.leadership[tp].leader_and_isr.isr
+        live = [b for b in isr if context.is_online(b, tp)]
+        restarted = [b for b in live if context.brokers[b].epoch > zxid]
+        if len(restarted) < len(live):
+            found += [PartitionReplica(tp, b) for b in restarted]
+    return found
