@@ -15,7 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.output import Format, plural, print_json, print_table, say
+from ottla.admin import elect_command, reassign_command, topics_command
+from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, cluster_folder
+from ottla.admin.output import Format, plural, print_json, say
 from ottla.model.errors import OttlaError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -28,34 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-topics_app = typer.Typer(
-    help="Create, list and describe topics.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(topics_app, name="topics")
-
-Dir = Annotated[
-    Path | None,
-    typer.Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
-]
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        metavar="HOST:PORT[,…]",
-        help="Any Kafka cluster [default: the one running in --dir]",
-    ),
-]
-Output = Annotated[Format, typer.Option("--output", help="table or json")]
-
-
-def _folder(path: Path | None) -> Any:
-    from ottla.admin.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
-
-    return ClusterDir(path or default_dir())
-
-
-def _bootstrap(bootstrap: str | None, path: Path | None) -> str:
-    return bootstrap or str(_folder(path).bootstrap())
+app.add_typer(topics_command.app, name="topics")
+app.add_typer(reassign_command.app, name="reassign")
+app.command("elect")(elect_command.elect)
 
 
 # -- the cluster on this machine ----------------------------------------------------------------
@@ -85,7 +62,7 @@ def up(
     from ottla.admin import local_cluster  # noqa: PLC0415 - lazy
     from ottla.admin.foreground import stay  # noqa: PLC0415 - lazy
 
-    folder = _folder(directory)
+    folder = cluster_folder(directory)
     wanted = local_cluster.Wanted(
         brokers, port_base, zookeeper, local_cluster.parse_settings(settings or [])
     )
@@ -108,7 +85,7 @@ def down(directory: Dir = None) -> None:
     """Stop the brokers and ZooKeeper that `ottla up` started; data stays."""
     from ottla.admin import local_cluster  # noqa: PLC0415 - lazy
 
-    folder = _folder(directory)
+    folder = cluster_folder(directory)
     stopped, forced = local_cluster.down(folder)
     say(
         f"{plural(stopped, 'process').replace('processs', 'processes')} stopped"
@@ -128,7 +105,7 @@ def status(
     found = (
         cluster_status.of_cluster(bootstrap_server)
         if bootstrap_server
-        else cluster_status.of_folder(_folder(directory))
+        else cluster_status.of_folder(cluster_folder(directory))
     )
     if output is Format.json:
         print_json(cluster_status.as_json(found))
@@ -136,102 +113,6 @@ def status(
         cluster_status.print_status(found)
     if not found.healthy:
         raise typer.Exit(EXIT_FAILED)
-
-
-# -- topics -------------------------------------------------------------------------------------
-
-
-@topics_app.command("create")
-def topics_create(
-    name: str,
-    partitions: Annotated[int, typer.Option(help="-1: the brokers' default")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the brokers' default")] = -1,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A topic setting; may be repeated"),
-    ] = None,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-) -> None:
-    """Create a topic."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
-
-    for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
-        if count == 0 or count < -1:
-            raise typer.BadParameter(f"--{what} {count}: choose 1 or more")
-    settings = topics.parse_topic_settings(config or [])
-    connected(
-        _bootstrap(bootstrap_server, directory),
-        lambda client: topics.create_topic(
-            client,
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            settings=settings,
-        ),
-    )
-    say(f"topic {name} created")
-
-
-@topics_app.command("list")
-def topics_list(
-    directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
-) -> None:
-    """List the topics."""
-    import msgspec  # noqa: PLC0415 - lazy
-
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
-
-    found = connected(_bootstrap(bootstrap_server, directory), topics.list_topics)
-    if output is Format.json:
-        print_json([msgspec.to_builtins(t) for t in found])
-        return
-    rows = [
-        (t.name, len(t.partitions), t.replication_factor, t.under_replicated, t.without_leader)
-        for t in found
-    ]
-    print_table(("topic", "partitions", "replicas", "under-replicated", "leaderless"), rows)
-
-
-@topics_app.command("describe")
-def topics_describe(
-    name: str,
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: Output = Format.table,
-) -> None:
-    """Show a topic's partitions, replicas and settings."""
-    import msgspec  # noqa: PLC0415 - lazy
-
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
-
-    found = connected(
-        _bootstrap(bootstrap_server, directory),
-        lambda client: topics.describe_topic(client, name, settings=True),
-    )
-    if output is Format.json:
-        print_json(msgspec.to_builtins(found))
-        return
-    settings = ", ".join(f"{k}={v}" for k, v in (found.settings or {}).items()) or "none of its own"
-    rows = [
-        (
-            p.partition,
-            p.leader if p.leader >= 0 else "none",
-            p.leader_epoch,
-            ",".join(map(str, p.replicas)),
-            ",".join(map(str, p.isr)),
-            "" if len(p.isr) == len(p.replicas) else "under-replicated",
-        )
-        for p in found.partitions
-    ]
-    print_table(
-        ("partition", "leader", "epoch", "replicas", "in sync", ""),
-        rows,
-        title=f"{name}  id {found.topic_id or '-'}  settings: {settings}",
-    )
 
 
 # -- records ------------------------------------------------------------------------------------
@@ -278,7 +159,7 @@ def produce(
             say(f"{plural(writer.written, 'record')} produced to {topic}")
         return writer.written
 
-    connected(_bootstrap(bootstrap_server, directory), run)
+    connected(bootstrap(bootstrap_server, directory), run)
 
 
 @app.command()
@@ -312,7 +193,7 @@ def consume(
     if offset is not None and len(partition or []) != 1:
         raise typer.BadParameter("--offset belongs to one partition: add --partition N")
     consume_command.run(
-        _bootstrap(bootstrap_server, directory),
+        bootstrap(bootstrap_server, directory),
         consume_command.Wanted(
             topic=topic,
             from_beginning=from_beginning,

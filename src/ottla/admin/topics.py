@@ -1,26 +1,28 @@
-"""Topics: create, list and describe them, with any Kafka.
+"""Topics: create, list, describe, grow and delete them, with any Kafka.
 
 Who may call: the command line, the demo, benchmarks. Invariants: what a broker refuses is told
 with the broker's own reason; what it does not tell is not guessed. Answers to Kafka's
 `TopicCommand`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ottla.admin.session import error_name
+from ottla.admin import configs
+from ottla.admin.configs import reason
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import topic_name_problem, uuid_to_text
 from ottla.net.client import CONTROLLER, Client
+from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 
 CREATE_TIMEOUT_MS = 30_000
-TOPIC_RESOURCE = 2
-FROM_TOPIC = 1
-"""The source of a setting that was set on the topic itself (`DYNAMIC_TOPIC_CONFIG`)."""
+DELETE_TIMEOUT_MS = 30_000
+FIRST_VERSION_BY_ID = 6
+MIN_ISR = "min.insync.replicas"
 
 
 class PartitionFacts(msgspec.Struct, frozen=True):
@@ -67,11 +69,6 @@ def parse_topic_settings(pairs: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def _reason(code: int, message: str | None) -> str:
-    name = error_name(code)
-    return f"{message.rstrip('.')} ({name})" if message else name
-
-
 async def create_topic(
     client: Client,
     name: str,
@@ -98,8 +95,8 @@ async def create_topic(
     response = await client.call(request, CONTROLLER, timeout_s=timeout_ms / 1000 + 5)
     for result in response.topics:
         if result.error_code:
-            reason = _reason(result.error_code, result.error_message)
-            raise OttlaError(f"topic {name} was not created: {reason}")
+            why = reason(result.error_code, result.error_message)
+            raise OttlaError(f"topic {name} was not created: {why}")
 
 
 def _facts(topic: Any) -> TopicFacts:
@@ -142,20 +139,115 @@ async def describe_topic(client: Client, name: str, *, settings: bool = False) -
             f"`ottla topics create {name}` makes it"
         )
     if topic.error_code and not topic.partitions:
-        raise OttlaError(f"topic {name}: {_reason(topic.error_code, None)}")
+        raise OttlaError(f"topic {name}: {reason(topic.error_code, None)}")
     facts = _facts(topic)
     if settings:
-        facts = msgspec.structs.replace(facts, settings=await _own_settings(client, name))
+        own = await configs.own(client, configs.TOPIC, name)
+        facts = msgspec.structs.replace(facts, settings=own)
     return facts
 
 
-async def _own_settings(client: Client, name: str) -> dict[str, str | None]:
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+# --- what is wrong with some ------------------------------------------------------------------
+
+
+async def pick_partitions(
+    client: Client,
+    topics: Sequence[TopicFacts],
+    *,
+    under_replicated: bool = False,
+    leaderless: bool = False,
+    under_min_isr: bool = False,
+) -> list[TopicFacts]:
+    """Return topics with only those partitions that any of the asked for is true of."""
+    found = []
+    for topic in topics:
+        least = await _min_isr(client, topic.name) if under_min_isr else 0
+        chosen = [
+            p
+            for p in topic.partitions
+            if (under_replicated and len(p.isr) < len(p.replicas))
+            or (leaderless and p.leader < 0)
+            or len(p.isr) < least
+        ]
+        if chosen:
+            found.append(msgspec.structs.replace(topic, partitions=chosen))
+    return found
+
+
+async def _min_isr(client: Client, topic: str) -> int:
+    settings = await configs.effective(client, configs.TOPIC, topic, [MIN_ISR])
+    value, _ = settings.get(MIN_ISR, ("1", False))
+    return int(value or 1)
+
+
+# --- changing and deleting --------------------------------------------------------------------
+
+
+async def alter_topic(
+    client: Client,
+    name: str,
+    *,
+    partitions: int | None = None,
+    changed: Mapping[str, str] | None = None,
+    removed: Collection[str] = (),
+) -> None:
+    """Grow a topic and change its settings: both, or neither if one of them is refused."""
+    changed = changed or {}
+    await describe_topic(client, name)
+    if partitions is not None and (changed or removed):
+        await _grow(client, name, partitions, validate_only=True)
+        await configs.alter(client, configs.TOPIC, name, changed, removed, validate_only=True)
+    if partitions is not None:
+        await _grow(client, name, partitions)
+    if changed or removed:
+        await configs.alter(client, configs.TOPIC, name, changed, removed)
+
+
+async def _grow(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        ],
+        timeout_ms=CREATE_TIMEOUT_MS,
+        validate_only=validate_only,
     )
-    response = await client.call(DescribeConfigsRequest(resources=[resource]))
+    response = await client.call(request, CONTROLLER, timeout_s=CREATE_TIMEOUT_MS / 1000 + 5)
     result = response.results[0]
     if result.error_code:
-        reason = _reason(result.error_code, result.error_message)
-        raise OttlaError(f"settings of topic {name}: {reason}")
-    return {c.name: c.value for c in result.configs if c.config_source == FROM_TOPIC}
+        why = reason(result.error_code, result.error_message)
+        raise OttlaError(f"topic {name} was not given {count} partitions: {why}")
+
+
+async def delete_topics(
+    client: Client, names: Sequence[str], *, timeout_ms: int = DELETE_TIMEOUT_MS
+) -> None:
+    """Delete topics and wait until they are gone; OttlaError names those that are not."""
+    _, controller = await client.peer(CONTROLLER)
+    version = controller.version(DeleteTopicsRequest())
+    if version >= FIRST_VERSION_BY_ID:
+        states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
+        request = DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
+    else:
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=timeout_ms)
+    response = await client.call(
+        request, CONTROLLER, version=version, timeout_s=timeout_ms / 1000 + 5
+    )
+    problems = []
+    for result in response.responses:
+        if result.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            problems.append(
+                f"topic {result.name} is marked for deletion but not gone yet: it goes once every "
+                "broker that has replicas of it is up (`ottla status`) and no reassignment of it "
+                "is under way"
+            )
+        elif result.error_code:
+            why = reason(result.error_code, result.error_message)
+            problems.append(f"topic {result.name} was not deleted: {why}")
+    if problems:
+        raise OttlaError("; ".join(problems))
+
+
+async def missing_topics(client: Client, names: Sequence[str]) -> list[str]:
+    """Return which of the names no topic has."""
+    there = {topic.name for topic in await list_topics(client)}
+    return [name for name in names if name not in there]

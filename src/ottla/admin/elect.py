@@ -1,0 +1,73 @@
+"""Elections on request: preferred leaders back to their places, or a leader at any price.
+
+Who may call: its command and tests. Invariants: what the controller answers per partition is told
+per partition; an election that was not needed is no failure. Answers to Kafka's
+`LeaderElectionCommand` (KIP-183, KIP-460).
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from ottla.admin.configs import reason
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import CONTROLLER, Client
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+
+TIMEOUT_MS = 30_000
+
+
+class Kind(StrEnum):
+    """Which election."""
+
+    preferred = "preferred"
+    unclean = "unclean"
+
+
+NUMBERS = {Kind.preferred: 0, Kind.unclean: 1}
+
+
+class Outcome(NamedTuple):
+    """What came of one partition; `problem` is None where it is led as asked."""
+
+    partition: TopicPartition
+    result: str
+    problem: str | None
+
+
+async def elect(
+    client: Client,
+    kind: Kind,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    timeout_ms: int = TIMEOUT_MS,
+) -> list[Outcome]:
+    """Hold elections for these partitions, or for all that need one; return what came of each."""
+    request = ElectLeadersRequest
+    named = None
+    if partitions is not None:
+        topics: dict[str, list[int]] = {}
+        for tp in sorted(set(partitions)):
+            topics.setdefault(tp.topic, []).append(tp.partition)
+        named = [request.TopicPartitions(topic=t, partitions=p) for t, p in topics.items()]
+    response = await client.call(
+        request(election_type=NUMBERS[kind], topic_partitions=named, timeout_ms=timeout_ms),
+        CONTROLLER,
+        timeout_s=timeout_ms / 1000 + 5,
+    )
+    if response.error_code:
+        raise OttlaError(f"no election was held: {reason(response.error_code, None)}")
+    return sorted(
+        _outcome(TopicPartition(t.topic, p.partition_id), p.error_code, p.error_message)
+        for t in response.replica_election_results
+        for p in t.partition_result
+    )
+
+
+def _outcome(tp: TopicPartition, code: int, message: str | None) -> Outcome:
+    if code == ErrorCode.NONE:
+        return Outcome(tp, "elected", None)
+    if code == ErrorCode.ELECTION_NOT_NEEDED:
+        return Outcome(tp, "not needed", None)
+    return Outcome(tp, "failed", reason(code, message))

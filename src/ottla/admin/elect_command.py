@@ -1,0 +1,72 @@
+"""`ottla elect`: elections on request, as a person types them.
+
+Who may call: the command line. Invariants: an unclean election is not held without --yes, because
+it may lose records; exit code 1 if any partition asked for has no leader as asked.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, usage
+from ottla.admin.output import Format, plural, print_json, print_table, say
+
+KIND_HELP = (
+    "preferred: back to the first replica, if it is in sync. "
+    "unclean: out of sync replicas too, which may lose records."
+)
+
+
+def elect(
+    kind: Annotated[str, typer.Argument(metavar="preferred|unclean", help=KIND_HELP)],
+    partitions: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC-PARTITION]...", help="As flights-0")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every partition that needs it")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Unclean: accept that records are lost")] = (
+        False
+    ),
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Elect leaders anew. Exit code 1 if a partition has no leader as asked."""
+    from ottla.admin import elect as electing  # noqa: PLC0415 - lazy
+    from ottla.admin.plans import parse_partition  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    if kind not in tuple(electing.Kind):
+        raise typer.BadParameter(f"{kind!r}: write preferred or unclean")
+    if every == bool(partitions):
+        raise typer.BadParameter("name partitions as TOPIC-PARTITION, or write --all: one of both")
+    chosen = usage(parse_partition, partitions or [], "")
+    if kind == electing.Kind.unclean and not yes:
+        raise typer.BadParameter(
+            "an unclean election may lose acknowledged records; add --yes if no replica in sync "
+            "can come back"
+        )
+    found = connected(
+        bootstrap(bootstrap_server, directory),
+        lambda client: electing.elect(client, electing.Kind(kind), None if every else chosen),
+        timeout_s=electing.TIMEOUT_MS / 1000 + 5,
+    )
+    if output is Format.json:
+        print_json(
+            [
+                {"partition": str(o.partition), "result": o.result, "problem": o.problem}
+                for o in found
+            ]
+        )
+    elif found:
+        print_table(
+            ("partition", "result", ""), [(o.partition, o.result, o.problem or "") for o in found]
+        )
+    failed = [o for o in found if o.problem]
+    if failed:
+        say(f"ottla elect: {plural(len(failed), 'partition')} failed; first {failed[0].partition}: "
+            f"{failed[0].problem}")  # fmt: skip
+        sys.stdout.flush()
+        raise typer.Exit(1)
+    if not found:
+        say("no partition needs it")

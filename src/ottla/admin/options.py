@@ -1,0 +1,47 @@
+"""Options that many commands share, and how they find the cluster they speak to.
+
+Who may call: the command modules. Invariants: a command takes --bootstrap-server and works with
+any Kafka, or finds the cluster that `ottla up` started in --dir.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ottla.admin.output import Format
+
+T = TypeVar("T")
+
+Dir = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server",
+        metavar="HOST:PORT[,…]",
+        help="Any Kafka cluster [default: the one running in --dir]",
+    ),
+]
+Output = Annotated[Format, typer.Option("--output", help="table or json")]
+
+
+def cluster_folder(path: Path | None) -> Any:
+    from ottla.admin.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
+
+    return ClusterDir(path or default_dir())
+
+
+def bootstrap(address: str | None, path: Path | None) -> str:
+    return address or str(cluster_folder(path).bootstrap())
+
+
+def usage(parse: Callable[[str], T], texts: Sequence[str], option: str) -> list[T]:
+    """Parse what was typed for one option; what is wrong with it is told with the option's name."""
+    try:
+        return [parse(text) for text in texts]
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {error}".strip()) from None

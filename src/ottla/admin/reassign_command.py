@@ -1,0 +1,289 @@
+"""`ottla reassign`: plan, execute, verify, cancel and list moves of replicas.
+
+Who may call: the command line. Invariants: stdout carries a plan or a table, so that
+`reassign plan > plan.json` and `reassign execute --file plan.json > rollback.json` work;
+everything else is said on stderr; exit code 1 while something is not as planned.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, usage
+from ottla.admin.output import Format, plural, print_json, print_table, say
+from ottla.model.errors import OttlaError
+
+app = typer.Typer(
+    help="Move replicas to other brokers.", no_args_is_help=True, rich_markup_mode=None
+)
+
+File = Annotated[
+    str | None, typer.Option("--file", help="A plan in Kafka's JSON format; - is standard input")
+]
+Moves = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition", metavar="TOPIC-PARTITION=BROKERS", help="As flights-0=1,2,3; may be repeated"
+    ),
+]
+Wait = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
+]
+Preserve = Annotated[bool, typer.Option("--preserve-throttles", help="Leave throttles as they are")]
+
+
+def _read(name: str) -> tuple[bytes, str]:
+    from ottla.admin.plans import MAX_PLAN_BYTES  # noqa: PLC0415 - lazy
+
+    if name == "-":
+        return sys.stdin.buffer.read(MAX_PLAN_BYTES + 1), "standard input"
+    with Path(name).open("rb") as file:
+        return file.read(MAX_PLAN_BYTES + 1), name
+
+
+def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str]:
+    """Return the plan asked for and how to call it in messages."""
+    from ottla.admin import plans  # noqa: PLC0415 - lazy
+
+    if (file is None) == (not moves):
+        raise typer.BadParameter(
+            "give the plan as --file plan.json (- is standard input) or as "
+            "--partition flights-0=1,2,3: one of both"
+        )
+    if file is not None:
+        data, where = _read(file)
+        return plans.parse_plan(data, where), where
+    entries = usage(plans.parse_move, moves or [], "--partition")
+    try:
+        return plans.checked(entries, "--partition"), "--partition"
+    except plans.PlanError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _tell(left: int, of: int) -> None:
+    say(f"{of - left} of {plural(of, 'partition')} done")
+
+
+@app.command("plan")
+def plan_command(
+    topics: Annotated[
+        list[str], typer.Option("--topics", metavar="T[,T…]", help="The topics to spread")
+    ],
+    brokers: Annotated[
+        str | None, typer.Option(metavar="ID[,ID…]", help="Where to [default: all that live]")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(help="Another number of replicas [default: as now]", min=1)
+    ] = None,
+    ignore_racks: Annotated[bool, typer.Option("--ignore-racks")] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Print a plan that spreads topics evenly and moves as few replicas as that takes.
+
+    Unlike Kafka's --generate, which deals all replicas anew.
+    """
+    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
+    if not names:
+        raise typer.BadParameter("--topics names no topic")
+    ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
+    current, proposed = connected(
+        bootstrap(bootstrap_server, directory),
+        lambda client: reassign.propose(
+            client, names, ids[0] if ids else (), replication_factor, rack_aware=not ignore_racks
+        ),
+    )
+    changed = {tp: replicas for tp, replicas in proposed.items() if replicas != current[tp]}
+    sys.stdout.write(plans.format_plan(proposed) + "\n")
+    if not changed:
+        say("nothing to move")
+        return
+    copied = plans.moved_replicas(current, proposed)
+    of = plural(len(proposed), "partition")
+    say(f"{plural(copied, 'replica')} to copy, {len(changed)} of {of} changed")
+
+
+@app.command("execute")
+def execute(
+    file: File = None,
+    partition: Moves = None,
+    throttle: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+    ] = None,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="Although others are in progress")
+    ] = False,
+    wait: Wait = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Begin a plan; print the present assignment, which is the plan to go back."""
+    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    plan, where = _plan(file, partition)
+
+    async def run(client: Any) -> int:
+        prepared = await reassign.prepare(client, plan, where, additional=additional)
+        sys.stdout.write(plans.format_plan(prepared.rollback) + "\n")
+        sys.stdout.flush()
+        await reassign.execute(client, prepared, throttle)
+        say(f"reassignment of {plural(len(plan), 'partition')} began")
+        if throttle is not None:
+            dead = [b for b in prepared.throttled.brokers if b not in prepared.live]
+            for broker in dead:
+                say(f"broker {broker} is down: no throttle is set on it")
+        if wait is None:
+            if throttle is not None:
+                say("run `ottla reassign verify` until it is done: it removes the throttle")
+            return 0
+        left = await reassign.wait(client, plan, wait, _tell)
+        if left == 0 and throttle is not None:
+            await _clear(client, plan)
+        return left
+
+    left = connected(bootstrap(bootstrap_server, directory), run)
+    if left:
+        raise OttlaError(
+            f"after {wait:g} s {plural(left, 'partition')} still moving; "
+            "`ottla reassign verify` tells how far they are"
+        )
+
+
+@app.command("verify")
+def verify(
+    file: File = None,
+    partition: Moves = None,
+    preserve_throttles: Preserve = False,
+    wait: Wait = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done."""
+    from ottla.admin import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    plan, _ = _plan(file, partition)
+
+    async def run(client: Any) -> list[reassign.Progress]:
+        if wait is not None:
+            await reassign.wait(client, plan, wait, _tell)
+        found = await reassign.progress(client, plan)
+        if not preserve_throttles and not await reassign.in_progress(client):
+            await _clear(client, plan)
+        return found
+
+    found = connected(bootstrap(bootstrap_server, directory), run)
+    if output is Format.json:
+        print_json(
+            [
+                {
+                    "partition": str(p.partition),
+                    "state": str(p.state),
+                    "replicas": list(p.replicas),
+                    "target": list(p.target),
+                }
+                for p in found
+            ]
+        )
+    else:
+        print_table(
+            ("partition", "state", "replicas", "planned"),
+            [(p.partition, str(p.state), _ids(p.replicas), _ids(p.target)) for p in found],
+        )
+    if any(p.state is not reassign.State.DONE for p in found):
+        raise typer.Exit(1)
+
+
+@app.command("cancel")
+def cancel(
+    file: File = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All that are in progress")] = False,
+    preserve_throttles: Preserve = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Stop moves and go back to the replicas there were."""
+    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    if [file is not None, bool(partition), every].count(True) != 1:
+        raise typer.BadParameter("name what to cancel: --file, --partition or --all, one of them")
+    chosen: list[Any] | None = None
+    if file is not None:
+        chosen = list(plans.parse_plan(*_read(file)))
+    elif partition:
+        texts = [text.partition("=")[0] for text in partition]
+        chosen = usage(plans.parse_partition, texts, "--partition")
+
+    async def run(client: Any) -> dict[Any, Any]:
+        cancelled = await reassign.cancel(client, chosen)
+        if not preserve_throttles and not await reassign.in_progress(client):
+            of = dict.fromkeys([*(chosen or ()), *cancelled], ())
+            await _clear(client, of)
+        return cancelled
+
+    cancelled = connected(bootstrap(bootstrap_server, directory), run)
+    for tp, move in cancelled.items():
+        say(f"{tp} goes back to {_ids(move.original)}")
+    if not cancelled:
+        say("none of them is in progress")
+
+
+@app.command("list")
+def list_command(
+    directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
+) -> None:
+    """List the moves in progress."""
+    from ottla.admin import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    found = connected(bootstrap(bootstrap_server, directory), reassign.in_progress)
+    if output is Format.json:
+        print_json(
+            [
+                {
+                    "partition": str(tp),
+                    "replicas": list(move.replicas),
+                    "adding": list(move.adding),
+                    "removing": list(move.removing),
+                }
+                for tp, move in found.items()
+            ]
+        )
+    elif found:
+        print_table(
+            ("partition", "replicas", "adding", "removing"),
+            [
+                (tp, _ids(move.replicas), _ids(move.adding), _ids(move.removing))
+                for tp, move in found.items()
+            ],
+        )
+    else:
+        say("no reassignment is in progress")
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers)) or "-"
+
+
+async def _clear(client: Any, plan: Any) -> None:
+    from ottla.admin import reassign  # noqa: PLC0415 - lazy
+
+    cleared, dead = await reassign.clear_throttles(client, plan)
+    if cleared:
+        say(f"throttles removed: {', '.join(cleared)}")
+    for broker in dead:
+        say(f"broker {broker} is down: if it has a throttle, verify again once it is up")
