@@ -32,6 +32,7 @@ DECIDERS = {
     "controller/plan.py",
     "controller/leadership.py",
     "controller/placement.py",
+    "controller/balance.py",
     "controller/batch.py",
     "controller/events.py",
     "controller/incarnations.py",

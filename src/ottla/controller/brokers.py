@@ -220,4 +220,5 @@ async def fell_behind(reign: Reign, broker: int) -> None:
     """Tell a broker everything anew, because requests to it were dropped."""
     if broker in reign.context.brokers:
         logger.info("telling everything anew broker=%d", broker)
+        reign.journal.event(reign.cause, "BrokerFellBehind", {"broker": broker})
         await tell_all(reign, [broker])

@@ -35,6 +35,8 @@ async def begin(reign: Reign) -> None:
     if asked and not enabled(reign):
         await reign.store.delete_topic_deletions(asked, reign.fence)
         return
+    if asked:
+        reign.journal.event(reign.cause, "TopicDeletionsRequested", {"topics": asked})
     reassigning = {tp.topic for tp in context.reassigning}
     for topic in asked:
         context.deleting[topic] = None
@@ -72,10 +74,13 @@ async def requested(reign: Reign) -> None:
 
 def make_ineligible(reign: Reign, topics: Iterable[str], reason: str) -> None:
     """Halt the deletion of topics for the time being."""
-    for topic in sorted(topics):
-        if topic in reign.context.deleting:
-            logger.info("deletion halted topic=%s reason=%s", topic, reason)
-            reign.context.deletion_ineligible.add(topic)
+    halted = [topic for topic in sorted(topics) if topic in reign.context.deleting]
+    for topic in halted:
+        logger.info("deletion halted topic=%s reason=%s", topic, reason)
+        reign.context.deletion_ineligible.add(topic)
+    if halted:
+        inputs = {"topics": halted, "reason": reason}
+        reign.journal.event(reign.cause, "DeletionHalted", inputs)
 
 
 async def resume(reign: Reign, topics: Iterable[str]) -> None:
@@ -126,6 +131,8 @@ async def replicas_stopped(
     ]
     if failed:
         logger.warning("deletion failed broker=%d replicas=%d", broker, len(failed))
+        inputs = {"broker": broker, "partitions": [str(r.partition) for r in failed]}
+        reign.journal.event(reign.cause, "ReplicaDeletionFailed", inputs)
         await fail(reign, failed)
     if done:
         started = context.replica_states.among(done, ReplicaState.DELETION_STARTED)
@@ -196,4 +203,5 @@ async def _complete(reign: Reign, topic: str) -> None:
     await store.delete_topic_configs([topic], reign.fence)
     await store.delete_topic_deletions([topic], reign.fence)
     context.remove_topic(topic)
+    reign.journal.event(reign.cause, "TopicDeleted", {"topic": topic})
     logger.info("deleted topic=%s", topic)

@@ -501,6 +501,8 @@ async def handle(reign: Reign, event: Event) -> Any:
         case happened.LeaderBalanceDue():
             await preferred.balance_due(reign)
         case happened.UncleanElectionEnabled(topic_or_all):
+            facts = {"topic": topic_or_all or "every topic"}
+            reign.journal.event(reign.cause, "UncleanElectionEnabled", facts)
             await reign.moves.online_where_possible(topic_or_all)
         case happened.BrokerFellBehind(broker):
             await brokers.fell_behind(reign, broker)

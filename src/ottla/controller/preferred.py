@@ -9,6 +9,7 @@ clock, when more than a tenth of a broker's preferred leaderships are elsewhere.
 import logging
 from collections.abc import Sequence
 
+from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.events import LeaderBalanceDue, PreferredElectionRequested
@@ -101,16 +102,23 @@ async def balance_due(reign: Reign) -> None:
             elsewhere = [
                 tp for tp in share if tp in context.leadership and context.leader(tp) != broker
             ]
-            if len(elsewhere) <= limit * len(share):
-                continue
-            able = [tp for tp in elsewhere if _preferred_could_lead(context, tp)]
-            if able:
-                logger.info("leaders return broker=%d partitions=%d", broker, len(able))
+            due = too_much_elsewhere(len(elsewhere), len(share), limit)
+            able = [tp for tp in elsewhere if due and _preferred_could_lead(context, tp)]
+            if elsewhere:
                 reign.journal.event(
                     reign.cause,
                     "LeaderBalanceDue",
-                    {"broker": broker, "elsewhere": len(elsewhere), "of": len(share)},
+                    {
+                        "broker": broker,
+                        "elsewhere": len(elsewhere),
+                        "of": len(share),
+                        "limit": limit,
+                        "due": due,
+                        "able": len(able),
+                    },
                 )
+            if able:
+                logger.info("leaders return broker=%d partitions=%d", broker, len(able))
                 await _elect(reign, able, ElectionKind.PREFERRED)
     finally:
         reign.later(config.integer("leader.imbalance.check.interval.seconds"), LeaderBalanceDue())

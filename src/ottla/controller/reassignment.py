@@ -23,7 +23,7 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.events import ReassignmentRequested
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
-from ottla.controller.targets import problem_with, reassign_to, strands
+from ottla.controller.targets import caught_up, goal_of, problem_with, reassign_to
 from ottla.model.cluster import ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -66,7 +66,8 @@ async def requested(reign: Reign) -> set[TopicPartition]:
         "ReassignmentRequested",
         {str(tp): target for tp, target in news.items()},
     )
-    answers = await _start(reign, news)
+    answers = _refusals(reign, news)
+    answers |= await _start(reign, {tp: t for tp, t in news.items() if tp not in answers})
     refused = {tp for tp, (code, _) in answers.items() if code != ErrorCode.NONE}
     for tp in sorted(refused):
         logger.warning("reassignment refused %s: %s", tp, answers[tp][1])
@@ -82,20 +83,31 @@ async def asked(
     reign.journal.event(
         reign.cause, "ReassignmentsAsked", {str(tp): target for tp, target in wanted.items()}
     )
-    answers: dict[TopicPartition, Answer] = {}
-    accepted: dict[TopicPartition, tuple[int, ...] | None] = {}
-    for tp, target in wanted.items():
-        problem = None
-        if target is not None:
-            problem = problem_with(context.assignment(tp), target, context.is_live)
-        if problem is not None:
-            answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        else:
-            accepted[tp] = target
+    answers = _refusals(reign, wanted)
+    accepted = {tp: target for tp, target in wanted.items() if tp not in answers}
     # What is asked last counts: the znode no longer asks for these.
     await _clear_requests(reign, lambda tp, _target: tp in accepted)
     answers.update(await _start(reign, accepted))
     return {tp: answers[tp] for tp in wanted}
+
+
+def _refusals(
+    reign: Reign, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+) -> dict[TopicPartition, Answer]:
+    """Return what is wrong with targets in themselves (F42).
+
+    Kafka asks this of requests only: by znode, an empty list of replicas deletes all there are.
+    """
+    context = reign.context
+    answers: dict[TopicPartition, Answer] = {}
+    for tp, target in wanted.items():
+        if target is None:
+            continue
+        problem = problem_with(context.assignment(tp), target, context.is_live)
+        if problem is not None:
+            answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            _journal_refusal(reign, tp, target, problem)
+    return answers
 
 
 def listed(
@@ -119,13 +131,11 @@ async def _start(
         elif tp.topic in context.deleting or not assignment.replicas:
             answers[tp] = UNKNOWN
         else:
-            goal = reassign_to(assignment, assignment.original if target is None else target)
             known = context.leadership.get(tp)
-            if known is not None and strands(goal, known.leader_and_isr.isr):
-                isr = list(known.leader_and_isr.isr)
-                why = f"No replica in sync {isr} would be left among {list(goal.replicas)}: "
-                why += "it would take an unclean leader election."
-                answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+            goal = goal_of(assignment, target, known.leader_and_isr.isr if known else ())
+            if isinstance(goal, str):
+                answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, goal)
+                _journal_refusal(reign, tp, target, goal)
                 continue
             await proceed(reign, tp, goal)
             answers[tp] = DONE
@@ -143,7 +153,7 @@ async def resume(reign: Reign, wanted: Callable[[ReplicaAssignment], bool]) -> N
 async def complete_if_caught_up(reign: Reign, tp: TopicPartition) -> None:
     """Finish a reassignment if the target replicas are all in the ISR."""
     assignment = reign.context.assignment(tp)
-    if await _caught_up(reign, tp, assignment):
+    if caught_up(assignment, await _isr(reign, tp)):
         logger.info("reassignment caught up %s target=%s", tp, assignment.target)
         await proceed(reign, tp, assignment)
 
@@ -157,7 +167,10 @@ async def proceed(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignmen
     deletion.make_ineligible(reign, [tp.topic], "topic reassignment in progress")
     await _update(reign, tp, assignment)
     adding = [PartitionReplica(tp, r) for r in assignment.adding]
-    if not await _caught_up(reign, tp, assignment):
+    isr = await _isr(reign, tp)
+    ready = caught_up(assignment, isr)
+    _journal_step(reign, tp, "complete" if ready else "wait", assignment, isr)
+    if not ready:
         await moves.bump_leader_epoch(tp, assignment)
         fresh = context.replica_states.among(adding, ReplicaState.NON_EXISTENT)
         await moves.replicas(fresh, ReplicaState.NEW)
@@ -171,6 +184,7 @@ async def proceed(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignmen
     context.reassigning.pop(tp, None)
     await _clear_requests(reign, lambda other, target: other == tp and target == done.replicas)
     await moves.metadata(context.live_or_shutting_down, [tp])
+    _journal_step(reign, tp, "done", done, isr)
     logger.info("reassignment done %s replicas=%s", tp, done.replicas)
     await deletion.resume(reign, [tp.topic])
 
@@ -183,6 +197,10 @@ async def _update(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignmen
         logger.info("reassignment %s from=%s to=%s", tp, before.replicas, assignment.target)
         await _write_assignment(reign, tp, assignment)
         context.set_assignment(tp, assignment)
+        facts = {"from": before.replicas, **_assignment_facts(assignment)}
+        reign.journal.event(
+            reign.cause, "ReassignmentStep", {"partition": str(tp), "step": "begin", **facts}
+        )
         unneeded = [r for r in before.replicas if r not in assignment.replicas]
         await _remove_replicas(reign, tp, unneeded)
     context.reassigning[tp] = None
@@ -196,11 +214,48 @@ async def _write_assignment(
     await reign.store.set_topic_assignment(tp.topic, new, reign.fence)
 
 
-async def _caught_up(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment) -> bool:
-    if not assignment.being_reassigned:
-        return True
+async def _isr(reign: Reign, tp: TopicPartition) -> tuple[int, ...] | None:
+    """Read who is in sync; None if there is no state."""
     state = await reign.store.get_topic_partition_state(tp)
-    return state is not None and set(assignment.target) <= set(state.leader_and_isr.isr)
+    return None if state is None else state.leader_and_isr.isr
+
+
+def _journal_step(
+    reign: Reign,
+    tp: TopicPartition,
+    step: str,
+    assignment: ReplicaAssignment,
+    isr: tuple[int, ...] | None,
+) -> None:
+    facts = {**_assignment_facts(assignment), "isr": isr}
+    reign.journal.event(
+        reign.cause, "ReassignmentStep", {"partition": str(tp), "step": step, **facts}
+    )
+
+
+def _journal_refusal(
+    reign: Reign, tp: TopicPartition, target: tuple[int, ...] | None, reason: str
+) -> None:
+    """Record why a target was not acceptable, with all that was looked at."""
+    context = reign.context
+    known = context.leadership.get(tp)
+    facts = {
+        "partition": str(tp),
+        "target": target,
+        **_assignment_facts(context.assignment(tp)),
+        "isr": known.leader_and_isr.isr if known else (),
+        "live": context.live,
+        "reason": reason,
+    }
+    reign.journal.event(reign.cause, "ReassignmentRefused", facts)
+
+
+def _assignment_facts(assignment: ReplicaAssignment) -> dict[str, tuple[int, ...]]:
+    return {
+        "replicas": assignment.replicas,
+        "adding": assignment.adding,
+        "removing": assignment.removing,
+    }
 
 
 async def _settle_leader(reign: Reign, tp: TopicPartition, done: ReplicaAssignment) -> None:

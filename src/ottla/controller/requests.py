@@ -20,6 +20,7 @@ from ottla.controller.isr_changes import (
     rule_of,
     version_of,
 )
+from ottla.controller.journal import state_facts
 from ottla.controller.plan import Decision
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
@@ -153,6 +154,15 @@ async def controlled_shutdown(
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
     if UNKNOWN_BROKER_EPOCH != request.broker_epoch < known.epoch:
         logger.info("controlled shutdown refused broker=%d: stale epoch", broker_id)
+        reign.journal.event(
+            reign.cause,
+            "ShutdownRefused",
+            {
+                "broker": broker_id,
+                "broker_epoch": request.broker_epoch,
+                "known_epoch": known.epoch,
+            },
+        )
         return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     logger.info("controlled shutdown broker=%d", broker_id)
     reign.journal.event(reign.cause, "ShutdownAsked", {"broker": broker_id})
@@ -191,11 +201,17 @@ async def isr_changes_notified(reign: Reign) -> None:
     try:
         changed = await store.get_partitions_from_isr_change_notifications(names)
         partitions = [tp for tp in changed if context.assignment(tp).replicas]
+        found = await store.get_topic_partition_states(partitions)
         reign.journal.event(
-            reign.cause, "IsrChangesNotified", {"partitions": [str(tp) for tp in partitions]}
+            reign.cause,
+            "IsrChangesNotified",
+            {
+                "partitions": [str(tp) for tp in partitions],
+                "states": {str(tp): state_facts(s.leader_and_isr) for tp, s in found.items()},
+            },
         )
         if partitions:
-            context.leadership.update(await store.get_topic_partition_states(partitions))
+            context.leadership.update(found)
             await reign.moves.metadata(context.live_or_shutting_down, partitions)
             for tp in partitions:
                 if tp in context.reassigning:

@@ -22,6 +22,26 @@ def reassign_to(assignment: ReplicaAssignment, target: tuple[int, ...]) -> Repli
     )
 
 
+def goal_of(
+    assignment: ReplicaAssignment, target: tuple[int, ...] | None, isr: Collection[int]
+) -> ReplicaAssignment | str:
+    """Return the assignment on the way to `target` (None: back to the original), or why not."""
+    goal = reassign_to(assignment, assignment.original if target is None else target)
+    if not strands(goal, isr):
+        return goal
+    return (
+        f"No replica in sync {list(isr)} would be left among {list(goal.replicas)}: "
+        "it would take an unclean leader election."
+    )
+
+
+def caught_up(assignment: ReplicaAssignment, isr: Collection[int] | None) -> bool:
+    """Tell whether a reassignment can be finished: the whole target is in sync."""
+    if not assignment.being_reassigned:
+        return True
+    return isr is not None and set(assignment.target) <= set(isr)
+
+
 def strands(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
     """Tell whether nobody in sync would be among the replicas: their records would be deleted.
 

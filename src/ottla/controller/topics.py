@@ -16,7 +16,7 @@ from ottla.controller.moves import SLICE, breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionState, ReplicaState
 from ottla.model.cluster import TopicInfo
-from ottla.model.ids import TopicPartition, is_usable_uuid
+from ottla.model.ids import TopicPartition, is_usable_uuid, uuid_to_text
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
 from ottla.zookeeper.watches import WatchType
@@ -34,7 +34,8 @@ async def topics_changed(reign: Reign) -> None:
     for topic in gone:
         context.remove_topic(topic)
     infos = await read_and_watch(reign, new)
-    inputs = {"new": {i.name: _facts(i) for i in infos}, "gone": gone}
+    ids = {i.name: uuid_to_text(i.topic_id) for i in infos if i.topic_id is not None}
+    inputs = {"new": {i.name: _facts(i) for i in infos}, "gone": gone, "ids": ids}
     reign.journal.event(reign.cause, "TopicsChanged", inputs)
     if gone or infos:
         logger.info("topics new=%s gone=%s", _some([i.name for i in infos]), _some(gone))
