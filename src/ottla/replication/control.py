@@ -62,12 +62,15 @@ async def apply_leader_and_isr(
         applied = Applied()
         errors: dict[TopicPartition, ErrorCode] = {}
         turn = Turn(replicas.clock)
-        for tp, topic_id, state in _states(request):
+        # Leaders first: clients wait for them, and followers' fetches are answered by them.
+        ours = replicas.broker_id
+        for tp, topic_id, state in sorted(_states(request), key=lambda s: s[2].leader != ours):
             errors[tp] = _apply_state(replicas, tp, topic_id, state, applied)
             if turn.over:
                 _spread(replicas, applied)
                 await turn.next()
         _spread(replicas, applied)
+        replicas.begin_checkpoints()
         replicas.fetchers.close_idle()
         # One line for the whole request: a line per partition would cost more than its transition.
         logger.info(

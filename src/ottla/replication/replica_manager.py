@@ -99,6 +99,7 @@ class ReplicaManager:
         self._broker_epoch = broker_epoch
         self._impatient_until_ms: dict[int, float] = {}
         self._started = False
+        self._checkpointing = False
         self._loops: list[asyncio.Task[None]] = []
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.purgatory = Purgatory(world.clock)
@@ -126,8 +127,18 @@ class ReplicaManager:
         self.alter.start()
         self._loops = [
             loop.create_task(self._expire_isr(), name="isr-expiration"),
-            loop.create_task(self._checkpoint(), name="high-watermark-checkpoint"),
         ]
+
+    def begin_checkpoints(self) -> None:
+        """Write high watermarks from now on: the first LeaderAndIsr has been applied.
+
+        Until then what was read at the start is what is true; nothing here knows better.
+        """
+        if self._started and not self.shutting_down and not self._checkpointing:
+            self._checkpointing = True
+            task = self._checkpoint()
+            name = "high-watermark-checkpoint"
+            self._loops.append(asyncio.get_running_loop().create_task(task, name=name))
 
     async def shutdown(self) -> None:
         """Stop following and serving, write the high watermarks. The logs stay open."""
