@@ -9,7 +9,7 @@ import pytest
 
 HERE = Path(__file__).parent
 
-for name in ("harness", "script"):
+for name in ("harness", "script", "broker_world", "broker_script"):
     spec = importlib.util.spec_from_file_location(f"story_{name}", HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from story_broker_script import is_broker_story
 from story_script import Story
 
 from ottla.controller import elections
 
-STORIES = sorted(Path(__file__).parent.glob("*.txt"))
+STORIES = [p for p in sorted(Path(__file__).parent.glob("*.txt")) if not is_broker_story(p)]
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda p: p.stem)

@@ -1,0 +1,306 @@
+"""Nonsense in znodes (F41) and in requests for reassignment (F42): that item is ignored and said,
+the rest goes on, and so does the next controller.
+
+Real controllers on the twin. `tests/compat/test_malformed.py` does the same to real processes.
+"""
+
+import asyncio
+import json
+import logging
+import time
+
+import pytest
+from story_harness import Cluster
+from story_script import partition
+
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.zookeeper import znodes
+
+T0, T1 = partition("t-0"), partition("t-1")
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr("ottla.controller.loop.ABDICATION_PAUSE_S", 0.0)
+
+
+def play(scene, *brokers, **properties):
+    async def run():
+        cluster = await Cluster.create(**properties)
+        try:
+            for broker in brokers:
+                await cluster.start(broker)
+                await cluster.settle()
+            await scene(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+async def topic(cluster, name, *replicas):
+    await cluster.create_topic(name, dict(enumerate(replicas)), {})
+    await cluster.settle()
+
+
+# --- reassignments ----------------------------------------------------------------------------
+
+GOOD = {"topic": "t", "partition": 1, "replicas": [3, 1]}
+INVALID, UNKNOWN = ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+TARGETS = {
+    "no replicas": ("t-0", [], INVALID),
+    "replica twice": ("t-0", [3, 3], INVALID),
+    "old replica twice": ("t-0", [1, 1], INVALID),
+    "negative replica": ("t-0", [1, -1], INVALID),
+    "dead broker": ("t-0", [1, 9], INVALID),
+    "only dead brokers": ("t-0", [8, 9], INVALID),
+    "unknown topic": ("x-0", [1], UNKNOWN),
+    "unknown partition": ("t-7", [1], UNKNOWN),
+    "negative partition": ("t--1", [1], UNKNOWN),
+    "unknown topic, dead broker": ("x-0", [9], INVALID),
+    "empty topic": ("-0", [1], UNKNOWN),
+}
+
+
+async def before_and_after(cluster, ask):
+    """Run `ask` on two partitions; return its result and whether t-0 is exactly as it was."""
+    await topic(cluster, "t", (1, 2), (2, 1))
+    before = await cluster.admin.get_topics(["t"]), await states(cluster)
+    cluster.lines.clear()
+    result = await ask()
+    await cluster.settle()
+    after = await cluster.admin.get_topics(["t"]), await states(cluster)
+    stopped = [t for t in cluster.told[1] if t.api_key == 5]
+    same = (
+        before[0]["t"].assignment[0] == after[0]["t"].assignment[0]
+        and before[1][T0] == after[1][T0]
+        and not stopped
+    )
+    return result, same, after[0]["t"].assignment[1]
+
+
+async def states(cluster):
+    return await cluster.admin.get_topic_partition_states([T0, T1])
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_an_invalid_target_by_request(case):
+    where, replicas, expected = TARGETS[case]
+    name, _, index = where.partition("-")
+    bad = TopicPartition(name, int(index))
+
+    async def scene(cluster):
+        wanted = {bad: tuple(replicas), T1: (3, 1)}
+        answers, same, good = await before_and_after(
+            cluster, lambda: cluster.active.alter_reassignments(wanted)
+        )
+        assert answers[bad][0] == expected
+        assert answers[bad][1], "a reason"
+        assert same
+        assert answers[T1][0] == ErrorCode.NONE
+        assert good.target == (3, 1)
+
+    play(scene, 1, 2, 3)
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_an_invalid_target_by_znode(case, caplog):
+    where, replicas, _ = TARGETS[case]
+    name, _, index = where.partition("-")
+    bad = {"topic": name, "partition": int(index), "replicas": replicas}
+
+    async def scene(cluster):
+        plan = json.dumps({"version": 1, "partitions": [bad, GOOD]}).encode()
+        _, same, good = await before_and_after(
+            cluster, lambda: cluster.admin.create_recursive(znodes.REASSIGN_PARTITIONS, plan)
+        )
+        assert same
+        assert good.target == (3, 1), "the rest is done"
+        assert f"reassignment refused {where}" in caplog.text
+        left = await cluster.admin.get_partition_reassignment()
+        assert left == {T1: (3, 1)}, "what is refused is taken off the list"
+
+    play(scene, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"not json",
+        b"\xff\xfe",
+        b'{"version":1}',
+        b'{"version":1,"partitions":{}}',
+        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[NaN]}]}',
+        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}',
+        b'{"version":1,"partitions":[{"topic":"t","partition":0.5,"replicas":[1]}]}',
+        b'{"version":1,"partitions":[{"topic":"t","replicas":[1]}]}',
+        b'{"version":1,"partitions":[{"topic":7,"partition":0,"replicas":[1]}]}',
+        b'{"version":1,"partitions":[' + b"[" * 50_000,
+        b" " * 900_000,
+    ],
+    ids=lambda data: data[:60].decode("latin-1"),
+)
+def test_a_reassignment_znode_that_cannot_be_read_is_removed(data, caplog):
+    """Kafka ignores it too, but leaves it there, where it blocks whoever asks next."""
+
+    async def scene(cluster):
+        _, same, _ = await before_and_after(
+            cluster, lambda: cluster.admin.create_recursive(znodes.REASSIGN_PARTITIONS, data)
+        )
+        assert same
+        assert "ignored path=/admin/reassign_partitions" in caplog.text
+        assert not await cluster.admin.path_exists(znodes.REASSIGN_PARTITIONS)
+        await cluster.admin.create_partition_reassignment({T1: (3, 1)})
+        await cluster.settle()
+        after = (await cluster.admin.get_topics(["t"]))["t"]
+        assert after.assignment[1].target == (3, 1)
+
+    play(scene, 1, 2, 3)
+
+
+# --- every znode ------------------------------------------------------------------------------
+
+RAW = {
+    "empty": b"",
+    "blank": b" ",
+    "not JSON": b"{not json",
+    "null": b"null",
+    "a number": b"7",
+    "a text": b'"x"',
+    "a list": b"[]",
+    "an empty object": b"{}",
+    "not UTF-8": b'{"version":1,"\xff\xfe":1}',
+    "nested deeply": b"[" * 100_000,
+    "huge": b'{"x":"' + b"x" * 900_000 + b'"}',
+}
+VALUES = (None, "x", "", -1, 2**31, 10**30, 1.5, True, [], {}, [[]], {"x": 1}, "x" * 5000)
+
+
+def mutants(valid):
+    """Yield (what is wrong, content): raw nonsense, then the valid content with one thing wrong."""
+    yield from RAW.items()
+    try:
+        fields = json.loads(valid)
+    except ValueError:
+        return
+    if not isinstance(fields, dict):
+        return
+    for key in fields:
+        yield f"without {key}", json.dumps({k: v for k, v in fields.items() if k != key}).encode()
+        for value in VALUES:
+            shown = json.dumps(value)[:20]
+            yield f"{key} {shown}", json.dumps({**fields, key: value}).encode()
+
+
+PATHS = (
+    "/controller",
+    "/controller_epoch",
+    "/brokers/ids/1",
+    "/brokers/ids/2",
+    "/brokers/ids/77",
+    "/brokers/topics/t",
+    "/brokers/topics/new",
+    "/brokers/topics/t/partitions/0/state",
+    "/admin/reassign_partitions",
+    "/admin/preferred_replica_election",
+    "/admin/delete_topics/nosuch",
+    "/isr_change_notification/isr_change_0000000007",
+    "/log_dir_event_notification/log_dir_event_0000000007",
+    "/latest_producer_id_block",
+    "/feature",
+    "/config/topics/t",
+    "/config/changes/config_change_0000000007",
+)
+VALID = {
+    "/brokers/ids/77": b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,'
+    b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},"rack":"r"}',
+    "/brokers/topics/new": b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAg",'
+    b'"partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}',
+    "/admin/reassign_partitions": b'{"version":1,"partitions":[]}',
+    "/admin/preferred_replica_election": b'{"version":1,"partitions":[]}',
+    "/isr_change_notification/isr_change_0000000007": b'{"version":1,"partitions":[]}',
+    "/log_dir_event_notification/log_dir_event_0000000007": b'{"version":1,"broker":1,"event":1}',
+    "/latest_producer_id_block": b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}',
+    "/config/topics/t": b'{"version":1,"config":{}}',
+    "/config/changes/config_change_0000000007": b'{"version":2,"entity_path":"topics/t"}',
+}
+
+
+async def tamper(cluster, path, data):
+    session = cluster.admin.session
+    if await session.exists(path) is None:
+        await cluster.admin.create_recursive(path, data)
+    else:
+        await session.set(path, data)
+    await cluster.settle()
+
+
+async def works(cluster, name):
+    """Create a topic and see that it is led: there is a controller and it can write."""
+    await topic(cluster, name, (1, 2, 3), (3, 2, 1))
+    found = await cluster.admin.get_topic_partition_states(
+        [TopicPartition(name, 0), TopicPartition(name, 1)]
+    )
+    return len(found) == 2 and all(s.leader_and_isr.leader > 0 for s in found.values())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_tampered(path, caplog):
+    """Nonsense of every kind in one znode: the cluster works, and so does the next controller."""
+    caplog.set_level(logging.WARNING)
+    wrong = []
+
+    def one(what, data):
+        async def scene(cluster):
+            await topic(cluster, "t", (1, 2, 3), (2, 3, 1))
+            epoch = cluster.highest_epoch
+            await tamper(cluster, path, data)
+            if not await works(cluster, "after"):
+                wrong.append(f"{what}: no topic is created")
+            (active,) = [b for b, s in cluster.brokers.items() if s.controller.is_active] or [0]
+            if active:
+                await cluster.kill(active)
+                await cluster.settle()
+                if not await works(cluster, "later"):
+                    wrong.append(f"{what}: the next controller creates no topic")
+            else:
+                wrong.append(f"{what}: no controller")
+            if cluster.highest_epoch > epoch + 500 or len(caplog.records) > 200:
+                wrong.append(f"{what}: a loop, epoch {cluster.highest_epoch}")
+
+        caplog.clear()
+        play(scene, 1, 2, 3)
+        unexpected = [r.getMessage() for r in caplog.records if r.exc_info]
+        if unexpected:
+            wrong.append(f"{what}: {unexpected[0]} {caplog.records[0].exc_info}")
+
+    async def valid_content():
+        found = []
+
+        async def scene(cluster):
+            await topic(cluster, "t", (1, 2, 3), (2, 3, 1))
+            got = await cluster.admin.get_data_and_stat(path)
+            found.append(got[0] if got and got[0] else VALID.get(path, b""))
+
+        cluster = await Cluster.create()
+        try:
+            for broker in (1, 2, 3):
+                await cluster.start(broker)
+                await cluster.settle()
+            await scene(cluster)
+        finally:
+            await cluster.close()
+        return VALID.get(path) or found[0]
+
+    started = time.monotonic()
+    valid = asyncio.run(valid_content())
+    count = 0
+    for what, data in mutants(valid):
+        one(what, data)
+        count += 1
+    print(f"{path}: {count} in {time.monotonic() - started:.1f} s")
+    assert not wrong, "\n".join(wrong)
