@@ -8,14 +8,25 @@ Answers to Kafka's `ApiMessageType`, `AbstractRequest.parseRequest` and `Message
 """
 
 import struct
+from collections.abc import Generator
 from importlib import import_module
 from typing import Any
 
 from ottla.model.errors import OttlaError, UnsupportedVersionError, WireError
 from ottla.model.ports import Buffer
 from ottla.wire.apis import APIS, ApiSpec
-from ottla.wire.compile_read import Reader, compile_reader
-from ottla.wire.compile_write import Writer, compile_writer
+from ottla.wire.compile_read import (
+    Reader,
+    SlicedReader,
+    compile_reader,
+    compile_sliced_reader,
+)
+from ottla.wire.compile_write import (
+    SlicedWriter,
+    Writer,
+    compile_sliced_writer,
+    compile_writer,
+)
 from ottla.wire.schema import Message, StructLayout, WireStruct
 
 __all__ = [
@@ -25,9 +36,11 @@ __all__ = [
     "Reader",
     "Writer",
     "decode_request",
+    "decode_request_in_slices",
     "decode_response",
     "decode_versioned",
     "encode_request",
+    "encode_request_in_slices",
     "encode_response",
     "encode_versioned",
     "request_class",
@@ -42,6 +55,8 @@ _request_readers: dict[tuple[int, int], Reader] = {}
 _response_readers: dict[tuple[int, int], Reader] = {}
 _request_writers: dict[tuple[int, int], Writer] = {}
 _response_writers: dict[tuple[int, int], Writer] = {}
+_sliced_readers: dict[tuple[int, int], SlicedReader] = {}
+_sliced_writers: dict[tuple[int, int], SlicedWriter] = {}
 _struct_readers: dict[tuple[type[WireStruct], int], Reader] = {}
 _struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 
@@ -157,8 +172,32 @@ def _decode(
         raise WireError(f"{_name(what)} v{version}: {error}") from error
     except WireError as error:
         raise WireError(f"{_name(what)} v{version}: {error}", error.code) from error
-    if end != len(buf) and not (rest_ok and end < len(buf)):
-        raise WireError(f"{_name(what)} v{version}: ends at byte {end} of {len(buf)}")
+    _check_end(end, len(buf), what, version, rest_ok=rest_ok)
+    return message
+
+
+def _check_end(end: int, size: int, what: int | str, version: int, *, rest_ok: bool) -> None:
+    if end != size and not (rest_ok and end < size):
+        raise WireError(f"{_name(what)} v{version}: ends at byte {end} of {size}")
+
+
+def decode_request_in_slices(
+    api_key: int, version: int, buf: memoryview, pos: int = 0, *, rest_ok: bool = False
+) -> Generator[None, None, Any]:
+    """Do what `decode_request` does, but yield every few milliseconds of work: for large ones."""
+    reader = _sliced_readers.get((api_key, version))
+    if reader is None:
+        spec = _spec(api_key, version)
+        layout = request_class(api_key).LAYOUT
+        reader = compile_sliced_reader(layout, version, spec.flexible_version)
+        _sliced_readers[api_key, version] = reader
+    try:
+        message, end = yield from reader(buf, pos)
+    except _BAD_BYTES as error:
+        raise WireError(f"{_name(api_key)} v{version}: {error}") from error
+    except WireError as error:
+        raise WireError(f"{_name(api_key)} v{version}: {error}", error.code) from error
+    _check_end(end, len(buf), api_key, version, rest_ok=rest_ok)
     return message
 
 
@@ -170,6 +209,24 @@ def encode_request(message: Message, version: int) -> list[Buffer]:
     """Return the parts of a request's body."""
     key = message.API_KEY
     return _encode(_request_writers.get((key, version)) or request_encoder(key, version), message)
+
+
+def encode_request_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+    """Do what `encode_request` does, but yield every few milliseconds of work: for large ones."""
+    key = message.API_KEY
+    writer = _sliced_writers.get((key, version))
+    if writer is None:
+        spec = _spec(key, version)
+        writer = compile_sliced_writer(type(message).LAYOUT, version, spec.flexible_version)
+        _sliced_writers[key, version] = writer
+    parts: list[Buffer] = []
+    try:
+        yield from writer(message, parts)
+    except _BAD_VALUES as error:
+        raise WireError(f"{type(message).__name__}: {error}") from error
+    except OttlaError as error:
+        raise WireError(f"{type(message).__name__}: {error}", error.code) from error
+    return parts
 
 
 def encode_response(message: Message, version: int) -> list[Buffer]:

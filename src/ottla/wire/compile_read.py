@@ -9,7 +9,7 @@ position past it: the caller must check `position <= len(buf)` once, at the end.
 Answers to the `read` methods Kafka's message generator emits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct, calcsize
 from typing import Any
 
@@ -17,12 +17,26 @@ from ottla.wire import primitives
 from ottla.wire.schema import FIXED, FieldLayout, StructLayout
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
+SlicedReader = Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
+
+SLICE = 512
+"""Structs in arrays that a sliced function reads or writes before it yields."""
 
 
 def compile_reader(layout: StructLayout, version: int, flexible: int | None) -> Reader:
     """Return the parse function of `layout` in `version`; `flexible` is the message's threshold."""
     source = _ReadSource(version, flexible=flexible is not None and version >= flexible)
-    return source.compile(layout)
+    read: Reader = source.compile(layout)
+    return read
+
+
+def compile_sliced_reader(layout: StructLayout, version: int, flexible: int | None) -> SlicedReader:
+    """Return the same as a generator, which yields now and then and returns (message, end)."""
+    source = _ReadSource(
+        version, flexible=flexible is not None and version >= flexible, sliced=True
+    )
+    read: SlicedReader = source.compile(layout)
+    return read
 
 
 def minimum_size(layout: StructLayout, version: int, *, flexible: bool) -> int:
@@ -47,9 +61,10 @@ def minimum_size(layout: StructLayout, version: int, *, flexible: bool) -> int:
 class _ReadSource:
     """Source lines under construction. `_run` holds fixed-size reads not written out yet."""
 
-    def __init__(self, version: int, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, sliced: bool = False) -> None:
         self._version = version
         self._flexible = flexible
+        self._sliced = sliced
         self._lines: list[str] = []
         self._depth = 1
         self._run: list[tuple[str, str]] = []
@@ -62,16 +77,18 @@ class _ReadSource:
             "BAD_TAG": primitives.bad_tag,
         }
 
-    def compile(self, layout: StructLayout) -> Reader:
+    def compile(self, layout: StructLayout) -> Any:
+        """Return a Reader, or a SlicedReader."""
         self._line("E = len(b)")
+        if self._sliced:
+            self._line("n = 0")
         made = self._struct(layout)
         self._flush()
         self._line(f"return {made}, p")
         source = "def read(b, p):\n" + "\n".join(self._lines) + "\n"
         name = f"<read {layout.name} v{self._version}>"
         exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above
-        read: Reader = self._env["read"]
-        return read
+        return self._env["read"]
 
     # -- emitting ---------------------------------------------------------------------------
 
@@ -268,6 +285,9 @@ class _ReadSource:
             made = self._bytes_like(item.type, where, nullable=False)
         self._flush()
         self._line(f"{value}.append({made})")
+        if self._sliced and item.struct is not None:
+            self._line("n += 1")
+            self._line(f"if not n % {SLICE}: yield")
         self._depth -= 1
 
 

@@ -8,20 +8,32 @@ WireError, as Kafka's UnsupportedVersionException.
 Answers to the `write` methods Kafka's message generator emits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
 from typing import Any
 
 from ottla.wire import primitives
+from ottla.wire.compile_read import SLICE
 from ottla.wire.schema import FIXED, FieldLayout, StructLayout
 
 Writer = Callable[[Any, list[Any]], None]
+SlicedWriter = Callable[[Any, list[Any]], Generator[None, None, None]]
 
 
 def compile_writer(layout: StructLayout, version: int, flexible: int | None) -> Writer:
     """Return the write function of `layout` in `version`; `flexible` is the message's threshold."""
     source = _WriteSource(version, flexible=flexible is not None and version >= flexible)
-    return source.compile(layout)
+    write: Writer = source.compile(layout)
+    return write
+
+
+def compile_sliced_writer(layout: StructLayout, version: int, flexible: int | None) -> SlicedWriter:
+    """Return the same as a generator, which yields now and then."""
+    source = _WriteSource(
+        version, flexible=flexible is not None and version >= flexible, sliced=True
+    )
+    write: SlicedWriter = source.compile(layout)
+    return write
 
 
 class _WriteSource:
@@ -31,9 +43,10 @@ class _WriteSource:
     `+letter` (see `RunPackers`) and the name of the list.
     """
 
-    def __init__(self, version: int, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, sliced: bool = False) -> None:
         self._version = version
         self._flexible = flexible
+        self._sliced = sliced
         self._lines: list[str] = []
         self._depth = 1
         self._run: list[tuple[str, str]] = []
@@ -51,15 +64,17 @@ class _WriteSource:
             "SLN": primitives.LEGACY_NULLABLE_STRINGS,
         }
 
-    def compile(self, layout: StructLayout) -> Writer:
+    def compile(self, layout: StructLayout) -> Any:
+        """Return a Writer, or a SlicedWriter."""
         self._line("out = parts.append")
+        if self._sliced:
+            self._line("n = 0")
         self._struct(layout, "o")
         self._flush()
         source = "def write(o, parts):\n" + "\n".join(self._lines) + "\n"
         name = f"<write {layout.name} v{self._version}>"
         exec(compile(source, name, "exec"), self._env)  # noqa: S102 - our own source, see above
-        write: Writer = self._env["write"]
-        return write
+        return self._env["write"]
 
     # -- emitting ---------------------------------------------------------------------------
 
@@ -283,4 +298,7 @@ class _WriteSource:
         else:
             self._bytes_like(item.type, element, where, nullable=False)
         self._flush()
+        if self._sliced and item.struct is not None:
+            self._line("n += 1")
+            self._line(f"if not n % {SLICE}: yield")
         self._depth -= 1

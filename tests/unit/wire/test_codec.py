@@ -290,3 +290,60 @@ def test_knowing_the_apis_loads_no_message():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# -- in slices ----------------------------------------------------------------------------------
+
+
+def drained(steps):
+    """Return what a generator returns, and how often it yielded."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+@pytest.mark.parametrize("version", [4, 5, 7, 8])
+def test_a_large_request_is_read_and_written_in_slices_with_the_same_bytes(version):
+    states = [
+        UpdateMetadataRequest.UpdateMetadataPartitionState(
+            topic_name="" if version > 4 else "t",
+            partition_index=i, leader=i % 7, isr=[1, 2], replicas=[1, 2, 3],
+        )
+        for i in range(3000)
+    ]  # fmt: skip
+    request = UpdateMetadataRequest(controller_id=4)
+    if version < 5:
+        request.ungrouped_partition_states = states
+    else:
+        topic = UpdateMetadataRequest.UpdateMetadataTopicState
+        request.topic_states = [
+            topic(topic_name="t", partition_states=states[:1000]),
+            topic(topic_name="u", partition_states=states[1000:]),
+        ]
+    whole = request_bytes(request, version)
+    parts, pauses = drained(codec.encode_request_in_slices(request, version))
+    assert b"".join(parts) == whole
+    assert pauses == 5
+    again, pauses = drained(codec.decode_request_in_slices(6, version, memoryview(whole)))
+    assert again == request
+    assert pauses == 5
+
+
+def test_reading_in_slices_refuses_what_reading_at_once_refuses():
+    request = UpdateMetadataRequest(
+        topic_states=[UpdateMetadataRequest.UpdateMetadataTopicState(topic_name="t")]
+    )
+    whole = request_bytes(request, 8)
+    for bad in (whole[:-1], whole + b"\0", whole[:12]):
+        with pytest.raises(WireError):
+            drained(codec.decode_request_in_slices(6, 8, memoryview(bad)))
+    _, pauses = drained(
+        codec.decode_request_in_slices(6, 8, memoryview(whole + b"\0"), rest_ok=True)
+    )
+    assert pauses == 0
+    with pytest.raises(WireError):
+        drained(codec.encode_request_in_slices(UpdateMetadataRequest(controller_id="x"), 8))
