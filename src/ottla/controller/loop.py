@@ -183,6 +183,9 @@ class Controller:
         """Move leadership away from a broker. Errors are in the response."""
         try:
             response = await self._ask(happened.ShutdownAsked, request)
+        except NotControllerError:
+            # Kafka's ControllerMovedException, which is this code on the wire.
+            return ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         except OttlaError as error:
             return ControlledShutdownResponse(error_code=error.code)
         assert isinstance(response, ControlledShutdownResponse)

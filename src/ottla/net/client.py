@@ -264,11 +264,12 @@ async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[
 
 
 def _says_not_controller(response: Any) -> bool:
-    """Tell whether a response, or an item of its first list, carries NOT_CONTROLLER."""
+    """Tell whether a response carries NOT_CONTROLLER, in itself or for a topic or partition."""
     if getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
         return True
-    for field in ("topics", "results", "responses"):
-        for item in getattr(response, field, None) or ():
-            if getattr(item, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
-                return True
-    return False
+    fields = ("topics", "results", "responses", "replica_election_results", "partition_result")
+    return any(
+        _says_not_controller(item)
+        for field in fields
+        for item in getattr(response, field, None) or ()
+    )

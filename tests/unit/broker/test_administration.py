@@ -254,6 +254,21 @@ def test_the_preferred_leader_is_elected_on_request(cluster):
     assert codes == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+@pytest.mark.parametrize("all_of_them", [True, False])
+def test_an_election_is_refused_partition_by_partition(cluster, all_of_them):
+    # Kafka 3.9's answer has no error of its own, but one for each partition.
+    named = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 1])
+    asked = None if all_of_them else [named]
+    answer = cluster.ask(2, ElectLeadersRequest(topic_partitions=asked), 2)
+    assert answer.error_code == ErrorCode.NONE
+    found = [
+        (r.topic, p.partition_id, p.error_code, p.error_message)
+        for r in answer.replica_election_results
+        for p in r.partition_result
+    ]
+    assert sorted(found) == [("t", p, ErrorCode.NOT_CONTROLLER, None) for p in (0, 1)]
+
+
 def test_topics_are_deleted_by_name_and_by_id(cluster):
     create(cluster, "u", {0: (1, 2)})
     topic_id = cluster.brokers["b1"].services.metadata.topic_id("u")

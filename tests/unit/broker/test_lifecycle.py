@@ -221,7 +221,7 @@ def test_only_the_controller_answers_for_the_controller(scene):
     scene.up(1)
     scene.up(2)
     request = ControlledShutdownRequest(broker_id=2, broker_epoch=0)
-    assert scene.ask(2, request, 3).error_code == ErrorCode.NOT_CONTROLLER
+    assert scene.ask(2, request, 3).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 def test_metadata_wait_for_the_first_word_of_a_controller(scene):

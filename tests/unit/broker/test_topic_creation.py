@@ -245,6 +245,7 @@ def test_only_the_controller_creates():
         server.controller.is_active = False
         (result,) = await ask(server, new("x"))
         assert result.error_code == ErrorCode.NOT_CONTROLLER
+        assert result.error_message == "", "Kafka's default there is the empty string"
 
     asyncio.run(go())
 

@@ -19,6 +19,7 @@ from ottla.wire.codec import decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 PORT = 9092
@@ -65,7 +66,8 @@ class Host:
         return [head, *encode_response(answer, version)]
 
     def api_versions(self, connection, request):
-        ranges = {3: (0, 12), 18: (0, self.highest_api_versions), 19: (0, 5), 60: (7, 9)}
+        ranges = {3: (0, 12), 18: (0, self.highest_api_versions), 19: (0, 5), 43: (0, 2)}
+        ranges |= {60: (7, 9)}
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=k, min_version=a, max_version=b)
@@ -260,6 +262,29 @@ def test_the_highest_common_version_is_used_or_none(net):
         with pytest.raises(UnsupportedVersionError, match="api 60"):
             await client.call(DescribeClusterRequest())
         await client.close()
+
+    net.run(main)
+
+
+def elections(error_code):
+    r = ElectLeadersResponse
+    result = r.PartitionResult(error_code=error_code, error_message=None)
+    topic = r.ReplicaElectionResult(topic="t", partition_result=[result])
+    return r(replica_election_results=[topic])
+
+
+def test_the_controller_is_followed_when_only_partitions_say_that_it_moved(net):
+    def moved(connection, request):
+        net.cluster["controller"] = 0
+        return elections(41)
+
+    net.hosts[1].answers[43] = moved
+    net.hosts[0].answers[43] = lambda c, r: elections(0)
+
+    async def main(world):
+        client = net.client(world)
+        request = ElectLeadersRequest(topic_partitions=None)
+        assert await client.call(request, "controller") == elections(0)
 
     net.run(main)
 

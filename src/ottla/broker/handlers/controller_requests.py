@@ -1,7 +1,8 @@
 """Requests only the controller answers: AlterPartition, AllocateProducerIds, ControlledShutdown.
 
-Who may call: the router. These are handed to the controller of this process, which answers
-NOT_CONTROLLER by itself or here when it is not in office. Answers to the handlers of the same names
+Who may call: the router. These are handed to the controller of this process. Not in office, it
+answers NOT_CONTROLLER, by itself or here, and a ControlledShutdown with the code of Kafka's
+ControllerMovedException. Answers to the handlers of the same names
 in `KafkaApis`.
 """
 
@@ -66,9 +67,7 @@ def controlled_shutdown(
     conn: "Connection",
     header: RequestHeader,
     request: ControlledShutdownRequest,
-) -> "Sequence[Buffer] | Pending":
-    require_controller(server)
-
+) -> "Pending":
     async def work() -> list[Buffer]:
         return answer(header, await server.controller.controlled_shutdown(request))
 

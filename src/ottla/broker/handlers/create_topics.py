@@ -41,7 +41,8 @@ def handle(
     request: CreateTopicsRequest,
 ) -> "Sequence[Buffer] | Pending":
     if not server.controller.is_active:
-        results = [_failure(t.name, ErrorCode.NOT_CONTROLLER) for t in request.topics]
+        # Kafka's own answer has an empty message here, not null.
+        results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
         return answer(header, CreateTopicsResponse(topics=results))
 
     async def work() -> list[Buffer]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.answers import answer, answer_later
 from ottla.controller.elections import ElectionKind
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
@@ -121,7 +121,10 @@ def elect_leaders(
             ]
         preferred = request.election_type == PREFERRED
         kind = ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN
-        outcomes = await server.controller.elect_leaders(kind, wanted)
+        try:
+            outcomes = await server.controller.elect_leaders(kind, wanted)
+        except OttlaError as error:
+            outcomes = _refusals(server, wanted, error)
         if wanted is None:
             # Of all partitions only those are named where something happened.
             outcomes = {
@@ -135,6 +138,18 @@ def elect_leaders(
         return answer(header, _elections(outcomes))
 
     return answer_later(server, conn, header, request, work())
+
+
+def _refusals(
+    server: "BrokerServices", wanted: list[TopicPartition] | None, error: OttlaError
+) -> dict[TopicPartition, Outcome]:
+    """Return NOT_CONTROLLER for each partition asked for: the whole answer has no error then."""
+    if error.code != ErrorCode.NOT_CONTROLLER:
+        raise error
+    if wanted is None:
+        topics = server.metadata.snapshot.topics.items()
+        wanted = [TopicPartition(name, p) for name, topic in topics for p in topic.partitions]
+    return dict.fromkeys(wanted, (error.code, None))
 
 
 async def _await_leaders(
