@@ -85,8 +85,7 @@ def _spread(replicas: ReplicaManager, applied: Applied) -> None:
     """Tell whoever must know of the leaderships that changed so far."""
     if applied.replicas_of_leaders:
         replicas.expect_followers(applied.replicas_of_leaders)
-    if replicas.on_leadership is not None and (applied.leaders or applied.followers):
-        replicas.on_leadership(applied.leaders, applied.followers)
+    replicas.leadership_changed(applied.leaders, applied.followers)
     applied.led += len(applied.leaders)
     applied.followed += len(applied.followers)
     applied.leaders = []
@@ -288,22 +287,34 @@ async def apply_stop_replica(
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         replicas.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
+        # After a reassignment no LeaderAndIsr tells a removed replica that it leads no more.
+        deleted: list[Partition] = []
         turn = Turn(replicas.clock)
         for tp, epoch, delete in stop_states(request, version):
             response.partition_errors.append(
                 StopReplicaResponse.StopReplicaPartitionError(
                     topic_name=tp.topic,
                     partition_index=tp.partition,
-                    error_code=_stop(replicas, tp, epoch, delete=delete),
+                    error_code=_stop(replicas, tp, epoch, deleted, delete=delete),
                 )
             )
             if turn.over:
+                replicas.leadership_changed([], deleted)
+                deleted = []
                 await turn.next()
+        replicas.leadership_changed([], deleted)
         replicas.fetchers.close_idle()
         return response
 
 
-def _stop(replicas: ReplicaManager, tp: TopicPartition, epoch: int, *, delete: bool) -> ErrorCode:
+def _stop(
+    replicas: ReplicaManager,
+    tp: TopicPartition,
+    epoch: int,
+    deleted: list[Partition],
+    *,
+    delete: bool,
+) -> ErrorCode:
     if tp in replicas.offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = replicas.partitions.get(tp)
@@ -316,6 +327,7 @@ def _stop(replicas: ReplicaManager, tp: TopicPartition, epoch: int, *, delete: b
             del replicas.partitions[tp]
             partition.stop()
             replicas.forget_topic(partition)
+            deleted.append(partition)
         else:
             partition.release_waiting()
     if not delete:

@@ -50,6 +50,10 @@ IMPATIENT_WAIT_MS = 20
 MAX_SESSION_ID = 2**31 - 1
 
 LeadershipListener = Callable[[list[Partition], list[Partition]], None]
+"""Hears (gained, lost), each with the epoch it happened in as `leader_epoch`. Gained: led by this
+broker from now on, and not before. Lost: followed in a new epoch, deleted by StopReplica, or gone
+with its log dir; whether it was led before is for the listener to know. Called before the answer
+to the controller leaves, never in the midst of an append; it returns at once and never raises."""
 
 
 class ClusterView(Protocol):
@@ -271,6 +275,14 @@ class ReplicaManager:
         self.partitions.pop(partition.tp, None)
         self.offline[partition.tp] = None
         partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+        if self.on_leadership is not None:
+            # Later: it may be the listener's own append that found the disk broken.
+            asyncio.get_running_loop().call_soon(self.on_leadership, [], [partition])
+
+    def leadership_changed(self, gained: list[Partition], lost: list[Partition]) -> None:
+        """Tell the listener, if there is one and it has to hear anything."""
+        if self.on_leadership is not None and (gained or lost):
+            self.on_leadership(gained, lost)
 
     async def _checkpoint(self) -> None:
         interval_s = self.config.integer("replica.high.watermark.checkpoint.interval.ms") / 1000
