@@ -140,13 +140,19 @@ class Kafka39Cluster:
         """kill -9."""
         self.processes[broker].kill()
         self.processes[broker].wait(10)
-        self.log(broker).rename(self.log(broker).with_suffix(f".{int(time.time())}.out"))
+        self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
+
+    def pause(self, broker: int) -> None:
+        self.processes[broker].send_signal(signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        self.processes[broker].send_signal(signal.SIGCONT)
 
     def terminate(self, broker: int, timeout_s: float = 60) -> int:
         """SIGTERM, a bounded wait; return the exit status."""
         self.processes[broker].terminate()
         status = self.processes[broker].wait(timeout_s)
-        self.log(broker).rename(self.log(broker).with_suffix(f".{int(time.time())}.out"))
+        self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
         return status
 
     def stop(self, timeout_s: float = 20) -> None:

@@ -53,6 +53,7 @@ class Writer:
     bootstrap: str
     rate: int
     numbers: Counter[str]  # the next number per key; goes on across rounds
+    topic: str = TOPIC
     acks: list[Ack] = field(default_factory=list)
     failed: int = 0
 
@@ -94,7 +95,7 @@ class Writer:
         self.numbers[key] += 1
         try:
             self._producer.produce(
-                TOPIC,
+                self.topic,
                 key=key,
                 value=str(number),
                 on_delivery=lambda error, message: self._delivered(error, message, key, number),
@@ -110,7 +111,9 @@ class Writer:
         self.acks.append(Ack(key, number, message.partition(), message.offset(), time.monotonic()))
 
 
-def read_back(bootstrap: str, timeout_s: float = 60) -> dict[tuple[int, int], tuple[str, int]]:
+def read_back(
+    bootstrap: str, timeout_s: float = 60, *, topic: str = TOPIC, count: int = PARTITIONS
+) -> dict[tuple[int, int], tuple[str, int]]:
     """Return every record as (partition, offset) -> (key, number), read with kafka-python."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -120,7 +123,7 @@ def read_back(bootstrap: str, timeout_s: float = 60) -> dict[tuple[int, int], tu
         fetch_max_wait_ms=100,
     )
     try:
-        partitions = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
+        partitions = [TopicPartition(topic, p) for p in range(count)]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         consumer.seek_to_beginning(*partitions)
