@@ -7,7 +7,7 @@ not copied. Answers to Kafka's `ZkMetadataCache`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from ottla.model.errors import WireError
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
 NO_CONTROLLER = -1
+SLICE = 512
+"""Partitions taken in, or forgotten, before others may run."""
 LEADER_DURING_DELETE = -2
 """The leader of a partition whose topic is being deleted (`LeaderAndIsr.LeaderDuringDelete`)."""
 
@@ -101,6 +103,7 @@ def _by_topic(request: Any) -> Iterator[tuple[str, Sequence[Any]]]:
     for topic in request.topic_states:
         if topic.partition_states:
             yield topic.topic_name, topic.partition_states
+            topic.partition_states = ()
 
 
 def _state(state: Any) -> PartitionState:
@@ -134,6 +137,8 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
+        self.taking_in = asyncio.Lock()
+        """Held while an update is applied in slices: no other may be applied meanwhile."""
         self._listeners: list[Callable[[Change], None]] = []
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
@@ -204,6 +209,19 @@ class MetadataCache:
 
     def apply(self, request: Any) -> Change:
         """Take in an UpdateMetadata request whose epochs were found good."""
+        steps = self.apply_in_slices(request)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                change: Change = end.value
+                return change
+
+    def apply_in_slices(self, request: Any) -> Generator[None, None, Change]:
+        """Do the same, but yield now and then; the snapshot changes once.
+
+        The request is emptied on the way, as thousands of objects take their time to go, too.
+        """
         old = self.snapshot
         brokers = {
             b.id: b for b in sorted(map(_live_broker, request.live_brokers), key=lambda b: b.id)
@@ -213,6 +231,7 @@ class MetadataCache:
         touched: dict[str, dict[int, PartitionState]] = {}
         ids: dict[str, bytes] = {t.topic_name: bytes(t.topic_id) for t in request.topic_states}
         deleted: dict[TopicPartition, None] = {}
+        count = 0
         for topic, states in _by_topic(request):
             partitions = touched.get(topic)
             if partitions is None:
@@ -227,17 +246,35 @@ class MetadataCache:
                     partitions[index] = _state(state)
                     if deleted:
                         deleted.pop(TopicPartition(topic, index), None)
+                count += 1
+                if not count % SLICE:
+                    yield
+        replaced: list[TopicState] = []
         for topic, partitions in touched.items():
             known = topics.pop(topic, None)
-            if known is not None and names.get(known.topic_id) == topic:
-                del names[known.topic_id]
+            if known is not None:
+                replaced.append(known)
+                if names.get(known.topic_id) == topic:
+                    del names[known.topic_id]
             if partitions:
                 topic_id = ids.get(topic, known.topic_id if known else ZERO_UUID)
-                topics[topic] = TopicState(topic, topic_id, dict(sorted(partitions.items())))
+                topics[topic] = TopicState(topic, topic_id, _sorted(partitions))
                 if topic_id != ZERO_UUID:
                     names[topic_id] = topic
         self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
         change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
+        del old
         for listener in self._listeners:
             listener(change)
+        while replaced:
+            count += len(replaced.pop().partitions)
+            if count >= SLICE:
+                count = 0
+                yield
         return change
+
+
+def _sorted(partitions: dict[int, PartitionState]) -> dict[int, PartitionState]:
+    """Return them by number, ascending; a controller names them so, as a rule."""
+    numbers = list(partitions)
+    return partitions if numbers == sorted(numbers) else dict(sorted(partitions.items()))

@@ -8,35 +8,48 @@ it is logged whole and costs one connection, never the server. Answers to `Kafka
 `RequestContext`.
 """
 
+import asyncio
 import logging
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.broker.answers import error_answer
-from ottla.broker.handlers import api_versions
+from ottla.broker.answers import answer_later, error_answer
+from ottla.broker.handlers import api_versions, replica_control, update_metadata
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection, Connection, Pending
-from ottla.wire.codec import APIS, decode_request
+from ottla.wire.codec import APIS, decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
 
 logger = logging.getLogger(__name__)
 
 API_VERSIONS = 18
+LARGE_FRAME_BYTES = 32 * 1024
+"""From here on a frame with a `slowly` is read in slices: about a thousand partitions."""
 _PREFIX = struct.Struct(">hhi")
 
 Outcome = Sequence[Buffer] | Pending | None
 Handle = Callable[[BrokerServices, Connection, RequestHeader, Any], Outcome]
+Slowly = Callable[[BrokerServices, RequestHeader, Any], Coroutine[Any, Any, Sequence[Buffer]]]
+"""Handles one request in slices, so that a large one stalls nobody."""
+
+
+SLOWLY: Mapping[int, Slowly] = {
+    4: replica_control.lead_and_follow,
+    6: update_metadata.take_in,
+}
+"""What grows with the number of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One API as served: its handler and the versions it takes."""
+    """One API as served: its handler, the one for large requests, and the versions it takes."""
 
     handle: Handle
+    slowly: Slowly | None
     min_version: int
     max_version: int
 
@@ -44,10 +57,14 @@ class Route:
 class Router:
     """The table of routes of one server."""
 
-    def __init__(self, server: BrokerServices, handlers: Mapping[int, Handle]) -> None:
+    def __init__(
+        self,
+        server: BrokerServices,
+        handlers: Mapping[int, Handle],
+    ) -> None:
         self._server = server
         self._routes = {
-            key: Route(handle, APIS[key].min_version, APIS[key].max_version)
+            key: Route(handle, SLOWLY.get(key), APIS[key].min_version, APIS[key].max_version)
             for key, handle in sorted(handlers.items())
         }
         server.served = tuple(
@@ -70,6 +87,9 @@ class Router:
                 f"{route.max_version}, not {version}"
             )
         header, pos = decode_request_header(frame)
+        if route.slowly is not None and len(frame) >= LARGE_FRAME_BYTES:
+            work = self._in_slices(route.slowly, header, frame, pos)
+            return answer_later(self._server, conn, header, None, work)
         request = decode_request(api_key, version, frame, pos, rest_ok=True)
         try:
             return route.handle(self._server, conn, header, request)
@@ -81,4 +101,29 @@ class Router:
             logger.exception(
                 "handler failed api_key=%d version=%d peer=%s", api_key, version, conn.peer
             )
+            raise CloseConnection(f"our error: {error!r}") from error
+
+    async def _in_slices(
+        self, slowly: Slowly, header: RequestHeader, frame: memoryview, pos: int
+    ) -> Sequence[Buffer]:
+        """Read a large frame and handle it, and let others run in between."""
+        steps = decode_request_in_slices(
+            header.api_key, header.api_version, frame, pos, rest_ok=True
+        )
+        request: Any = None
+        while request is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                request = end.value
+            except WireError as error:
+                raise CloseConnection(str(error)) from error
+            else:
+                await asyncio.sleep(0)
+        try:
+            return await slowly(self._server, header, request)
+        except OttlaError as error:
+            return error_answer(header, request, error)
+        except Exception as error:
+            logger.exception("handler failed api_key=%d in slices", header.api_key)
             raise CloseConnection(f"our error: {error!r}") from error

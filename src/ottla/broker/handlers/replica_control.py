@@ -62,15 +62,27 @@ def leader_and_isr(
     request: LeaderAndIsrRequest,
 ) -> "Sequence[Buffer] | Pending":
     code = _refusal(server, request)
-    version = header.api_version
     if code is not ErrorCode.NONE:
-        return answer(header, leader_and_isr_error(request, version, code))
+        return answer(header, leader_and_isr_error(request, header.api_version, code))
+    return answer_later(server, conn, header, request, _apply(server, header, request))
 
-    async def work() -> list[Buffer]:
-        await server.topic_configs.refresh(_new_here(server, request))
-        return answer(header, await apply_leader_and_isr(server.replicas, request, version))
 
-    return answer_later(server, conn, header, request, work())
+async def lead_and_follow(
+    server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
+) -> list[Buffer]:
+    """Do the same for a request that was read in slices."""
+    code = _refusal(server, request)
+    if code is not ErrorCode.NONE:
+        return answer(header, leader_and_isr_error(request, header.api_version, code))
+    return await _apply(server, header, request)
+
+
+async def _apply(
+    server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
+) -> list[Buffer]:
+    await server.topic_configs.refresh(_new_here(server, request))
+    version = header.api_version
+    return answer(header, await apply_leader_and_isr(server.replicas, request, version))
 
 
 def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[str]:

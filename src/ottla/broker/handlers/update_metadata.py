@@ -1,15 +1,17 @@
 """UpdateMetadata: the controller tells this broker about the cluster.
 
 Who may call: the router. Invariants: a request for an earlier incarnation of this broker (R8) or
-from an earlier controller (R10) changes nothing. Answers to
+from an earlier controller (R10) changes nothing; a large one is taken in slice by slice, while
+others wait for it, and seen at once. Answers to
 `KafkaApis.handleUpdateMetadataRequest` and `ReplicaManager.maybeUpdateMetadataCache`.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.answers import answer
+from ottla.broker.answers import answer, answer_later
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
@@ -17,17 +19,13 @@ from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMet
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
+    from ottla.net.connection import Connection, Pending
 
 logger = logging.getLogger(__name__)
 
 
-def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
-    header: RequestHeader,
-    request: UpdateMetadataRequest,
-) -> Sequence[Buffer]:
+def _refusal(server: "BrokerServices", request: UpdateMetadataRequest) -> ErrorCode:
+    """Return why an update changes nothing here, NONE if it does."""
     if server.is_stale(request.broker_epoch):
         logger.info(
             "UpdateMetadata stale broker_epoch=%d ours=%d controller=%d",
@@ -35,13 +33,38 @@ def handle(
             server.broker_epoch,
             request.controller_id,
         )
-        return answer(header, UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+        return ErrorCode.STALE_BROKER_EPOCH
     if not server.accept_controller_epoch(request.controller_epoch):
         logger.info(
             "UpdateMetadata from an old controller=%d epoch=%d",
             request.controller_id,
             request.controller_epoch,
         )
-        return answer(header, UpdateMetadataResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH))
-    server.metadata.apply(request)
-    return answer(header, UpdateMetadataResponse())
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    return ErrorCode.NONE
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: UpdateMetadataRequest,
+) -> "Sequence[Buffer] | Pending":
+    if server.metadata.taking_in.locked():  # a large one of another connection is being taken in
+        return answer_later(server, conn, header, request, take_in(server, header, request))
+    code = _refusal(server, request)
+    if code is ErrorCode.NONE:
+        server.metadata.apply(request)
+    return answer(header, UpdateMetadataResponse(error_code=code))
+
+
+async def take_in(
+    server: "BrokerServices", header: RequestHeader, request: UpdateMetadataRequest
+) -> list[Buffer]:
+    """Take in a large update: what it says is seen all at once, at the end."""
+    async with server.metadata.taking_in:
+        code = _refusal(server, request)
+        if code is ErrorCode.NONE:
+            for _ in server.metadata.apply_in_slices(request):
+                await asyncio.sleep(0)
+    return answer(header, UpdateMetadataResponse(error_code=code))

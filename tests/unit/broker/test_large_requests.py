@@ -1,0 +1,160 @@
+"""Large control requests: read and applied in slices, refused whole, seen at once."""
+
+import asyncio
+import functools
+from types import SimpleNamespace
+
+from ottla.broker.handlers import update_metadata
+from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.tasks import Tasks
+from ottla.model.errors import ErrorCode
+from ottla.wire.codec import decode_response, encode_request
+from ottla.wire.headers import decode_response_header, encode_request_header
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
+
+TOPICS, PARTITIONS = 3, 2000
+
+
+def on_a_loop(test):
+    @functools.wraps(test)
+    def run():
+        asyncio.run(asyncio.wait_for(test(), 20))
+
+    return run
+
+
+class Answer:
+    """Stands for a connection and its answer to come."""
+
+    peer, closed, parts = ("127.0.0.1", 1), None, None
+
+    def pending(self, pipelined):
+        return self
+
+    def complete(self, parts):
+        self.parts = parts
+
+    def fail(self, reason):
+        self.closed = reason
+
+    @property
+    def error(self):
+        whole = memoryview(b"".join(self.parts))
+        return decode_response(6, 8, whole, decode_response_header(6, 8, whole)[1]).error_code
+
+
+def make():
+    server = SimpleNamespace(
+        metadata=MetadataCache(), tasks=Tasks(), served=(), epoch=0, broker_epoch=2
+    )
+
+    def accept(epoch):
+        server.epoch = max(server.epoch, epoch)
+        return epoch >= server.epoch
+
+    server.is_stale = lambda broker_epoch: broker_epoch == 1
+    server.accept_controller_epoch = accept
+    return server, Router(server, {6: update_metadata.handle})
+
+
+def large(leader, *, epoch=1, broker_epoch=2, partitions=PARTITIONS):
+    state = Update.UpdateMetadataPartitionState
+    topics = [
+        Update.UpdateMetadataTopicState(
+            topic_name=f"t{t}",
+            topic_id=bytes([t + 1]) * 16,
+            partition_states=[
+                state(partition_index=p, leader=leader, isr=[leader], replicas=[1, 2])
+                for p in range(partitions)
+            ],
+        )
+        for t in range(TOPICS)
+    ]
+    endpoint = Update.UpdateMetadataEndpoint(host="h", port=1, listener="PLAINTEXT")
+    return Update(
+        controller_id=leader,
+        controller_epoch=epoch,
+        broker_epoch=broker_epoch,
+        topic_states=topics,
+        live_brokers=[Update.UpdateMetadataBroker(id=1, endpoints=[endpoint])],
+    )
+
+
+def frame(request):
+    raw = encode_request_header(6, 8, 1, "c") + b"".join(encode_request(request, 8))
+    return memoryview(raw)
+
+
+def leaders(server):
+    topics = server.metadata.snapshot.topics.values()
+    return {p.leader for topic in topics for p in topic.partitions.values()}
+
+
+async def count_turns_until(done):
+    turns = 0
+    while not done():
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < 10_000
+    return turns
+
+
+@on_a_loop
+async def test_others_run_while_a_large_update_is_taken_in_and_it_is_seen_at_once():
+    server, router = make()
+    changes = []
+    server.metadata.on_change(changes.append)
+    conn, raw = Answer(), frame(large(1))
+    assert len(raw) > LARGE_FRAME_BYTES
+    assert router.dispatch(conn, raw) is conn
+    seen = set()
+
+    def done():
+        seen.add(len(server.metadata.snapshot.topics))
+        return conn.parts is not None
+
+    assert await count_turns_until(done) > 20
+    assert seen == {0, TOPICS}
+    assert conn.error == ErrorCode.NONE
+    assert leaders(server) == {1}
+    assert sum(len(t.partitions) for t in server.metadata.snapshot.topics.values()) == 6000
+    assert [change.topics for change in changes] == [("t0", "t1", "t2")]
+
+
+@on_a_loop
+async def test_a_large_update_of_an_old_controller_or_for_an_earlier_life_changes_nothing():
+    server, router = make()
+    server.epoch = 5
+    for request, error in (
+        (large(1, epoch=4), ErrorCode.STALE_CONTROLLER_EPOCH),
+        (large(1, epoch=5, broker_epoch=1), ErrorCode.STALE_BROKER_EPOCH),
+    ):
+        conn = Answer()
+        router.dispatch(conn, frame(request))
+        await count_turns_until(lambda conn=conn: conn.parts is not None)
+        assert conn.error == error
+    assert leaders(server) == set()
+
+
+@on_a_loop
+async def test_a_newer_controllers_small_update_waits_for_a_large_one_and_stands_after_it():
+    server, router = make()
+    old, new = Answer(), Answer()
+    router.dispatch(old, frame(large(1, epoch=1)))
+    await count_turns_until(server.metadata.taking_in.locked)
+    assert router.dispatch(new, frame(large(2, epoch=2, partitions=5))) is new
+    await count_turns_until(lambda: new.parts is not None)
+    assert (old.error, new.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert server.metadata.controller_id == 2
+    assert server.metadata.partition("t0", 4).leader == 2
+    assert server.metadata.partition("t0", 5).leader == 1
+
+
+@on_a_loop
+async def test_a_large_frame_of_nonsense_closes_its_connection():
+    server, router = make()
+    conn = Answer()
+    router.dispatch(conn, frame(large(1))[:-5])
+    await count_turns_until(lambda: conn.closed is not None)
+    assert leaders(server) == set()
