@@ -17,9 +17,11 @@ def main() -> int:
         from ottla.sim.__main__ import main as sim_main  # noqa: PLC0415
 
         return sim_main(sys.argv[2:])
-    from ottla.admin.cli import main as admin_main  # noqa: PLC0415
+    from ottla.admin import cli  # noqa: PLC0415
+    from ottla.explain import commands  # noqa: PLC0415
 
-    return int(admin_main() or 0)
+    commands.register(cli.app)
+    return int(cli.main() or 0)
 
 
 if __name__ == "__main__":

@@ -226,6 +226,7 @@ class Cluster:
     told: dict[int, deque[Told]] = field(default_factory=dict)
     lines: list[tuple[str, Any]] = field(default_factory=list)
     sessions: dict[int, str] = field(default_factory=dict)
+    journals: dict[int, list[bytes]] = field(default_factory=dict)
     highest_epoch: int = 0
 
     @classmethod
@@ -292,7 +293,7 @@ class Cluster:
             config,
             lambda: info,
             self._connector(broker_id),
-            lambda line: self.lines.append(("journal", (broker_id, msgspec.json.decode(line)))),
+            lambda line: self._journal(broker_id, line),
         )
         await self._join(stub)
 
@@ -318,6 +319,10 @@ class Cluster:
             return StubPeer(broker, controller)
 
         return connect
+
+    def _journal(self, broker_id: int, line: bytes) -> None:
+        self.journals.setdefault(broker_id, []).append(line)
+        self.lines.append(("journal", (broker_id, msgspec.json.decode(line))))
 
     async def kill(self, broker_id: int) -> None:
         """A broker's process dies and ZooKeeper ends its session."""

@@ -105,7 +105,8 @@ def plan_isr_removal(
             assignment.replicas,
             adding=assignment.adding,
             removing=assignment.removing,
-            online=_online(context, tp, assignment),
+            online=_online(context, tp, assignment, state),
+            shutting_down=_shutting_down(context),
             broker=broker,
         )
     return plan

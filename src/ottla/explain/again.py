@@ -1,0 +1,352 @@
+"""Again: the installed deciders, run over a journal's inputs; what would be decided differently.
+
+A decider. Who may call: `commands`. What is run again: the elections of every kind, first leaders,
+removals from the ISR, new leader epochs, what leaders were told who asked for another ISR, which
+brokers came and went, which of them restarted unseen, whether a reassignment was complete or its
+target acceptable, whether leadership was out of balance, and whether each move of a state was
+legal. Invariants: a decision is made again from its own line alone; a difference names the line,
+what stands there and what would be decided now; a decider that fails is a difference too. Which
+replicas restarted unseen depends on a whole snapshot: it is not judged where lines are missing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.controller.balance import too_much_elsewhere
+from ottla.controller.context import Context
+from ottla.controller.elections import ElectionKind
+from ottla.controller.incarnations import compare, restarted_unseen
+from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM, judge, rule_of
+from ottla.controller.leadership import plan_election, plan_epoch_bump, plan_isr_removal, plan_new
+from ottla.controller.plan import Plan
+from ottla.controller.states import (
+    PARTITION_MOVES,
+    REPLICA_MOVES,
+    PartitionReplica,
+    PartitionState,
+    ReplicaState,
+)
+from ottla.controller.targets import caught_up, goal_of, problem_with
+from ottla.explain.lines import (
+    BrokersChanged,
+    ClusterFacts,
+    Decided,
+    Entry,
+    Happened,
+    LeaderBalanceDue,
+    Moved,
+    ReassignmentRefused,
+    ReassignmentStep,
+    Registration,
+    RestartedUnseen,
+    State,
+    TopicFacts,
+    Topics,
+    partition_of,
+)
+from ottla.model.cluster import (
+    BrokerInfo,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.wire.messages.alter_partition import AlterPartitionRequest
+
+_KINDS = {kind.value for kind in ElectionKind}
+_TOPIC_ID = b"explain-explain!"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line that the installed rules would have written differently."""
+
+    where: str
+    ts: int
+    epoch: int
+    cause: int
+    decider: str
+    subject: str
+    journal: str
+    now: str
+
+
+@dataclass(slots=True)
+class Again:
+    """Takes a journal's lines; counts what was decided again, keeps what came out differently."""
+
+    checked: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Decisions this version has no decider for."""
+    differences: list[Difference] = field(default_factory=list)
+    _found: "_Found | None" = None
+
+    def take(self, entry: Entry) -> None:
+        """Decide one line again."""
+        line, facts = entry.line, entry.facts
+        self._office_taken(entry)
+        if isinstance(line, Decided):
+            self._decision(entry, line)
+        elif isinstance(line, Moved):
+            self._compare(entry, "states", ", ".join(line.subjects[:3]), "a legal move", _legality)
+        elif isinstance(facts, BrokersChanged) and facts.known is not None:
+            told = _change(facts.new, facts.bounced, facts.dead)
+            self._compare(entry, "broker changes", "brokers", told, _broker_change)
+        elif isinstance(facts, ReassignmentStep) and facts.step in {"wait", "complete"}:
+            self._compare(entry, "reassignments", facts.partition, facts.step, _step)
+        elif isinstance(facts, ReassignmentRefused):
+            self._compare(entry, "reassignments", facts.partition, facts.reason, _refusal)
+        elif isinstance(facts, LeaderBalanceDue):
+            told = "out of balance" if facts.due else "in balance"
+            self._compare(entry, "balance", f"broker {facts.broker}", told, _balance)
+
+    def _decision(self, entry: Entry, line: Decided) -> None:
+        if line.election == "alter-partition":
+            self._compare(entry, "ISR changes", line.partition, _answer_told(line), _answer)
+            return
+        if line.election not in {*_KINDS, "new", "isr-removal", "epoch"}:
+            self.unknown[line.election] = self.unknown.get(line.election, 0) + 1
+            return
+        after = None if line.after is None else line.after.value()
+        told = _outcome(line.rule, after, line.rejected)
+        self._compare(entry, f"election: {line.election}", line.partition, told, _elected)
+
+    def _office_taken(self, entry: Entry) -> None:
+        """Gather a failover's snapshot; judge who restarted unseen once it is acted upon."""
+        line, facts, found = entry.line, entry.facts, self._found
+        if isinstance(facts, ClusterFacts):
+            self._found = _Found(line.epoch) if facts.reason == "elected" else None
+            if self._found is not None:
+                self._found.take_brokers(facts)
+        elif found is None:
+            return
+        elif line.epoch != found.epoch:
+            self._found = None
+        elif isinstance(facts, TopicFacts):
+            found.take_topic(facts)
+        elif isinstance(facts, Topics) and isinstance(line, Happened) and not facts.reason:
+            found.context.deleting.update(dict.fromkeys(facts.topics))
+        elif isinstance(line, Moved) or isinstance(facts, RestartedUnseen):
+            self._found = None
+            told: tuple[tuple[str, int], ...] = ()
+            if isinstance(facts, RestartedUnseen):
+                told = facts.replicas
+            names = [PartitionReplica(partition_of(tp), broker) for tp, broker in told]
+            self._compare(
+                entry,
+                "unseen restarts",
+                "replicas",
+                _named(names),
+                lambda _entry: _named(restarted_unseen(found.context, found.written_at)),
+            )
+
+    def lines_missing(self) -> None:
+        """Take note that the journal has a gap here."""
+        self._found = None
+
+    def _compare(
+        self,
+        entry: Entry,
+        decider: str,
+        subject: str,
+        told: str,
+        decide: Callable[[Entry], str],
+    ) -> None:
+        self.checked[decider] = self.checked.get(decider, 0) + 1
+        try:
+            now = decide(entry)
+        except Exception as error:  # noqa: BLE001 - a rule that fails is what is looked for
+            now = f"fails: {type(error).__name__}: {error}"
+        if now != told:
+            line = entry.line
+            self.differences.append(
+                Difference(
+                    entry.where, line.ts, line.epoch, line.cause, decider, subject, told, now
+                )
+            )
+
+
+class _Found:
+    """A failover's snapshot as a context."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.context = Context(epoch)
+        self.written_at: dict[TopicPartition, int] = {}
+
+    def take_brokers(self, facts: ClusterFacts) -> None:
+        self.context.set_brokers(map(_broker, facts.brokers))
+
+    def take_topic(self, facts: TopicFacts) -> None:
+        assignment = {number: found.assignment for number, found in facts.partitions.items()}
+        self.context.add_topic(TopicInfo(facts.topic, None, assignment))
+        for number, found in facts.partitions.items():
+            state = found.leadership
+            if state is not None and found.zxid is not None:
+                tp = TopicPartition(facts.topic, number)
+                self.context.leadership[tp] = _stored(state, found.controller_epoch)
+                self.written_at[tp] = found.zxid
+
+
+# --- the deciders, one line each --------------------------------------------------------------
+
+
+def _elected(entry: Entry) -> str:
+    line: Any = entry.line
+    tp = partition_of(line.partition)
+    context = _context(line)
+    read = {} if line.before is None else {tp: _stored(line.before, line.epoch)}
+    plan: Plan
+    if line.election == "new":
+        plan = plan_new(context, [tp])
+    elif line.election == "isr-removal":
+        plan = plan_isr_removal(context, -1 if line.broker is None else line.broker, [tp], read)
+    elif line.election == "epoch":
+        plan = plan_epoch_bump(context, [tp], read)
+    else:
+        kind = ElectionKind(line.election)
+        unclean = kind is ElectionKind.UNCLEAN
+        plan = plan_election(context, kind, [tp], read, {tp.topic: unclean})
+    decision = plan.decisions.get(tp)
+    if decision is None:
+        failure = plan.failures.get(tp)
+        return "nothing to decide" if failure is None else str(failure)
+    return _outcome(decision.rule, decision.after, decision.rejected)
+
+
+def _outcome(rule: str, after: LeaderAndIsr | None, rejected: tuple[tuple[int, str], ...]) -> str:
+    others = "; ".join(f"not {broker} ({why})" for broker, why in rejected)
+    state = "nobody" if after is None else _state(after)
+    return f"{rule}: {state}" + (f"; {others}" if others else "")
+
+
+def _state(state: LeaderAndIsr) -> str:
+    recovering = ", recovering" if state.recovery_state else ""
+    return (
+        f"leader {state.leader}, leader epoch {state.leader_epoch}, ISR {list(state.isr)}"
+        f"{recovering}"
+    )
+
+
+def _answer_told(line: Decided) -> str:
+    """Return what the rules said, apart from what became of the write."""
+    if line.written or line.rule.startswith("leader asks"):
+        return f"{line.rule}: written"
+    return f"{line.rule}: {line.outcome.removeprefix('refused: ')}"
+
+
+def _answer(entry: Entry) -> str:
+    line: Any = entry.line
+    tp = partition_of(line.partition)
+    context = _context(line)
+    if line.before is not None:
+        context.leadership[tp] = _stored(line.before, line.epoch)
+    context.topic_names[_TOPIC_ID] = tp.topic
+    broker = -1 if line.broker is None else line.broker
+    context.add_broker(BrokerInfo(broker, ()))
+    version = EPOCHS_FROM if line.version is None else line.version
+    verdict = judge(context, _request(line.asked, broker, tp, version), version)
+    if verdict.error is not ErrorCode.NONE:
+        return verdict.error.name
+    if tp in verdict.writes:
+        before = None if line.before is None else line.before.value()
+        rule = rule_of(before, verdict.writes[tp])
+        return f"{rule}: written"
+    answer = verdict.answers[tp]
+    name = answer.name if isinstance(answer, ErrorCode) else "as it is"
+    return f"{verdict.reasons.get(tp, 'asked before')}: {name}"
+
+
+def _request(asked: State, broker: int, tp: TopicPartition, version: int) -> AlterPartitionRequest:
+    partition = AlterPartitionRequest.PartitionData(
+        partition_index=tp.partition,
+        leader_epoch=asked.leader_epoch,
+        partition_epoch=asked.partition_epoch,
+        leader_recovery_state=asked.recovery_state,
+    )
+    if version >= EPOCHS_FROM:
+        partition.new_isr_with_epochs = [
+            AlterPartitionRequest.BrokerState(broker_id=b) for b in asked.isr
+        ]
+    else:
+        partition.new_isr = list(asked.isr)
+    topic = AlterPartitionRequest.TopicData(partitions=[partition])
+    if version >= TOPIC_IDS_FROM:
+        topic.topic_id = _TOPIC_ID
+    else:
+        topic.topic_name = tp.topic
+    return AlterPartitionRequest(broker_id=broker, broker_epoch=-1, topics=[topic])
+
+
+def _broker_change(entry: Entry) -> str:
+    facts: Any = entry.facts
+    context = Context()
+    context.set_brokers(map(_broker, facts.known))
+    change = compare(context, map(_broker, facts.present))
+    return _change(
+        tuple(b.id for b in change.new), tuple(b.id for b in change.bounced), change.dead
+    )
+
+
+def _change(new: tuple[int, ...], bounced: tuple[int, ...], dead: tuple[int, ...]) -> str:
+    return f"new {list(new)}, bounced {list(bounced)}, dead {list(dead)}"
+
+
+def _step(entry: Entry) -> str:
+    facts: Any = entry.facts
+    return "complete" if caught_up(facts.assignment, facts.isr) else "wait"
+
+
+def _refusal(entry: Entry) -> str:
+    facts: Any = entry.facts
+    assignment: ReplicaAssignment = facts.assignment
+    if facts.target is not None:
+        problem = problem_with(assignment, facts.target, set(facts.live).__contains__)
+        if problem is not None:
+            return problem
+    goal = goal_of(assignment, facts.target, facts.isr)
+    return goal if isinstance(goal, str) else f"accepted: {list(goal.replicas)}"
+
+
+def _balance(entry: Entry) -> str:
+    facts: Any = entry.facts
+    due = too_much_elsewhere(facts.elsewhere, facts.of, facts.limit)
+    return "out of balance" if due else "in balance"
+
+
+def _legality(entry: Entry) -> str:
+    line: Any = entry.line
+    try:
+        before = PartitionState(line.before)
+        legal = before in PARTITION_MOVES[PartitionState(line.after)]
+    except ValueError:
+        legal = ReplicaState(line.before) in REPLICA_MOVES[ReplicaState(line.after)]
+    return "a legal move" if legal else f"{line.before} -> {line.after} is no legal move"
+
+
+def _named(replicas: list[PartitionReplica]) -> str:
+    return ", ".join(map(str, sorted(replicas))) or "none"
+
+
+# --- a line as a context ------------------------------------------------------------------------
+
+
+def _context(line: Decided) -> Context:
+    tp = partition_of(line.partition)
+    context = Context(line.epoch)
+    context.set_brokers(BrokerInfo(broker, ()) for broker in line.online)
+    context.shutting_down = set(line.shutting_down)
+    context.set_assignment(tp, line.assignment)
+    return context
+
+
+def _stored(state: State, controller_epoch: int) -> LeaderIsrAndControllerEpoch:
+    return LeaderIsrAndControllerEpoch(state.value(), controller_epoch)
+
+
+def _broker(registration: Registration) -> BrokerInfo:
+    broker, epoch, rack = registration
+    return BrokerInfo(broker, (), rack, epoch)

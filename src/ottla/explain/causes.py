@@ -1,0 +1,135 @@
+"""Causes: what set the controller in motion, in words.
+
+A decider. Who may call: `story`. Invariants: a cause id is one event of one controller's term; what
+an event says is told with regard to one partition's replicas where it names many; an event this
+version does not know is told by its name.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.explain.lines import (
+    AnyLine,
+    BrokersChanged,
+    Decided,
+    ElectionsAsked,
+    Entry,
+    Happened,
+    LeaderBalanceDue,
+    OneBroker,
+    PartitionsModified,
+    ReplicasFailed,
+    RestartedUnseen,
+    TopicsChanged,
+)
+from ottla.explain.picture import Picture
+
+MAX_EVENTS = 16
+"""Events of one cause that are remembered: an event handler records few."""
+_STEPS = {"ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted"}
+
+
+@dataclass(slots=True)
+class Causes:
+    """The events of the causes being read; a cause's lines stand together."""
+
+    _cause: tuple[int, int] = (-1, -1)
+    _events: list[Entry] = field(default_factory=list)
+
+    def take(self, entry: Entry) -> None:
+        line = entry.line
+        if not isinstance(line, Happened) or line.event in _STEPS:
+            return
+        cause = (line.epoch, line.cause)
+        if cause != self._cause:
+            self._cause, self._events = cause, []
+        if len(self._events) < MAX_EVENTS:
+            self._events.append(entry)
+
+    def of(self, line: AnyLine, picture: Picture) -> str:
+        """Say what led to a line."""
+        if isinstance(line, Decided) and line.election == "alter-partition":
+            leads = line.before is not None and line.before.leader == line.broker
+            return f"broker {line.broker}{', its leader,' if leads else ''} asked (AlterPartition)"
+        if (line.epoch, line.cause) != self._cause:
+            return ""
+        told = (_told(entry, line, picture) for entry in self._events)
+        return ", ".join(part for part in told if part)
+
+
+def _told(entry: Entry, about: AnyLine, picture: Picture) -> str:
+    line: Any = entry.line
+    concerned = set(about.replicas) if isinstance(about, Decided) else None
+    match entry.facts:
+        case BrokersChanged() as change:
+            return _brokers(change, concerned)
+        case OneBroker(broker) if line.event == "ShutdownAsked":
+            return f"broker {broker} asked for its controlled shutdown"
+        case TopicsChanged():
+            return "the topic was created"
+        case PartitionsModified(topic):
+            return f"topic {topic} grew"
+        case ReplicasFailed(broker, offline):
+            count = len(offline)
+            return f"a log directory of broker {broker} failed ({count} replicas offline)"
+        case LeaderBalanceDue() as share:
+            return (
+                f"balance: {share.elsewhere} of the {share.of} leaderships of broker "
+                f"{share.broker} were elsewhere, the limit is {share.limit:.0%}"
+            )
+        case ElectionsAsked(_, kind):
+            return f"somebody asked for {kind} leader elections"
+        case RestartedUnseen(replicas):
+            brokers = sorted({b for _, b in replicas})
+            return f"{_named(brokers)} had restarted while no controller was in office"
+    if line.event == "Elected":
+        return _elected(line, about, picture)
+    return _PLAIN.get(str(line.event), str(line.event))
+
+
+_PLAIN: Mapping[str, str] = {
+    "ReassignmentsAsked": "somebody asked for a reassignment",
+    "ReassignmentRequested": "somebody asked for a reassignment (znode)",
+    "TopicDeletionsRequested": "somebody asked for the deletion of topics",
+    "UncleanElectionEnabled": "unclean elections were allowed",
+    "LogDirsFailed": "a broker said that a log directory failed",
+    "DeletionHalted": "",
+    "ReplicaDeletionFailed": "a broker could not delete replicas",
+}
+
+
+def _brokers(change: BrokersChanged, concerned: set[int] | None) -> str:
+    def relevant(brokers: Iterable[int]) -> list[int]:
+        chosen = [b for b in brokers if concerned is None or b in concerned]
+        return chosen or list(brokers)
+
+    parts = []
+    if change.dead:
+        dead = relevant(change.dead)
+        left = [b for b in dead if b in change.shutting_down]
+        lost = [b for b in dead if b not in change.shutting_down]
+        if lost:
+            parts.append(f"the session of {_named(lost)} ended")
+        if left:
+            parts.append(f"{_named(left)} left after a controlled shutdown")
+    if change.bounced:
+        parts.append(f"{_named(relevant(change.bounced))} restarted before it was seen gone")
+    if change.new:
+        parts.append(f"{_named(relevant(change.new))} registered")
+    return ", ".join(parts) or "the registrations of brokers changed"
+
+
+def _elected(line: Any, about: AnyLine, picture: Picture) -> str:
+    text = f"broker {line.controller} became controller (epoch {line.epoch})"
+    if isinstance(about, Decided):
+        gone = [b for b in about.replicas if b not in picture.brokers]
+        if gone:
+            text += f" and found {_named(gone)} not registered"
+    return text
+
+
+def _named(brokers: list[int]) -> str:
+    if len(brokers) == 1:
+        return f"broker {brokers[0]}"
+    return "brokers " + ", ".join(map(str, brokers))

@@ -1,0 +1,152 @@
+"""Commands: `ottla why` and `ottla replay`, as a person types them.
+
+Who may call: `ottla.__main__`, which adds them to the others. Invariants: offline: only files are
+read, no broker is asked and nothing is written; stdout carries what was asked for, what was
+skipped is said on stderr; exit code 1 where the answer is no: an unknown partition, no journal,
+a difference. Imports what it needs when it runs.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ottla.admin.output import Format, print_json, say
+
+EXIT_DIFFERENT = 1
+DAMAGE_SHOWN = 5
+
+Dir = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
+]
+Output = Annotated[Format, typer.Option("--output", help="table or json")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the room's commands to the command line."""
+    app.command()(why)
+    app.command()(replay)
+
+
+def why(
+    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", show_default=False)],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How it was then, and what had made it so"),
+    ] = None,
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """Tell why a partition has the leader and ISR it has, from the controllers' journals."""
+    from ottla.explain.lines import partition_of  # noqa: PLC0415 - lazy
+    from ottla.explain.story import Story  # noqa: PLC0415 - lazy
+    from ottla.explain.telling import at_moment, story_as_json, tell, unknown  # noqa: PLC0415
+
+    try:
+        tp = partition_of(partition)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    journals, until = _journals(paths, directory, at)
+    story = Story(tp)
+    damage = _take(journals, until, story.take)
+    if not story.seen:
+        raise unknown(tp, story.picture)
+    if output is Format.json:
+        print_json(story_as_json(story, damage, at=until))
+    elif at is None:
+        tell(story)
+    else:
+        at_moment(story)
+    _say_damage(damage)
+
+
+def replay(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Leave out what was written later")
+    ] = None,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
+    ] = False,
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """Show the cluster as the journals have it, or what the installed rules would do otherwise."""
+    from ottla.explain.again import Again  # noqa: PLC0415 - lazy
+    from ottla.explain.picture import Picture  # noqa: PLC0415 - lazy
+    from ottla.explain.telling import (  # noqa: PLC0415 - lazy
+        differences_as_json,
+        picture_as_json,
+        tell_differences,
+        tell_picture,
+    )
+
+    journals, last = _journals(paths, directory, until)
+    if not diff:
+        picture = Picture()
+        damage = _take(journals, last, picture.take)
+        if output is Format.json:
+            print_json(picture_as_json(picture, damage))
+        else:
+            tell_picture(picture)
+        _say_damage(damage)
+        return
+    again = Again()
+    damage = _take(journals, last, again.take, again.lines_missing)
+    if output is Format.json:
+        print_json(differences_as_json(again, damage))
+    else:
+        tell_differences(again)
+    _say_damage(damage)
+    if again.differences:
+        raise typer.Exit(EXIT_DIFFERENT)
+
+
+def _journals(
+    paths: list[Path] | None, directory: Path | None, moment_text: str | None
+) -> tuple[Any, int | None]:
+    """Find the journals, and read what moment is meant."""
+    from ottla.admin.cluster_dir import default_dir  # noqa: PLC0415 - lazy
+    from ottla.explain import journals as files  # noqa: PLC0415 - lazy
+    from ottla.explain.moments import moment, needs_a_day  # noqa: PLC0415 - lazy
+
+    found = files.find(paths or [directory or default_dir()])
+    if moment_text is None:
+        return found, None
+    last = -1
+    if needs_a_day(moment_text):
+        last = max((e.line.ts for e in files.read(found, files.Damage())), default=-1)
+    return found, moment(moment_text, last)
+
+
+def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
+    """Give all lines up to a moment, of however many journals, to `take`; return the damage."""
+    from ottla.explain.journals import Damage, read  # noqa: PLC0415 - lazy
+
+    damage = Damage()
+    seen = 0
+    for entry in read(journals, damage):
+        if gap is not None and damage.count + damage.missing != seen:
+            seen = damage.count + damage.missing
+            gap()
+        if until is None or entry.line.ts <= until:
+            take(entry)
+    return damage
+
+
+def _say_damage(damage: Any) -> None:
+    for file, number, problem in damage.named[:DAMAGE_SHOWN]:
+        say(f"ottla: {file}:{number} is damaged and was skipped: {problem}")
+    if damage.count > DAMAGE_SHOWN:
+        say(f"ottla: {damage.count} damaged lines were skipped in all")
+    if damage.missing:
+        say(f"ottla: {damage.missing} lines were never written: the disk was too slow for them")

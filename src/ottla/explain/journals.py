@@ -1,0 +1,103 @@
+"""Journals: finding the files of all brokers, and reading them as one.
+
+Who may call: `commands`. Invariants: nothing is written; a broker's older file (`.1`) comes before
+its newer one; a controller epoch belongs to one broker, so journals are merged by epoch and stay
+in their own order within it, whatever their clocks say; a line that cannot be believed is
+skipped, and counted with file, number and problem. Lines are read one by one: a journal is never
+in memory as a whole.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ottla.controller.journal import JOURNAL_NAME
+from ottla.explain.lines import DamagedError, Dropped, Entry, parse
+from ottla.model.errors import OttlaError
+
+DEEPEST = 3
+"""Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
+LONGEST_LINE = 64 * 1024 * 1024
+NAMED = 1000
+
+
+class NoJournalError(OttlaError):
+    """There is nothing to explain from."""
+
+
+@dataclass(slots=True)
+class Damage:
+    """What was skipped: the first so many by name, all counted."""
+
+    count: int = 0
+    named: list[tuple[str, int, str]] = field(default_factory=list)
+    missing: int = 0
+    """Lines that a controller said it dropped."""
+
+    def add(self, file: str, number: int, problem: str) -> None:
+        self.count += 1
+        if len(self.named) < NAMED:
+            self.named.append((file, number, problem))
+
+
+def find(paths: Sequence[Path]) -> list[list[Path]]:
+    """Return each journal's files, oldest first, of files or folders; NoJournalError if none."""
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        if path.is_dir():
+            candidates = [
+                file
+                for depth in range(DEEPEST)
+                for file in sorted(path.glob("*/" * depth + JOURNAL_NAME + "*"))
+            ]
+        elif path.exists():
+            candidates = [path]
+        else:
+            raise NoJournalError(f"{path}: no such file or folder")
+        for file in candidates:
+            base = file.resolve()
+            if base.name.endswith(".1"):
+                base = base.with_name(base.name.removesuffix(".1"))
+            files = found.setdefault(base, [])
+            if file.resolve() not in [f.resolve() for f in files]:
+                files.append(file)
+    if not found:
+        where = ", ".join(map(str, paths))
+        raise NoJournalError(
+            f"no journal in {where}: a controller writes {JOURNAL_NAME} into the first of its "
+            "log directories; name the file, a folder above it, or the cluster by --dir"
+        )
+    return [sorted(files, key=lambda f: not f.name.endswith(".1")) for files in found.values()]
+
+
+def read(journals: Sequence[Sequence[Path]], damage: Damage) -> Iterator[Entry]:
+    """Yield all lines, merged by controller epoch."""
+    streams = [_one(files, damage) for files in journals]
+    for _, _, entry in heapq.merge(*streams, key=lambda item: item[0]):
+        if isinstance(entry.line, Dropped):
+            damage.missing += entry.line.lines
+        yield entry
+
+
+def _one(files: Sequence[Path], damage: Damage) -> Iterator[tuple[int, int, Entry]]:
+    """Yield (epoch, number, entry); a line without an epoch belongs to the one before it."""
+    epoch = -1
+    count = 0
+    for file in files:
+        name = str(file)
+        with file.open("rb") as opened:
+            number = 0
+            while raw := opened.readline(LONGEST_LINE):
+                number += 1
+                if raw == b"\n":
+                    continue
+                try:
+                    entry = parse(raw, name, number)
+                except DamagedError as error:
+                    problem = str(error) if raw.endswith(b"\n") else f"cut off ({error})"
+                    damage.add(name, number, problem)
+                    continue
+                count += 1
+                epoch = max(epoch, entry.line.epoch)
+                yield epoch, count, entry

@@ -1,0 +1,100 @@
+"""Rules: what decided, in the words of somebody who was there.
+
+A decider. Who may call: `story`. Invariant: the words name the numbers of the line itself; a rule
+this version does not know is told as it is written.
+"""
+
+from collections.abc import Callable, Mapping
+
+from ottla.explain.lines import Decided
+
+
+def in_words(line: Decided) -> str:
+    """Say why a decision came out as it did."""
+    words = (_NOBODY if line.after is None else _RULES).get(line.rule)
+    text = line.rule if words is None else words(line)
+    if line.election == "alter-partition":
+        text = _asked(line, text)
+    elif line.outcome != "written":
+        text += f" [{line.outcome}]" if line.outcome != f"failed: {line.rule}" else ""
+    return text
+
+
+def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
+    """Say who else was looked at, and why they were not taken."""
+    if not rejected:
+        return ""
+    return "rejected: " + ", ".join(f"{broker} ({why})" for broker, why in rejected)
+
+
+def _asked(line: Decided, rule: str) -> str:
+    wish = [] if line.asked is None else list(line.asked.isr)
+    if line.outcome == "written":
+        return f"{rule.removeprefix('leader asks: ')} to {wish}"
+    refusal = line.outcome.removeprefix("refused: ")
+    if rule.startswith("leader asks"):
+        return f"ISR {wish} refused with {refusal}: the state znode has another version"
+    return f"ISR {wish} refused with {refusal}: {rule}"
+
+
+def _new(line: Decided) -> str:
+    return f"the first of {list(line.replicas)} that lives leads, the live ones are the ISR"
+
+
+def _offline(line: Decided) -> str:
+    if line.broker in line.online:
+        return f"the replica on broker {line.broker} is stopped"
+    if line.broker in line.shutting_down:
+        return f"broker {line.broker} is shutting down"
+    return f"broker {line.broker} is offline"
+
+
+def _leader(line: Decided) -> int:
+    return -1 if line.after is None else line.after.leader
+
+
+def _isr(line: Decided) -> list[int]:
+    return [] if line.before is None else list(line.before.isr)
+
+
+_RULES: Mapping[str, Callable[[Decided], str]] = {
+    "first live replica": _new,
+    "first live ISR member": lambda d: (
+        f"{_leader(d)} is the first live member of the ISR in the order of assignment "
+        f"{list(d.replicas)}"
+    ),
+    "unclean: first live replica": lambda d: (
+        f"nobody of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} is "
+        f"the first live replica of {list(d.replicas)}; records may be lost"
+    ),
+    "first live ISR member of the target": lambda d: (
+        f"{_leader(d)} is the first live member of the ISR among the target replicas "
+        f"{list(d.assignment.target)}"
+    ),
+    "preferred replica": lambda d: f"{_leader(d)} is the preferred replica, lives and is in sync",
+    "first live ISR member that stays": lambda d: (
+        f"{_leader(d)} is the first live member of the ISR in the order of assignment "
+        f"{list(d.replicas)} that is not shutting down"
+    ),
+    "offline replica leaves the ISR": lambda d: f"{_offline(d)} and leaves the ISR",
+    "last ISR member stays in the ISR": lambda d: (
+        f"{_offline(d)}; as the last member it stays in the ISR: it alone has every acknowledged "
+        "record"
+    ),
+    "new leader epoch for a new assignment": lambda d: (
+        f"a new leader epoch tells the replicas of the assignment {list(d.replicas)}"
+    ),
+}
+
+_NOBODY: Mapping[str, Callable[[Decided], str]] = {
+    "no live replica": lambda d: f"none of the replicas {list(d.replicas)} lives: no leader",
+    "no live ISR member": lambda d: (
+        f"nobody of the ISR {_isr(d)} lives, and unclean elections are not allowed: no leader"
+    ),
+    "no live ISR member among the target replicas": lambda d: (
+        f"nobody of the target replicas {list(d.assignment.target)} is live and in sync"
+    ),
+    "no live ISR member that is not shutting down": lambda d: (
+        f"nobody else of the ISR {_isr(d)} could lead: the leader stays until it is gone"
+    ),
+}

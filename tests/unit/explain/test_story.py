@@ -1,0 +1,93 @@
+"""What a person is told, from the journals of the stories."""
+
+from itertools import pairwise
+
+import pytest
+
+from ottla.explain.lines import partition_of
+from ottla.explain.story import Story
+
+
+def story_of(told, text):
+    story = Story(partition_of(text))
+    for entry in told.entries():
+        story.take(entry)
+    return story
+
+
+def changes(story):
+    return [c for c in story.chapters if c.before != c.after]
+
+
+def test_a_dead_leader(told):
+    chapter = next(c for c in changes(story_of(told("broker_failure"), "t-1")) if c.cause > 5)
+    assert (chapter.before.leader, chapter.after.leader) == (2, 3)
+    assert (chapter.before.leader_epoch, chapter.after.leader_epoch) == (0, 1)
+    assert (chapter.before.isr, chapter.after.isr) == ((2, 3, 1), (3, 1))
+    assert chapter.reason == (
+        f"the session of broker 2 ended (cause {chapter.cause}); 3 is the first live member of the "
+        "ISR in the order of assignment [2, 3, 1]; rejected: 2 (offline), 1 (later in the "
+        "assignment)"
+    )
+
+
+def test_the_controller_itself_dies(told):
+    story = story_of(told("controller_failover"), "t-0")
+    reasons = [c.reason for c in changes(story) if c.controller == 2]
+    assert reasons
+    assert all("broker 2 became controller (epoch 2) and found broker 1 not" in r for r in reasons)
+    assert [c.epoch for c in story.chapters] == sorted(c.epoch for c in story.chapters)
+
+
+def test_nobody_could_lead_and_the_last_of_the_isr_stays(told):
+    story = story_of(told("last_replica"), "t-0")
+    nobody = [c for c in story.chapters if c.what == "no leader"]
+    assert nobody
+    assert "no leader" in nobody[0].how
+    kept = [c for c in story.chapters if c.rule == "last ISR member stays in the ISR"]
+    assert kept[0].after.leader == -1
+    assert "it alone has every acknowledged record" in kept[0].how
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "words"),
+    [
+        ("unclean_election", "t-0", "unclean elections are allowed"),
+        ("isr_change", "t-0", "refused with FENCED_LEADER_EPOCH"),
+        ("isr_change", "t-0", "ISR shrinks to [1, 2]"),
+        ("isr_change", "t-0", "broker 2 asked (AlterPartition)"),
+        ("controlled_shutdown", "t-0", "asked for its controlled shutdown"),
+        ("controlled_shutdown", "t-0", "left after a controlled shutdown"),
+        ("preferred_leader", "t-0", "somebody asked for preferred leader elections"),
+        ("preferred_leader", "t-0", "is the preferred replica"),
+        ("rebalance", "t-0", "the limit is"),
+        ("reassignment", "t-0", "reassignment to [4, 5, 6] begins"),
+        ("reassignment", "t-0", "reassignment is taken back"),
+        ("reassignment", "t-0", "the replica on broker 1 is stopped and leaves the ISR"),
+        ("reassignment", "t-0", "Duplicate replica ids"),
+        ("topic_deletion", "t-0", "topic t is deleted"),
+        ("log_dir_failure", "t-0", "a log directory of broker"),
+        ("unseen_restart", "t-0", "had restarted while no controller was in office"),
+    ],
+)
+def test_causes_in_words(told, name, partition, words):
+    story = story_of(told(name), partition)
+    assert any(words in c.reason for c in story.chapters), [c.reason for c in story.chapters]
+
+
+def test_every_decision_of_every_story_has_a_cause_in_words(told):
+    for name in ("broker_failure", "reassignment", "topic_deletion", "all_die", "broker_start"):
+        entries = told(name).entries()
+        partitions = {e.line.partition for e in entries if hasattr(e.line, "partition")}
+        for partition in partitions:
+            for chapter in story_of(told(name), partition).chapters:
+                if chapter.election and chapter.election not in {"isr-removal", "reassignment"}:
+                    assert chapter.because, chapter
+
+
+def test_a_chapter_ends_where_the_next_begins(told):
+    """The states told are a chain: nothing happened in between that is not told."""
+    for name in ("broker_failure", "controller_failover", "reassignment", "unclean_election"):
+        chapters = story_of(told(name), "t-0").chapters
+        for this, following in pairwise(chapters):
+            assert this.after == following.before or following.what == "created", (name, following)
