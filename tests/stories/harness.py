@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from ottla.model.errors import ConnectionLostError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.wire.codec import decode_request
+from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataResponse
@@ -417,6 +418,53 @@ class Cluster:
         }
         await self.admin.set_topic_assignment(name, TopicInfo(name, info.topic_id, assignment))
 
+    async def shrink(self, name: str, partitions: int) -> None:
+        info = (await self.admin.get_topics([name]))[name]
+        assert info is not None
+        assignment = {p: a for p, a in info.assignment.items() if p < partitions}
+        await self.admin.set_topic_assignment(name, TopicInfo(name, info.topic_id, assignment))
+
+    async def move_endpoint(self, broker_id: int, port: int) -> None:
+        stub = self.brokers[broker_id]
+        assert stub.session is not None
+        stub.info = replace(stub.info, endpoints=(Endpoint(f"host{broker_id}", port),))
+        data = znodes.encode_broker(stub.info, self.world.clock.wall_ms())
+        await stub.session.set(znodes.broker_path(broker_id), data)
+
+    async def ask_isr(self, tp: TopicPartition, isr: Sequence[int]) -> int:
+        """Let the leader ask for an ISR; return the error of that partition."""
+        context = self.active.context
+        assert context is not None
+        known = context.leadership[tp].leader_and_isr
+        request = AlterPartitionRequest(
+            broker_id=known.leader,
+            broker_epoch=self.brokers[known.leader].epochs[-1],
+            topics=[
+                AlterPartitionRequest.TopicData(
+                    topic_id=context.topic_id(tp.topic),
+                    partitions=[
+                        AlterPartitionRequest.PartitionData(
+                            partition_index=tp.partition,
+                            leader_epoch=known.leader_epoch,
+                            new_isr_with_epochs=[
+                                AlterPartitionRequest.BrokerState(broker_id=b) for b in isr
+                            ],
+                            partition_epoch=known.partition_epoch,
+                        )
+                    ],
+                )
+            ],
+        )
+        response = await self.active.alter_partition(request)
+        if response.error_code:
+            return int(response.error_code)
+        return int(response.topics[0].partitions[0].error_code)
+
+    def count_writes(self, heard: Callable[[int], None]) -> None:
+        """Call `heard` with 1, 2, ... at every write to ZooKeeper from now on."""
+        self.zookeeper.writes.heard = heard
+        self.zookeeper.writes.count = 0
+
     async def usurp(self) -> None:
         """Another controller, seen by nobody yet, raises the epoch."""
         found = await self.admin.get_controller_epoch()
@@ -447,9 +495,14 @@ class Writes(deque[LoggedWrite]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(maxlen=100_000)
         self._cluster = cluster
+        self.count = 0
+        self.heard: Callable[[int], None] | None = None
 
     def append(self, write: LoggedWrite) -> None:
         super().append(write)
+        self.count += 1
+        if self.heard is not None:
+            self.heard(self.count)
         self._cluster.lines.append(("write", write))
-        if write.path == znodes.CONTROLLER_EPOCH and write.data:
-            self._cluster.highest_epoch = int(write.data)
+        if write.path == znodes.CONTROLLER_EPOCH and (write.data or b"").isdigit():
+            self._cluster.highest_epoch = int(write.data or b"0")

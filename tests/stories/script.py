@@ -21,6 +21,8 @@ from typing import Any
 from story_harness import Cluster, Told
 
 from ottla.controller.batch import LEADER_AND_ISR, UPDATE_METADATA
+from ottla.controller.elections import ElectionKind
+from ottla.controller.events import LeaderBalanceDue
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -124,6 +126,25 @@ class Story:
     async def do_deaf(self, cluster: Cluster, words: list[str]) -> None:
         cluster.brokers[int(words[0])].deaf = True
 
+    async def do_silent(self, cluster: Cluster, words: list[str]) -> None:
+        """A broker hears everything and answers nothing."""
+        cluster.brokers[int(words[0])].silent = True
+
+    async def do_loud(self, cluster: Cluster, words: list[str]) -> None:
+        cluster.brokers[int(words[0])].silent = False
+
+    async def do_leaders(self, cluster: Cluster, words: list[str]) -> str:
+        """Show leaders and ISRs as they are stored, in the manner of the documents' tables."""
+        info = (await cluster.admin.get_topics([words[0]]))[words[0]]
+        assert info is not None
+        shown = []
+        for number in sorted(info.assignment):
+            state = await cluster.admin.get_topic_partition_state(TopicPartition(words[0], number))
+            assert state is not None
+            led = state.leader_and_isr
+            shown.append(f"{number}:{led.leader}/{ids(led.isr)}")
+        return "stored " + "  ".join(shown)
+
     async def do_create(self, cluster: Cluster, words: list[str]) -> None:
         config = dict(w.split("=", 1) for w in words[1:] if "=" in w)
         await cluster.create_topic(words[0], replicas([w for w in words[1:] if ":" in w]), config)
@@ -175,6 +196,42 @@ class Story:
             asked[partition(tp)] = None if ids == "-" else tuple(map(int, ids.split(",")))
         answers = await cluster.active.alter_reassignments(asked)
         return "answer " + ", ".join(f"{tp} {e.name}" for tp, (e, _) in answers.items())
+
+    async def do_elect(self, cluster: Cluster, words: list[str]) -> str:
+        """Ask for elections as the API does: `elect preferred t-0`, or `elect unclean all`."""
+        kind = ElectionKind[words[0].upper()]
+        chosen = None if words[1] == "all" else [partition(w) for w in words[1:]]
+        answers = await cluster.active.elect_leaders(kind, chosen)
+        return "answer " + (", ".join(f"{tp} {e.name}" for tp, (e, _) in answers.items()) or "none")
+
+    async def do_balance(self, cluster: Cluster, _words: list[str]) -> None:
+        """Let the time of the next leader balance come."""
+        cluster.active._post(LeaderBalanceDue())
+
+    async def do_config(self, cluster: Cluster, words: list[str]) -> None:
+        """Change a topic's settings: `config t key=value`."""
+        config = dict(w.split("=", 1) for w in words[1:])
+        await cluster.admin.set_or_create_entity_configs("topics", words[0], config)
+        if config.get("unclean.leader.election.enable") == "true":
+            cluster.active.unclean_election_enabled(words[0])
+
+    async def do_shrink(self, cluster: Cluster, words: list[str]) -> None:
+        """Write a topic with fewer partitions, as nobody should."""
+        await cluster.shrink(words[0], int(words[1]))
+
+    async def do_expire(self, cluster: Cluster, words: list[str]) -> None:
+        """End a broker's session by force; its process lives on and begins a new one."""
+        await cluster.kill(int(words[0]))
+        await cluster.settle()
+        await cluster._join(cluster.brokers[int(words[0])])
+
+    async def do_unseat(self, cluster: Cluster, _words: list[str]) -> None:
+        """Somebody deletes /controller by hand."""
+        await cluster.admin.session.delete(znodes.CONTROLLER)
+
+    async def do_endpoint(self, cluster: Cluster, words: list[str]) -> None:
+        """A broker registers another port under the same session."""
+        await cluster.move_endpoint(int(words[0]), int(words[1]))
 
     async def do_usurp(self, cluster: Cluster, words: list[str]) -> None:
         await cluster.usurp()

@@ -66,7 +66,7 @@ async def requested(reign: Reign) -> set[TopicPartition]:
         "ReassignmentRequested",
         {str(tp): target for tp, target in news.items()},
     )
-    answers = _refusals(reign, news)
+    answers = _refusals(reign, news, lambda _broker: True)
     answers |= await _start(reign, {tp: t for tp, t in news.items() if tp not in answers})
     refused = {tp for tp, (code, _) in answers.items() if code != ErrorCode.NONE}
     for tp in sorted(refused):
@@ -79,11 +79,10 @@ async def asked(
     reign: Reign, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
 ) -> dict[TopicPartition, Answer]:
     """Take up what AlterPartitionReassignments asks for; None cancels."""
-    context = reign.context
     reign.journal.event(
         reign.cause, "ReassignmentsAsked", {str(tp): target for tp, target in wanted.items()}
     )
-    answers = _refusals(reign, wanted)
+    answers = _refusals(reign, wanted, reign.context.is_live)
     accepted = {tp: target for tp, target in wanted.items() if tp not in answers}
     # What is asked last counts: the znode no longer asks for these.
     await _clear_requests(reign, lambda tp, _target: tp in accepted)
@@ -92,18 +91,21 @@ async def asked(
 
 
 def _refusals(
-    reign: Reign, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+    reign: Reign,
+    wanted: Mapping[TopicPartition, tuple[int, ...] | None],
+    is_live: Callable[[int], bool],
 ) -> dict[TopicPartition, Answer]:
     """Return what is wrong with targets in themselves (F42).
 
     Kafka asks this of requests only: by znode, an empty list of replicas deletes all there are.
+    Brokers that are dead may be asked for by znode, though: it waits for them, as in Kafka.
     """
     context = reign.context
     answers: dict[TopicPartition, Answer] = {}
     for tp, target in wanted.items():
         if target is None:
             continue
-        problem = problem_with(context.assignment(tp), target, context.is_live)
+        problem = problem_with(context.assignment(tp), target, is_live)
         if problem is not None:
             answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
             _journal_refusal(reign, tp, target, problem)
