@@ -1,14 +1,12 @@
-"""Checkers: what must be true of a history, of the logs at its end, and of ZooKeeper's writes.
+"""Checkers: what must be true of a history and of the logs at its end.
 
 Who may call: `cluster` at the end of a run, tests. Plain code over values: each checker returns
 the anomalies it found, one line each, nothing when all is well. The promises are those of
 RELIABILITY: no acknowledged record lost, none reordered, no phantom, no offset given twice,
-replicas equal after healing, leadership and controller epochs only ever rise.
+replicas equal after healing. What must be true of ZooKeeper's writes is in `znode_rules`.
 """
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,7 +46,8 @@ def _longest(replicas: Mapping[int, Sequence[LogRecord]]) -> Sequence[LogRecord]
     return max(replicas.values(), key=len, default=())
 
 
-def _few(kind: str, lines: list[str]) -> list[str]:
+def few(kind: str, lines: list[str]) -> list[str]:
+    """Return the first lines with their kind, and how many there are."""
     if len(lines) > SHOWN:
         return [f"{kind}: {line}" for line in lines[:SHOWN]] + [f"{kind}: … {len(lines)} in all"]
     return [f"{kind}: {line}" for line in lines]
@@ -72,7 +71,7 @@ def check_replicas_equal(logs: Logs) -> list[str]:
                 found.append(
                     f"{tp} broker {first} has {len(ours)} records, broker {broker} {len(theirs)}"
                 )
-    return _few("replicas differ", found)
+    return few("replicas differ", found)
 
 
 def check_acked_present(
@@ -92,7 +91,7 @@ def check_acked_present(
                     f"{write.tp}@{write.offset + i} {value!r} acked to {write.process} at "
                     f"{write.completed_s:.3f} s, the log has {there!r}"
                 )
-    return _few("acked record lost", lost)
+    return few("acked record lost", lost)
 
 
 def check_no_phantoms(
@@ -108,7 +107,7 @@ def check_no_phantoms(
                 found.append(f"{tp}@{record.offset} {record.value!r} was never written there")
             elif write.failed is not None:
                 found.append(f"{tp}@{record.offset} {record.value!r} was refused: {write.failed}")
-    return _few("phantom record", found)
+    return few("phantom record", found)
 
 
 def check_no_duplicates(
@@ -125,7 +124,7 @@ def check_no_duplicates(
                     f"{tp} {record.value!r} at {first_at[record.value]} and {record.offset}"
                 )
             first_at.setdefault(record.value, record.offset)
-    return _few("duplicate record", found)
+    return few("duplicate record", found)
 
 
 def check_order(history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]) -> list[str]:
@@ -150,7 +149,7 @@ def check_order(history: History, final: Mapping[TopicPartition, Sequence[LogRec
             if here < last.get(process, (-1, -1)):
                 found.append(f"{tp}@{record.offset} {record.value!r} came after a later one")
             last[process] = here
-    return _few("reordered", found)
+    return few("reordered", found)
 
 
 def check_reads(history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]) -> list[str]:
@@ -173,59 +172,4 @@ def check_reads(history: History, final: Mapping[TopicPartition, Sequence[LogRec
         if read.offset <= last.get(place, -1):
             found.append(f"{read.process} got {read.tp}@{read.offset} twice or backwards")
         last[place] = read.offset
-    return _few("read not repeatable", found)
-
-
-class ZnodeWrite(NamedTuple):
-    """A change in ZooKeeper, as the twin logs it."""
-
-    zxid: int
-    op: str
-    path: str
-    data: bytes | None
-
-
-def check_znodes(writes: Iterable[ZnodeWrite]) -> list[str]:
-    """Epochs only rise, a leader is in its ISR, the ISR within the assignment (R8, R10, F8)."""
-    controller_epoch = -1
-    leader_epochs: dict[str, int] = {}
-    writers: dict[str, int] = defaultdict(lambda: -1)
-    found = []
-    for write in writes:
-        if write.op == "delete" and write.path in leader_epochs:
-            del leader_epochs[write.path]
-        if write.data is None:
-            continue
-        if write.path == "/controller_epoch":
-            epoch = int(write.data)
-            if epoch <= controller_epoch:
-                found.append(f"zxid {write.zxid}: controller epoch {controller_epoch} → {epoch}")
-            controller_epoch = epoch
-        elif write.path.startswith("/brokers/topics/") and write.path.endswith("/state"):
-            found += _check_state(write, controller_epoch, leader_epochs, writers)
-    return _few("znodes", found)
-
-
-def _check_state(
-    write: ZnodeWrite, controller_epoch: int, leader_epochs: dict[str, int], writers: dict[str, int]
-) -> list[str]:
-    assert write.data is not None
-    state = json.loads(write.data)
-    found = []
-    where = f"zxid {write.zxid}: {write.path}"
-    if state["leader_epoch"] < leader_epochs.get(write.path, -1):
-        found.append(f"{where} leader epoch {leader_epochs[write.path]} → {state['leader_epoch']}")
-    leader_epochs[write.path] = state["leader_epoch"]
-    if state["leader"] >= 0 and state["leader"] not in state["isr"]:
-        found.append(f"{where} leader {state['leader']} is not in ISR {state['isr']}")
-    if len(set(state["isr"])) != len(state["isr"]):
-        found.append(f"{where} ISR {state['isr']} names a replica twice")
-    if state["controller_epoch"] < writers[write.path]:
-        found.append(
-            f"{where} written by controller epoch {state['controller_epoch']} after "
-            f"{writers[write.path]}"
-        )
-    writers[write.path] = max(writers[write.path], state["controller_epoch"])
-    if state["controller_epoch"] > controller_epoch:
-        found.append(f"{where} names controller epoch {state['controller_epoch']} of the future")
-    return found
+    return few("read not repeatable", found)

@@ -18,13 +18,15 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.sim.checkers import LogRecord, ZnodeWrite, check_all, check_znodes
+from ottla.sim.agreement import disagreements
+from ottla.sim.checkers import LogRecord, check_all
 from ottla.sim.clients import Consumer, HastyProducer, Producer, create_topic
 from ottla.sim.history import History
 from ottla.sim.nemesis import NAMES, Nemesis
 from ottla.sim.operators import Churn, Mover
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.world import Main, Node, Simulation
+from ottla.sim.znode_rules import check_znodes
 from ottla.wire.records import iter_batches, iter_records
 from ottla.zookeeper.memory import MemoryZooKeeper
 
@@ -187,6 +189,7 @@ class Cluster:
     def _broker_main(self, node: Node, broker_id: int) -> Main:
         async def main(world: World) -> None:
             stop = self._stops[node.name] = asyncio.Event()
+            self.brokers.pop(node.name, None)
             try:
                 broker = Broker(self.config(broker_id), world, host_name=node.name)
                 await broker.start()
@@ -290,10 +293,14 @@ class Cluster:
             for tp, replicas in self.assignment().items()
         )
 
-    def _nothing_moves(self) -> bool:
+    def disagreements(self) -> list[str]:
+        """Return what is unfinished, unled, or not known to all alike; who is down."""
         assert self.zookeeper is not None
-        waiting = "/admin/reassign_partitions" in self.zookeeper.tree.nodes
-        return not waiting and all(len(r) == REPLICATION for r in self.assignment().values())
+        down = [n.name for n in self.broker_nodes() if not n.up or n.name not in self.brokers]
+        if down:
+            return [f"{' '.join(down)} not up"]
+        brokers = [self.brokers[node.name] for node in self.broker_nodes()]
+        return disagreements(self.zookeeper.tree.nodes, brokers)
 
     def caught_up(self, node: Node) -> bool:
         """Whether a broker's disk holds, of every partition, what all the others hold."""
@@ -343,7 +350,7 @@ class Cluster:
         logging.getLogger("ottla").addHandler(tracebacks)
         try:
             self.boot()
-            self.client_node().boot(self._client_main)
+            self.client_node().boot(self.serve_clients)
             self.simulation.run_until(self._topic_ready, within_s=60.0)
             began_s = self.simulation.now
             nemesis.start()
@@ -352,12 +359,11 @@ class Cluster:
             if until_s is None:
                 nemesis.stop()
                 anomalies += self._settle(nemesis)
-                anomalies += self._judge()
         except (SimulationError, TimeoutError) as error:
             anomalies.append(f"stuck: {error}")
         finally:
             logging.getLogger("ottla").removeHandler(tracebacks)
-        anomalies += self._uncaught()
+        anomalies += self.uncaught()
         anomalies += tracebacks.found[:5]
         return Verdict(
             self.plan,
@@ -385,7 +391,8 @@ class Cluster:
     def _topic_ready(self) -> bool:
         return bool(self._producers) and self.all_in_sync()
 
-    async def _client_main(self, world: World) -> None:
+    async def serve_clients(self, world: World) -> None:
+        """Create the topic; then be every client and operator, until they are told to stop."""
         client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
         await create_topic(
             client,
@@ -422,18 +429,26 @@ class Cluster:
 
     def _settle(self, nemesis: Nemesis) -> list[str]:
         """Heal everything; the cluster has to come back by itself, and catch up."""
-        deadline_s = self.simulation.now + SETTLE_S
         for operator in self._operators:
             operator.stopping = True
         nemesis.heal()
         self.simulation.run_for(30.0)
         nemesis.heal()
+        return self.finish()
+
+    def finish(self) -> list[str]:
+        """Wait, once all is mended, until all is at rest and every client has what it is owed.
+
+        Then judge. Returns the anomalies.
+        """
+        deadline_s = self.simulation.now + SETTLE_S
         stages: tuple[tuple[str, Callable[[], bool]], ...] = (
-            ("reassignments are done", self._nothing_moves),
-            ("every replica is in sync", self.all_in_sync),
+            ("operators have stopped", lambda: all(o.ended for o in self._operators)),
+            ("all is done, led and known", lambda: not self.disagreements()),
             ("every open write has an answer", self._writes_answered),
             ("consumers have read everything", self._caught_up),
             ("replicas are equal", self._replicas_equal),
+            ("all is still led and known", lambda: not self.disagreements()),
         )
         for name, reached in stages:
             if name == "every open write has an answer":
@@ -442,9 +457,9 @@ class Cluster:
             while not reached():
                 if self.simulation.now > deadline_s:
                     late = f"not healed: {SETTLE_S:.0f} s after the last fault not: {name}; "
-                    return [late + self._where()]
+                    return [late + self._where(), *self.disagreements()[:5]]
                 self.simulation.run_for(0.5)
-        return []
+        return self._judge()
 
     def _where(self) -> str:
         states = "; ".join(
@@ -488,7 +503,6 @@ class Cluster:
 
     def _judge(self) -> list[str]:
         assert self.zookeeper is not None
-        writes = [ZnodeWrite(w.zxid, w.op, w.path, w.data) for w in self.zookeeper.writes]
         twice = [
             f"{node.name} keeps {tp} in two log dirs"
             for node in self.broker_nodes()
@@ -498,11 +512,12 @@ class Cluster:
         return [
             *twice,
             *check_all(self.history, self.logs()),
-            *check_znodes(writes),
+            *check_znodes(self.zookeeper.writes),
             *(f"client: {line}" for line in self.history.complaints[:5]),
         ]
 
-    def _uncaught(self) -> list[str]:
+    def uncaught(self) -> list[str]:
+        """Return what no callback and no main caught."""
         found = [f"uncaught: {line}" for line in self.simulation.failures()]
         for name in sorted(self.simulation.nodes):
             task = self.simulation.nodes[name].task

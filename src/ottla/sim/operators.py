@@ -41,6 +41,7 @@ class Churn:
         self.history = history
         self.generation = 0
         self.stopping = False
+        self.ended = False
         self._ids: dict[int, set[bytes]] = {}
         """The topic ids that were seen while a generation's records were written.
 
@@ -61,6 +62,7 @@ class Churn:
             await asyncio.sleep(self.world.random.uniform(0.0, 3.0))
             await self._delete()
         await self.client.close()
+        self.ended = True
 
     async def _topic_id(self) -> bytes:
         """Ask for the topic's id, and note that this generation may lie under it."""
@@ -161,6 +163,7 @@ class Mover:
         self.tps = tps
         self.brokers = brokers
         self.stopping = False
+        self.ended = False
         self.asked = 0
         self._session: Session | None = None
 
@@ -173,6 +176,7 @@ class Mover:
                 await way()
                 self.asked += 1
         await self.client.close()
+        self.ended = True
 
     def _wish(self) -> list[tuple[TopicPartition, list[int]]]:
         rng = self.world.random

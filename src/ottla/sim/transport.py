@@ -33,6 +33,7 @@ class Carrier(Protocol):
     trace: Trace
     random: random.Random
     give_up_s: float
+    tap: Callable[[str, str, bytes], object] | None
 
     def send(self, source: str, target: str, arrive: Callable[[], None]) -> None: ...
 
@@ -295,7 +296,10 @@ class SimTransport(asyncio.Transport):
             self._schedule_read()
             return
         assert self.pipe is not None
-        self.pipe.push(bytes(data))
+        data = bytes(data)
+        if self.carrier.tap is not None:
+            self.carrier.tap(self.host, self.peer_host, data)
+        self.pipe.push(data)
         if self.pipe.queued_bytes > self._high and not self._writer_paused:
             self._writer_paused = True
             self._protocol.pause_writing()

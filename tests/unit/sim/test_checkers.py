@@ -1,11 +1,9 @@
 """Each checker finds its anomaly, and nothing where there is none."""
 
-import json
-
 import pytest
 
 from ottla.model.ids import TopicPartition
-from ottla.sim.checkers import LogRecord, ZnodeWrite, check_all, check_znodes
+from ottla.sim.checkers import LogRecord, check_all
 from ottla.sim.history import History, Read
 
 TP = TopicPartition("t", 0)
@@ -119,49 +117,6 @@ def test_many_anomalies_are_counted():
         write.offset += 100
     found = check_all(history, logs)
     assert found[-1] == "acked record lost: … 6 in all"
-
-
-def state(zxid, **changes):
-    fields = {"controller_epoch": 1, "leader": 1, "leader_epoch": 3, "isr": [1, 2], "version": 1}
-    path = "/brokers/topics/t/partitions/0/state"
-    return ZnodeWrite(zxid, "set", path, json.dumps(fields | changes).encode())
-
-
-def epoch(zxid, number):
-    return ZnodeWrite(zxid, "set", "/controller_epoch", str(number).encode())
-
-
-@pytest.mark.parametrize(
-    ("writes", "word"),
-    [
-        ([epoch(1, 1), state(2), state(3, leader_epoch=4, leader=2)], None),
-        ([epoch(1, 1), state(2), state(3, leader=-1, leader_epoch=4)], None),
-        ([epoch(1, 1), state(2), state(3, leader_epoch=2)], "leader epoch 3 → 2"),
-        ([epoch(1, 1), state(2, leader=7)], "not in ISR"),
-        ([epoch(1, 1), state(2, isr=[1, 1])], "twice"),
-        ([epoch(1, 1), epoch(2, 1)], "controller epoch 1 → 1"),
-        ([epoch(1, 1), state(2, controller_epoch=2)], "of the future"),
-        (
-            [epoch(1, 2), state(2, controller_epoch=2), state(3, controller_epoch=1)],
-            "after 2",
-        ),
-        (
-            [
-                epoch(1, 1),
-                state(2),
-                ZnodeWrite(3, "delete", "/brokers/topics/t/partitions/0/state", None),
-                state(4, leader_epoch=0),
-            ],
-            None,
-        ),
-    ],
-)
-def test_znode_rules(writes, word):
-    found = check_znodes(writes)
-    if word is None:
-        assert found == []
-    else:
-        assert word in found[0]
 
 
 def test_gaps_are_counted_per_partition():

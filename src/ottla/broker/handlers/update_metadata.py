@@ -8,12 +8,15 @@ others wait for it, and seen at once. Answers to
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
+from ottla.broker.metadata_cache import LEADER_DURING_DELETE
 from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
+from ottla.replication.strays import Word, let_go
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
@@ -54,6 +57,8 @@ def handle(
         return answer_later(server, conn, header, request, take_in(server, header, request))
     code = _refusal(server, request)
     if code is ErrorCode.NONE:
+        for topic in request.topic_states:
+            let_go(server.replicas, _words(topic))
         server.metadata.apply(request)
     return answer(header, UpdateMetadataResponse(error_code=code))
 
@@ -65,6 +70,17 @@ async def take_in(
     async with server.metadata.taking_in:
         code = _refusal(server, request)
         if code is ErrorCode.NONE:
+            for topic in request.topic_states:
+                let_go(server.replicas, _words(topic))
+                await asyncio.sleep(0)
             for _ in server.metadata.apply_in_slices(request):
                 await asyncio.sleep(0)
     return answer(header, UpdateMetadataResponse(error_code=code))
+
+
+def _words(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Iterator[Word]:
+    """Return what an update says of a topic's replicas; one being deleted is StopReplica's."""
+    for state in topic.partition_states:
+        if state.leader != LEADER_DURING_DELETE:
+            tp = TopicPartition(topic.topic_name, state.partition_index)
+            yield tp, state.leader_epoch, state.replicas

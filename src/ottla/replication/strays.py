@@ -1,0 +1,47 @@
+"""Strays: replicas that are no longer ours, and whose StopReplica never came.
+
+Who may call: the broker's UpdateMetadata handler. A controller that dies between the end of a
+reassignment and its StopReplica leaves the removed replica running; if it led, it would go on
+taking acks=1 records that nobody will ever see. Every broker is told of every partition by the
+next controller, so the replica learns there that it is out. Invariants: only a higher leader
+epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14). Kafka in ZooKeeper
+mode has no such step.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from ottla.model.ids import TopicPartition
+from ottla.replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+Word = tuple[TopicPartition, int, Sequence[int]]
+"""What the controller says of a partition: which, its leader epoch and its replicas."""
+
+
+def let_go(replicas: ReplicaManager, words: Iterable[Word]) -> list[TopicPartition]:
+    """Stop every replica of ours that an assignment of a newer leader epoch leaves out."""
+    stopped = []
+    for tp, leader_epoch, assigned in words:
+        partition = replicas.partitions.get(tp)
+        if partition is None or partition.leader_epoch >= leader_epoch:
+            continue
+        if replicas.broker_id in assigned:
+            continue
+        logger.info(
+            "stray partition=%s epoch=%d newer=%d replicas=%s",
+            tp,
+            partition.leader_epoch,
+            leader_epoch,
+            list(assigned),
+        )
+        replicas.recovery.cancel(tp)
+        replicas.fetchers.remove((tp,))
+        del replicas.partitions[tp]
+        partition.stop()
+        replicas.forget_topic(partition)
+        stopped.append(partition)
+    if stopped:
+        replicas.leadership_changed([], stopped)
+    return [partition.tp for partition in stopped]

@@ -1,0 +1,212 @@
+"""Agreement: at rest ZooKeeper, the controller and every broker know the same of the cluster.
+
+Who may call: `cluster` and `crash_points` once everything is healed, tests. Plain code over
+values: each function returns what does not agree, one line each. ZooKeeper is the truth; the
+controller's context has to equal it, and every broker's metadata cache and replicas the context.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.broker.broker import Broker
+from ottla.broker.metadata_cache import Snapshot
+from ottla.controller.context import Context
+from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model.cluster import LeaderIsrAndControllerEpoch, TopicInfo
+from ottla.model.ids import TopicPartition
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.zookeeper.memory_tree import Znode
+from ottla.zookeeper.znodes import (
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    PREFERRED_REPLICA_ELECTION,
+    REASSIGN_PARTITIONS,
+    TOPICS,
+    decode_controller,
+    decode_controller_epoch,
+    decode_state,
+    decode_topic,
+    state_path,
+)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What ZooKeeper holds. `brokers` gives each live one's epoch, `requests` what is undone."""
+
+    controller: int = -1
+    epoch: int = -1
+    epoch_version: int = -1
+    brokers: dict[int, int] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    states: dict[TopicPartition, LeaderIsrAndControllerEpoch] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        for name, topic in self.topics.items():
+            for partition in sorted(topic.assignment):
+                yield TopicPartition(name, partition)
+
+
+def read_facts(nodes: Mapping[str, Znode]) -> Facts:
+    """Read the tree of the twin."""
+    facts = Facts()
+    if CONTROLLER in nodes:
+        facts.controller = decode_controller(nodes[CONTROLLER].data or b"").broker_id
+    if CONTROLLER_EPOCH in nodes:
+        facts.epoch = decode_controller_epoch(nodes[CONTROLLER_EPOCH].data or b"")
+        facts.epoch_version = nodes[CONTROLLER_EPOCH].version
+    if BROKER_IDS in nodes:
+        for child in sorted(nodes[BROKER_IDS].children, key=int):
+            facts.brokers[int(child)] = nodes[f"{BROKER_IDS}/{child}"].czxid
+    if TOPICS in nodes:
+        for name in sorted(nodes[TOPICS].children):
+            facts.topics[name] = decode_topic(name, nodes[f"{TOPICS}/{name}"].data or b"")
+    for tp in facts.partitions():
+        node = nodes.get(state_path(tp))
+        if node is not None:
+            facts.states[tp] = decode_state(tp, node.data or b"", node.version)
+    if DELETE_TOPICS in nodes:
+        facts.requests += [f"{DELETE_TOPICS}/{c}" for c in sorted(nodes[DELETE_TOPICS].children)]
+    for path in (REASSIGN_PARTITIONS, PREFERRED_REPLICA_ELECTION):
+        if path in nodes:
+            facts.requests.append(path)
+    return facts
+
+
+def unfinished(facts: Facts) -> list[str]:
+    """Return what was asked for and is not done: requests, and partitions on the move."""
+    return [f"{path} is still there" for path in facts.requests] + [
+        f"{tp} is still being reassigned: {facts.topics[tp.topic].assignment[tp.partition]}"
+        for tp in facts.partitions()
+        if facts.topics[tp.topic].assignment[tp.partition].being_reassigned
+    ]
+
+
+def unled(facts: Facts) -> list[str]:
+    """Return the partitions without a live leader, and those whose ISR is not all replicas."""
+    found = []
+    for tp in facts.partitions():
+        state = facts.states.get(tp)
+        replicas = facts.topics[tp.topic].assignment[tp.partition].replicas
+        if state is None:
+            found.append(f"{tp} has no state")
+        elif state.leader_and_isr.leader not in facts.brokers:
+            found.append(f"{tp} has no live leader: {state.leader_and_isr}")
+        elif set(state.leader_and_isr.isr) != set(replicas):
+            found.append(f"{tp} has ISR {state.leader_and_isr.isr} of replicas {replicas}")
+    return found
+
+
+def context_against(context: Context, facts: Facts) -> Iterator[str]:
+    """Compare what the controller knows with ZooKeeper."""
+    yield from _differ("controller epoch", context.epoch, facts.epoch)
+    yield from _differ("version of the epoch", context.epoch_zk_version, facts.epoch_version)
+    epochs = {broker.id: broker.epoch for broker in context.brokers.values()}
+    yield from _differ("live brokers and their epochs", epochs, facts.brokers)
+    yield from _differ("shutting down", context.shutting_down, set())
+    yield from _differ("topics", sorted(context.topics), sorted(facts.topics))
+    yield from _differ("topics being deleted", list(context.deleting), [])
+    yield from _differ("partitions being reassigned", list(context.reassigning), [])
+    for name, topic in facts.topics.items():
+        yield from _differ(f"{name} id", context.topic_ids.get(name), topic.topic_id)
+        yield from _differ(f"{name} assignment", context.assignments.get(name), topic.assignment)
+    for tp, state in facts.states.items():
+        yield from _differ(f"{tp} leadership", context.leadership.get(tp), state)
+    for tp in [tp for tp in context.leadership if tp not in facts.states]:
+        yield f"{tp} leadership: the controller knows of {context.leadership[tp]}, nobody else does"
+    yield from _states_against(context, facts)
+
+
+def _states_against(context: Context, facts: Facts) -> Iterator[str]:
+    for tp in facts.partitions():
+        state = facts.states.get(tp)
+        led = state is not None and state.leader_and_isr.leader in facts.brokers
+        wanted = PartitionState.ONLINE if led else PartitionState.OFFLINE
+        yield from _differ(f"{tp} state", context.partition_states[tp], wanted)
+        for broker in facts.topics[tp.topic].assignment[tp.partition].replicas:
+            replica = PartitionReplica(tp, broker)
+            alive = ReplicaState.ONLINE if broker in facts.brokers else ReplicaState.OFFLINE
+            yield from _differ(f"{replica} state", context.replica_states[replica], alive)
+
+
+def cache_against(snapshot: Snapshot, context: Context, controller: int) -> Iterator[str]:
+    """Compare what a broker tells its clients with what the controller knows."""
+    yield from _differ("controller", snapshot.controller_id, controller)
+    yield from _differ("live brokers", sorted(snapshot.brokers), sorted(context.brokers))
+    yield from _differ("topics", sorted(snapshot.topics), sorted(context.topics))
+    for name, topic in snapshot.topics.items():
+        known = context.assignments.get(name, {})
+        yield from _differ(f"{name} id", topic.topic_id, context.topic_id(name))
+        yield from _differ(f"{name} partitions", sorted(topic.partitions), sorted(known))
+        for number, told in topic.partitions.items():
+            tp = TopicPartition(name, number)
+            leadership = context.leadership.get(tp)
+            if leadership is None:
+                continue
+            state = leadership.leader_and_isr
+            replicas = context.assignment(tp).replicas
+            told_facts: tuple[Any, ...] = (
+                told.leader, told.leader_epoch, told.isr, told.partition_epoch,
+                told.controller_epoch, told.replicas, told.offline_replicas,
+            )  # fmt: skip
+            offline = tuple(r for r in replicas if not context.is_online(r, tp))
+            true_facts: tuple[Any, ...] = (
+                state.leader, state.leader_epoch, state.isr, state.partition_epoch,
+                leadership.controller_epoch, replicas, offline,
+            )  # fmt: skip
+            yield from _differ(str(tp), told_facts, true_facts)
+
+
+def replicas_against(manager: ReplicaManager, context: Context) -> Iterator[str]:
+    """Compare what a broker leads and follows with what the controller knows."""
+    own = set(context.partitions_on(manager.broker_id))
+    yield from _differ("partitions", sorted(manager.partitions), sorted(own))
+    yield from _differ("offline partitions", sorted(manager.offline), [])
+    yield from _differ("controller epoch", manager.controller_epoch, context.epoch)
+    for tp in sorted(own & set(manager.partitions)):
+        ours, leadership = manager.partitions[tp], context.leadership.get(tp)
+        if leadership is None:
+            continue
+        state = leadership.leader_and_isr
+        role: tuple[Any, ...] = (ours.is_leader, ours.leader, ours.leader_epoch, ours.replicas)
+        true_role: tuple[Any, ...] = (
+            state.leader == manager.broker_id,
+            state.leader,
+            state.leader_epoch,
+            context.assignment(tp).replicas,
+        )
+        yield from _differ(f"{tp} role", role, true_role)
+        yield from _differ(f"{tp} topic id", bytes(ours.topic_id), context.topic_id(tp.topic))
+        if ours.is_leader:
+            isr = (set(ours.isr.committed), ours.partition_epoch)
+            yield from _differ(f"{tp} ISR", isr, (set(state.isr), state.partition_epoch))
+
+
+def disagreements(nodes: Mapping[str, Znode], brokers: Iterable[Broker]) -> list[str]:
+    """Compare everything with everything; nothing is to be under way any more."""
+    facts = read_facts(nodes)
+    brokers = list(brokers)
+    active = [b for b in brokers if b.services.controller.is_active]
+    if [b.broker_id for b in active] != [facts.controller]:
+        ids = [b.broker_id for b in active]
+        return [f"active controllers {ids}, by ZooKeeper {facts.controller}"]
+    context = active[0].services.controller.context
+    assert context is not None
+    found = [*unfinished(facts), *unled(facts)]
+    found += [f"controller {facts.controller}: {d}" for d in context_against(context, facts)]
+    for broker in brokers:
+        snapshot = broker.services.metadata.snapshot
+        cache = cache_against(snapshot, context, facts.controller)
+        found += [f"broker {broker.broker_id} metadata cache: {d}" for d in cache]
+        replicas = replicas_against(broker.services.replicas, context)
+        found += [f"broker {broker.broker_id} replicas: {d}" for d in replicas]
+    return found
+
+
+def _differ(what: str, have: object, want: object) -> Iterator[str]:
+    if have != want:
+        yield f"{what} {have}, should be {want}"
