@@ -24,6 +24,7 @@ DECIDERS = {
     "log/validate.py",
     "log/retention.py",
     "replication/isr.py",
+    "replication/throttle.py",
     "replication/truncation.py",
     "replication/fetch_session.py",
     "controller/context.py",
@@ -38,6 +39,13 @@ DECIDERS = {
     "controller/incarnations.py",
     "controller/isr_changes.py",
     "controller/targets.py",
+    "coordinators/group.py",
+    "coordinators/group_records.py",
+    "coordinators/group_states.py",
+    "coordinators/group_values.py",
+    "coordinators/groups.py",
+    "coordinators/offsets.py",
+    "coordinators/timers.py",
 }
 WORLDLY = {
     "asyncio", "socket", "ssl", "threading", "time", "random", "os", "pathlib",

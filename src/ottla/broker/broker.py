@@ -13,6 +13,7 @@ import logging
 from dataclasses import replace
 
 from ottla.broker.controller_channel import ControllerChannel
+from ottla.broker.coordination import Coordination
 from ottla.broker.housekeeping import keep_house
 from ottla.broker.lifecycle import Membership, shut_down_controlled
 from ottla.broker.metadata_blobs import MetadataBlobs
@@ -80,6 +81,16 @@ class Broker:
         self.logs = LogManager(world, config)
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata)
+        replicas = ReplicaManager(
+            world,
+            config,
+            self.logs,
+            cluster=metadata,
+            broker_epoch=lambda: self.services.broker_epoch,
+            controller_peer=channel.peer,
+            on_log_dir_offline=self._log_dir_offline,
+        )
+        creation = TopicCreation(world, config, metadata, lambda: self.services.store)
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -88,21 +99,22 @@ class Broker:
             blobs=MetadataBlobs(metadata),
             topic_configs=TopicConfigs(world, config, self.tasks, self._topic_config_changed),
             tasks=self.tasks,
-            replicas=ReplicaManager(
-                world,
-                config,
-                self.logs,
-                cluster=metadata,
-                broker_epoch=lambda: self.services.broker_epoch,
-                controller_peer=channel.peer,
-                on_log_dir_offline=self._log_dir_offline,
-            ),
+            replicas=replicas,
             controller=Controller(world, config, self.broker_info),
             controller_channel=channel,
             producer_ids=ProducerIds(
                 config.broker_id, lambda: self.services.broker_epoch, channel.send
             ),
-            topic_creation=TopicCreation(world, config, metadata, lambda: self.services.store),
+            topic_creation=creation,
+            coordination=Coordination(
+                world,
+                config,
+                replicas,
+                metadata,
+                creation,
+                self.tasks,
+                lambda: self.services.store,
+            ),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, HANDLERS)
@@ -168,6 +180,7 @@ class Broker:
         await warn_of_dynamic_settings(store, self.broker_id)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
+        await server.coordination.start(store)
         await self._listen()
         await server.replicas.start()
         await self.membership.join()
@@ -254,6 +267,7 @@ class Broker:
             "tasks": len(self.tasks),
             "logs": self.logs.statistics(),
             "replicas": self.services.replicas.statistics(),
+            "groups": self.services.coordination.groups.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
         }
 
@@ -289,6 +303,7 @@ class Broker:
             steps.push_async_callback(server.controller.shutdown)
             steps.push_async_callback(self._close_logs)
             steps.push_async_callback(server.replicas.shutdown)
+            steps.push_async_callback(server.coordination.close)
             steps.push_async_callback(server.producer_ids.close)
             steps.callback(server.controller_channel.close)
             steps.push_async_callback(self.tasks.close)

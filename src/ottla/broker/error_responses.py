@@ -18,22 +18,33 @@ from ottla.wire.messages import (
     controlled_shutdown,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     elect_leaders,
     fetch,
+    find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
     leader_and_isr,
+    leave_group,
+    list_groups,
     list_offsets,
     list_partition_reassignments,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
     stop_replica,
+    sync_group,
     update_metadata,
 )
 
@@ -254,6 +265,77 @@ def _epochs(request: Any, _version: int, code: int, _message: str | None) -> Any
     )
 
 
+def _offset_commit(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = offset_commit.OffsetCommitResponse
+    return r(
+        topics=[
+            r.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    r.OffsetCommitResponsePartition(
+                        partition_index=p.partition_index, error_code=code
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_fetch(request: Any, version: int, code: int, _message: str | None) -> Any:
+    r = offset_fetch.OffsetFetchResponse
+    if version >= 8:
+        groups = [
+            r.OffsetFetchResponseGroup(group_id=g.group_id, error_code=code) for g in request.groups
+        ]
+        return r(groups=groups)
+    if version >= 2:
+        return r(error_code=code)
+    return r(
+        topics=[
+            r.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    r.OffsetFetchResponsePartition(
+                        partition_index=p, committed_offset=NONE, metadata="", error_code=code
+                    )
+                    for p in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _find_coordinator(request: Any, version: int, code: int, message: str | None) -> Any:
+    r = find_coordinator.FindCoordinatorResponse
+    if version < 4:
+        return r(error_code=code, error_message=message, node_id=NONE, host="", port=NONE)
+    return r(
+        coordinators=[
+            r.Coordinator(key=key, node_id=NONE, port=NONE, error_code=code, error_message=message)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _join_group(_request: Any, version: int, code: int, _message: str | None) -> Any:
+    return join_group.JoinGroupResponse(error_code=code, protocol_name=None if version >= 7 else "")
+
+
+def _describe_groups(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = describe_groups.DescribeGroupsResponse
+    return r(groups=[r.DescribedGroup(group_id=g, error_code=code) for g in request.groups])
+
+
+def _delete_groups(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = delete_groups.DeleteGroupsResponse
+    return r(
+        results=[r.DeletableGroupResult(group_id=g, error_code=code) for g in request.groups_names]
+    )
+
+
 _BUILDERS: dict[int, Build] = {
     0: _produce,
     1: _fetch,
@@ -263,6 +345,15 @@ _BUILDERS: dict[int, Build] = {
     5: _simple(stop_replica.StopReplicaResponse),
     6: _simple(update_metadata.UpdateMetadataResponse),
     7: _simple(controlled_shutdown.ControlledShutdownResponse),
+    8: _offset_commit,
+    9: _offset_fetch,
+    10: _find_coordinator,
+    11: _join_group,
+    12: _simple(heartbeat.HeartbeatResponse),
+    13: _simple(leave_group.LeaveGroupResponse),
+    14: _simple(sync_group.SyncGroupResponse),
+    15: _describe_groups,
+    16: _simple(list_groups.ListGroupsResponse),
     18: _simple(api_versions.ApiVersionsResponse),
     19: _create_topics,
     20: _delete_topics,
@@ -273,10 +364,12 @@ _BUILDERS: dict[int, Build] = {
     33: _alter_configs(alter_configs.AlterConfigsResponse),
     35: _simple(describe_log_dirs.DescribeLogDirsResponse),
     37: _create_partitions,
+    42: _delete_groups,
     43: _elect_leaders,
     44: _alter_configs(incremental_alter_configs.IncrementalAlterConfigsResponse),
     45: _with_message(alter_partition_reassignments.AlterPartitionReassignmentsResponse),
     46: _with_message(list_partition_reassignments.ListPartitionReassignmentsResponse),
+    47: _simple(offset_delete.OffsetDeleteResponse),
     56: _simple(alter_partition.AlterPartitionResponse),
     60: _with_message(describe_cluster.DescribeClusterResponse),
     67: _simple(allocate_producer_ids.AllocateProducerIdsResponse),

@@ -16,6 +16,7 @@ from ottla.model.errors import ConnectionLostError
 
 if TYPE_CHECKING:
     from ottla.broker.controller_channel import ControllerChannel
+    from ottla.broker.coordination import Coordination
     from ottla.broker.metadata_blobs import MetadataBlobs
     from ottla.broker.metadata_cache import MetadataCache
     from ottla.broker.producer_ids import ProducerIds
@@ -49,6 +50,7 @@ class BrokerServices:
     controller_channel: "ControllerChannel"
     producer_ids: "ProducerIds"
     topic_creation: "TopicCreation"
+    coordination: "Coordination"
     cluster_id: str = ""
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
     state: BrokerState = BrokerState.NOT_RUNNING

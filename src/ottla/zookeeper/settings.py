@@ -212,3 +212,29 @@ class Settings(Topics):
                 await self.create_recursive(znodes.PRODUCER_ID_BLOCK, None, fail_if_exists=False)
             elif (await self.conditional_update(znodes.PRODUCER_ID_BLOCK, new, version))[0]:
                 return block
+
+    # --- offsets of the time before groups ----------------------------------------------------
+
+    async def get_consumer_offset(self, group: str, tp: TopicPartition) -> int | None:
+        """Return what OffsetCommit 0 wrote; None if there is nothing, or nothing readable."""
+        path = znodes.consumer_offset_path(group, tp)
+        found = await self.get_data_and_stat(path)
+        if found is None:
+            return None
+        try:
+            return int(found[0])
+        except ValueError:
+            self.ignore(MalformedZnodeError(path, "no number"))
+            return None
+
+    async def set_or_create_consumer_offset(
+        self, group: str, tp: TopicPartition, offset: int
+    ) -> None:
+        """Write an offset as OffsetCommit 0 wants it; the last writer wins."""
+        path = znodes.consumer_offset_path(group, tp)
+        data = str(offset).encode()
+        try:
+            await self.write(Set(path, data))
+        except NoNodeError:
+            if not await self.create_recursive(path, data, fail_if_exists=False):
+                await self.write(Set(path, data))

@@ -95,6 +95,11 @@ def config_path(entity_type: str, entity_name: str) -> str:
     return f"{CONFIG}/{entity_type}/{entity_name}"
 
 
+def consumer_offset_path(group: str, tp: TopicPartition) -> str:
+    """Path of an offset that a consumer older than Kafka 0.9 committed."""
+    return f"{CONSUMERS}/{group}/offsets/{tp.topic}/{tp.partition}"
+
+
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 

@@ -1,0 +1,124 @@
+"""Coordination: this broker's coordinators, and what they must hear of.
+
+Who may call: `broker.Broker` to start and end it; handlers for the coordinators. Invariants: the
+number of an internal topic's partitions is what its znode said when this broker first saw it, or
+the configured one before it exists: every broker must send a group to the same partition. Answers
+to `RequestHandlerHelper.onLeadershipChange` and to how `KafkaServer` starts its coordinators.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ottla.broker.metadata_cache import Change, MetadataCache
+from ottla.broker.tasks import Tasks
+from ottla.broker.topic_creation import TopicCreation
+from ottla.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
+from ottla.coordinators.state_log import StateLog
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import OttlaError
+from ottla.model.ports import World
+from ottla.replication.partition import Partition
+from ottla.replication.replica_manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from ottla.zookeeper.store import Store
+
+logger = logging.getLogger(__name__)
+
+GROUP_KEY = 0
+"""FindCoordinator's key type of a group id."""
+
+
+class Coordination:
+    """The coordinators. `logs` maps FindCoordinator's key types to the logs that are served."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        creation: TopicCreation,
+        tasks: Tasks,
+        store: "Callable[[], Store]",
+    ) -> None:
+        self._metadata = metadata
+        self._creation = creation
+        self._tasks = tasks
+        self._store = store
+        self._default_counts = {OFFSETS_TOPIC: config.integer("offsets.topic.num.partitions")}
+        self._counts: dict[str, int] = {}
+        self._asking: dict[str, None] = {}
+        self._creating: dict[str, None] = {}
+        self.groups = GroupCoordinator(
+            world, config, replicas, lambda: self.partition_count(OFFSETS_TOPIC)
+        )
+        self.logs: dict[int, StateLog] = {GROUP_KEY: self.groups.log}
+        self._by_topic = {log.topic: log for log in self.logs.values()}
+        replicas.on_leadership = self._leadership_changed
+        metadata.on_change(self._metadata_changed)
+
+    async def start(self, store: "Store") -> None:
+        """Learn how many partitions the internal topics have; before any request is served."""
+        for topic, info in (await store.get_topics(list(self._by_topic))).items():
+            if info is not None:
+                self._counts[topic] = len(info.assignment)
+        self.groups.start()
+
+    async def close(self) -> None:
+        await self.groups.close()
+
+    # --- what coordinators must hear of -----------------------------------------------------------
+
+    def _leadership_changed(self, gained: list[Partition], lost: list[Partition]) -> None:
+        for partition in lost:
+            log = self._by_topic.get(partition.tp.topic)
+            if log is not None:
+                log.lost(partition)
+        for partition in gained:
+            log = self._by_topic.get(partition.tp.topic)
+            if log is not None:
+                log.gained(partition)
+
+    def _metadata_changed(self, change: Change) -> None:
+        if change.deleted:
+            self.groups.partitions_deleted(change.deleted)
+        for topic in change.topics:
+            if topic not in self._by_topic:
+                continue
+            if not self._metadata.contains(topic):
+                self._counts.pop(topic, None)
+            elif not (topic in self._counts or topic in self._asking or self._tasks.closed):
+                self._asking[topic] = None
+                self._tasks.start(self._ask_count(topic), f"count-{topic}")
+
+    # --- internal topics --------------------------------------------------------------------------
+
+    def partition_count(self, topic: str) -> int:
+        return self._counts.get(topic) or self._default_counts[topic]
+
+    async def _ask_count(self, topic: str) -> None:
+        """Read an internal topic's partitions: metadata may name them in several updates."""
+        try:
+            info = await self._store().get_topic(topic)
+            if info is not None:
+                self._counts[topic] = len(info.assignment)
+        except OttlaError as error:
+            logger.warning("partitions not counted topic=%s error=%s", topic, error)
+        finally:
+            del self._asking[topic]
+
+    def create(self, topics: Iterable[str]) -> None:
+        """Create internal topics that somebody asked for; returns before they are there."""
+        for topic in topics:
+            if topic in self._creating or self._tasks.closed or not self._metadata.ready:
+                continue
+            self._creating[topic] = None
+            self._tasks.start(self._create(topic), f"create-{topic}")
+
+    async def _create(self, topic: str) -> None:
+        try:
+            await self._creation.auto_create([topic])
+        finally:
+            del self._creating[topic]

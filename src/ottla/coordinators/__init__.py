@@ -1,0 +1,7 @@
+"""Coordinators: what keeps its state in an internal topic. Consumer groups so far.
+
+`groups` decides (members, generations, states), `offsets` decides what a group has committed,
+`group_records` is how both stand in `__consumer_offsets`. `state_log` appends to such a topic and
+reads it back when leadership of a partition comes; it knows nothing of groups. `group_coordinator`
+is the shell that joins the three; the broker's handlers talk to it alone.
+"""

@@ -1,0 +1,228 @@
+"""A group and its offsets as records of `__consumer_offsets`, and back.
+
+A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
+coordinator; what cannot be read is skipped with a warning, never fatal, since it may be of a later
+version. Answers to the record functions of Kafka's `GroupMetadataManager` and its
+`doLoadGroupsAndOffsets`.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group_states import GroupState
+from ottla.coordinators.offsets import Commit, Recorded
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.wire.codec import decode_versioned, encode_versioned
+from ottla.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.wire.records import COMMIT, BatchHeader, iter_records, parse_control_record
+
+logger = logging.getLogger(__name__)
+
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+VALUE_VERSION = 3
+"""The newest that is not flexible; JVM brokers of 2.3 to 3.9 write it too."""
+
+EXPIRING_VERSION = 1
+"""The only version of an offset's value that has an expiry time."""
+
+
+def offset_key(group_id: str, tp: TopicPartition) -> bytes:
+    key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
+    return encode_versioned(key, OFFSET_KEY_VERSION)
+
+
+def offset_value(commit: Commit) -> bytes:
+    value = OffsetCommitValue(
+        offset=commit.offset,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        commit_timestamp=commit.commit_timestamp,
+        expire_timestamp=commit.expire_timestamp,
+    )
+    expires = commit.expire_timestamp >= 0
+    return encode_versioned(value, EXPIRING_VERSION if expires else VALUE_VERSION)
+
+
+def group_key(group_id: str) -> bytes:
+    return encode_versioned(GroupMetadataKey(group=group_id), GROUP_KEY_VERSION)
+
+
+def group_value(group: Group, assignment: Mapping[str, bytes]) -> bytes:
+    """Return a group's record; `assignment` names every member."""
+    members = []
+    for m in group.members.values():
+        assert group.protocol is not None, "a generation with members has a protocol"
+        members.append(
+            GroupMetadataValue.MemberMetadata(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                rebalance_timeout=m.rebalance_timeout_ms,
+                session_timeout=m.session_timeout_ms,
+                subscription=m.metadata(group.protocol),
+                assignment=assignment[m.member_id],
+            )
+        )
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=group.state_timestamp,
+        members=members,
+    )
+    return encode_versioned(value, VALUE_VERSION)
+
+
+def read_group(group_id: str, raw: bytes, wall_ms: int) -> Group:
+    """Return the group of a record: Stable with its members, or Empty."""
+    value = decode_versioned(GroupMetadataValue, raw)
+    group = Group(group_id, wall_ms)
+    group.generation = value.generation
+    group.protocol = value.protocol
+    group.state_timestamp = value.current_state_timestamp
+    version = int.from_bytes(raw[:2], "big")
+    for m in value.members:
+        member = Member(
+            m.member_id,
+            m.group_instance_id,
+            m.client_id,
+            m.client_host,
+            m.session_timeout if version == 0 else m.rebalance_timeout,
+            m.session_timeout,
+            [(value.protocol or "", bytes(m.subscription))],
+            bytes(m.assignment),
+        )
+        group.add(member, value.protocol_type, None)
+    group.protocol_type = value.protocol_type or None
+    group.leader = value.leader
+    if group.members:
+        group.state = GroupState.STABLE
+        if group.leader not in group.members:
+            group.leader = next(iter(group.members))
+    group.restore_subscription()
+    return group
+
+
+def read_commit(raw: bytes) -> Commit:
+    value = decode_versioned(OffsetCommitValue, raw)
+    return Commit(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+    )
+
+
+class _Raw(NamedTuple):
+    """An offset's value as it stands in the log, and the base offset of its batch."""
+
+    value: bytes
+    at: int
+
+
+class GroupReplay:
+    """What a partition's records say, gathered in log order; values are decoded once, at the end.
+
+    A key's bytes stand for what it names until then: of a million commits of one partition only
+    the last is ever decoded.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[bytes, _Raw] = {}
+        self._in_transactions: dict[int, dict[bytes, _Raw]] = {}
+        self._groups: dict[bytes, bytes] = {}
+
+    def batch(self, header: BatchHeader, batch: memoryview) -> None:
+        """Take in one batch. Decoding errors of single records are logged and passed over."""
+        if header.is_control:
+            self._end_transaction(header, batch)
+            return
+        offsets = self._offsets
+        if header.is_transactional:
+            offsets = self._in_transactions.setdefault(header.producer_id, {})
+        first = None
+        for record in iter_records(batch):
+            if first is None:
+                first = record.offset
+            key = record.key or b""
+            kind = int.from_bytes(key[:2], "big") if len(key) >= 2 else -1
+            if kind in (0, OFFSET_KEY_VERSION):
+                if record.value is None:
+                    offsets.pop(key[2:], None)
+                else:
+                    # By offset, not by position: a commit marker may bring in an older one later.
+                    offsets[key[2:]] = _Raw(record.value, first)
+            elif kind == GROUP_KEY_VERSION:
+                if record.value is None:
+                    self._groups.pop(key[2:], None)
+                else:
+                    self._groups[key[2:]] = record.value
+            else:
+                logger.warning("unknown key in a group's log kind=%d at=%d", kind, record.offset)
+
+    def _end_transaction(self, header: BatchHeader, batch: memoryview) -> None:
+        waiting = self._in_transactions.pop(header.producer_id, {})
+        for record in iter_records(batch):
+            if parse_control_record(record).type == COMMIT:
+                for key, raw in waiting.items():
+                    known = self._offsets.get(key)
+                    if known is None or known.at < raw.at:
+                        self._offsets[key] = raw
+
+    def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[None]:
+        """Put the groups with their offsets into `found`, step by step."""
+        for key, raw in self._groups.items():
+            try:
+                name = decode_versioned(GroupMetadataKey, _prefixed(GROUP_KEY_VERSION, key)).group
+                found[name] = read_group(name, raw, wall_ms)
+            except (OttlaError, AssertionError) as error:
+                logger.warning("group not understood key=%r error=%s", key, error)
+            yield
+        for key, raw_offset in self._offsets.items():
+            decoded = _read_offset(key, raw_offset)
+            if decoded is not None:
+                name, tp, recorded = decoded
+                _group(found, name, wall_ms).offsets.committed[tp] = recorded
+            yield
+        for producer_id, waiting in self._in_transactions.items():
+            for key, raw_offset in waiting.items():
+                decoded = _read_offset(key, raw_offset)
+                if decoded is not None:
+                    name, tp, recorded = decoded
+                    open_ones = _group(found, name, wall_ms).offsets.in_transactions
+                    open_ones.setdefault(producer_id, {})[tp] = recorded
+                yield
+
+
+def _group(found: dict[str, Group], name: str, wall_ms: int) -> Group:
+    """Return a group, made if it has only ever kept offsets here."""
+    group = found.get(name)
+    if group is None:
+        group = found[name] = Group(name, wall_ms)
+    return group
+
+
+def _prefixed(version: int, key: bytes) -> bytes:
+    return version.to_bytes(2, "big") + key
+
+
+def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, Recorded] | None:
+    try:
+        named = decode_versioned(OffsetCommitKey, _prefixed(OFFSET_KEY_VERSION, key))
+        commit = read_commit(raw.value)
+    except OttlaError as error:
+        logger.warning("offset not understood key=%r error=%s", key, error)
+        return None
+    return named.group, TopicPartition(named.topic, named.partition), Recorded(commit, raw.at)
