@@ -20,7 +20,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
-from ottla.wire.codec import encode_request
+from ottla.wire.codec import encode_request, encode_request_in_slices
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
@@ -35,6 +35,7 @@ LEADER_DURING_DELETE = -2
 
 PAUSE_EVERY = 500
 """Partitions a build takes at a time."""
+TOPICS_FREED = 50
 
 _BROKER_EPOCH_AT = 9
 """Where an UpdateMetadata v8 keeps the broker epoch: after controller id, its kind and epoch."""
@@ -43,19 +44,15 @@ _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL"
 
 
 class SharedBody:
-    """A request's body, encoded at most once, whoever of its receivers is first."""
+    """A request's body, encoded once for all its receivers."""
 
-    def __init__(self, encode: Callable[[], bytes]) -> None:
-        self._encode: Callable[[], bytes] | None = encode
-        self._body = b""
+    def __init__(self, body: bytes) -> None:
+        self._head = body[:_BROKER_EPOCH_AT]
+        self._tail = memoryview(body)[_BROKER_EPOCH_AT + 8 :]
 
     def for_broker(self, epoch: int) -> list[Buffer]:
         """Return the body with this broker epoch."""
-        if self._encode is not None:
-            self._body, self._encode = self._encode(), None
-        body = self._body
-        head = body[:_BROKER_EPOCH_AT] + struct.pack(">q", epoch)
-        return [head, memoryview(body)[_BROKER_EPOCH_AT + 8 :]]
+        return [self._head + struct.pack(">q", epoch), self._tail]
 
 
 @dataclass(slots=True)
@@ -113,8 +110,10 @@ class RequestBatch:
         self._listener = listener
         self._leader_and_isr: dict[int, dict[TopicPartition, _Told]] = {}
         self._stop: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
+        self._plain: dict[TopicPartition, _Told] = {}
         self._metadata_brokers: dict[int, None] = {}
         self._metadata: dict[TopicPartition, None] = {}
+        self._tell_everybody = False
 
     # --- collecting -------------------------------------------------------------------------
 
@@ -128,17 +127,27 @@ class RequestBatch:
         is_new: bool,
     ) -> None:
         """Tell these brokers who leads and follows, and everybody where to find the leader."""
-        plain = _Told(state, assignment, is_new=is_new)
+        plain = self._plain.get(tp)
+        if (
+            plain is None
+            or plain.state is not state
+            or plain.assignment is not assignment
+            or plain.is_new is not is_new
+        ):
+            plain = self._plain[tp] = _Told(state, assignment, is_new=is_new)
         for broker in brokers:
             if broker < 0:
                 continue
-            told = self._leader_and_isr.setdefault(broker, {})
-            before = told.get(tp)
-            if before is not None and before.is_new and not is_new:
+            told = self._leader_and_isr.get(broker)
+            if told is None:
+                told = self._leader_and_isr[broker] = {}
+            before = None if is_new else told.get(tp)
+            if before is not None and before.is_new:
                 told[tp] = _Told(state, assignment, is_new=True)
             else:
                 told[tp] = plain
-        self.metadata(self._context.brokers, [tp])
+        self._tell_everybody = True
+        self._metadata[tp] = None
 
     def stop(self, brokers: Iterable[int], tp: TopicPartition, *, delete: bool) -> None:
         """Tell these brokers to stop their replica, and perhaps to delete it."""
@@ -166,14 +175,18 @@ class RequestBatch:
 
     def requests(self) -> Iterator[Outgoing | None]:
         """Yield the requests in order, and None where a long build may pause."""
-        for broker, told in sorted(self._leader_and_isr.items()):
+        self._plain.clear()
+        for broker in sorted(self._leader_and_isr):
+            told = self._leader_and_isr.pop(broker)
             if broker in self._context.brokers:
                 yield from self._build_leader_and_isr(broker, told)
+        if self._tell_everybody:
+            self.metadata(self._context.brokers, ())
         yield from self._build_metadata()
         for broker, stops in sorted(self._stop.items()):
             if broker in self._context.brokers:
                 yield self._build_stop(broker, stops)
-        self._leader_and_isr, self._stop = {}, {}
+        self._stop, self._tell_everybody = {}, False
         self._metadata_brokers, self._metadata = {}, {}
 
     def _build_leader_and_isr(
@@ -207,11 +220,13 @@ class RequestBatch:
         message.live_leaders = [
             live for leader in sorted(leaders) if (live := self._live_leader(leader)) is not None
         ]
+        parts = yield from encode_request_in_slices(message, LEADER_AND_ISR_VERSION)
+        body: list[Buffer] = [b"".join(parts)]
         yield Outgoing(
             broker,
             LEADER_AND_ISR,
             LEADER_AND_ISR_VERSION,
-            lambda: encode_request(message, LEADER_AND_ISR_VERSION),
+            lambda: body,
             len(told),
             f"{become_leader} become-leader and {len(told) - become_leader} become-follower",
         )
@@ -257,10 +272,14 @@ class RequestBatch:
             if count % PAUSE_EVERY == 0:
                 yield None
 
-        def encode() -> bytes:
-            return b"".join(encode_request(message, UPDATE_METADATA_VERSION))
-
-        shared = SharedBody(encode)
+        brokers = len(message.live_brokers)
+        shared = SharedBody(
+            b"".join((yield from encode_request_in_slices(message, UPDATE_METADATA_VERSION)))
+        )
+        while message.topic_states:  # thousands of objects take their time to go, too
+            message.topic_states.pop()
+            if len(message.topic_states) % TOPICS_FREED == 0:
+                yield None
         for broker in targets:
             epoch = context.brokers[broker].epoch
             yield Outgoing(
@@ -269,7 +288,7 @@ class RequestBatch:
                 UPDATE_METADATA_VERSION,
                 lambda epoch=epoch: shared.for_broker(epoch),  # type: ignore[misc]
                 count,
-                f"{len(message.live_brokers)} live brokers and {count} partitions",
+                f"{brokers} live brokers and {count} partitions",
             )
 
     def _metadata_partition(

@@ -15,7 +15,7 @@ illegal move is always how the subject came to be where it is.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.model.ids import TopicPartition
 
@@ -25,6 +25,8 @@ HISTORY_LENGTH = 6
 class PartitionState(Enum):
     """Names as Kafka's state-change log writes them."""
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python, for every look at a table
+
     NEW = "NewPartition"
     ONLINE = "OnlinePartition"
     OFFLINE = "OfflinePartition"
@@ -33,6 +35,8 @@ class PartitionState(Enum):
 
 class ReplicaState(Enum):
     """Names as Kafka's state-change log writes them."""
+
+    __hash__ = object.__hash__
 
     NEW = "NewReplica"
     ONLINE = "OnlineReplica"
@@ -112,63 +116,99 @@ class InvalidTransition(Exception):  # noqa: N818 - a name for the fact, not for
         super().__init__(f"{subject}: {before} -> {after} is no legal move (history: {told})")
 
 
+class _Place(NamedTuple):
+    """Where a subject is and how it came there; one object for all that came the same way."""
+
+    state: Any
+    history: tuple[Move, ...]
+
+
 class Machine(Generic[Subject, State]):
-    """The states of many subjects of one kind."""
+    """The states of many subjects of one kind.
+
+    Thousands of subjects take the same step one after another, as in a failover: the last step is
+    kept and given to the next subject that comes from the same place.
+    """
 
     def __init__(self, table: Mapping[State, frozenset[State]], nowhere: State) -> None:
         self._table = table
         self._nowhere = nowhere
-        self._states: dict[Subject, State] = {}
-        self._history: dict[Subject, tuple[Move, ...]] = {}
+        self._start = _Place(nowhere, ())
+        self._places: dict[Subject, _Place] = {}
+        self._found: tuple[State, int, _Place] | None = None
+        self._step: tuple[_Place, State, int, _Place] | None = None
 
     def __getitem__(self, subject: Subject) -> State:
         """Return the state of a subject; the start state for one never heard of."""
-        return self._states.get(subject, self._nowhere)
+        state: State = self._places.get(subject, self._start).state
+        return state
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._places)
 
     def items(self) -> Iterator[tuple[Subject, State]]:
-        return iter(self._states.items())
+        return ((subject, place.state) for subject, place in self._places.items())
 
     def history(self, subject: Subject) -> tuple[Move, ...]:
-        return self._history.get(subject, ())
+        return self._places.get(subject, self._start).history
 
     def begin(self, subject: Subject, state: State, cause: int = 0) -> None:
         """Put a subject where a failover found it, whatever it was before."""
-        self._states[subject] = state
-        self._history[subject] = (Move(cause, "found", state.value),)
+        found = self._found
+        if found is None or found[0] is not state or found[1] != cause:
+            place = _Place(state, (Move(cause, "found", state.value),))
+            found = self._found = (state, cause, place)
+        self._places[subject] = found[2]
 
     def may(self, subject: Subject, target: State) -> bool:
         return self[subject] in self._table[target]
 
     def check(self, subject: Subject, target: State) -> None:
         """Raise InvalidTransition unless the subject may move to `target`."""
-        before = self[subject]
-        if before not in self._table[target]:
-            raise InvalidTransition(subject, before.value, target.value, self.history(subject))
+        self._check(subject, self._places.get(subject, self._start), target)
+
+    def _check(self, subject: Subject, place: _Place, target: State) -> None:
+        if place.state not in self._table[target]:
+            raise InvalidTransition(subject, place.state.value, target.value, place.history)
+
+    def legal(
+        self, subjects: Iterable[Subject], target: State
+    ) -> tuple[list[Subject], list[InvalidTransition]]:
+        """Return those that may move to `target`, and why the others may not."""
+        places, start, sources = self._places, self._start, self._table[target]
+        legal, refused = [], []
+        for subject in subjects:
+            place = places.get(subject, start)
+            if place.state in sources:
+                legal.append(subject)
+            else:
+                before = place.state.value
+                refused.append(InvalidTransition(subject, before, target.value, place.history))
+        return legal, refused
 
     def move(self, subject: Subject, target: State, cause: int) -> State:
         """Move a subject and return where it was; InvalidTransition if it may not."""
-        before = self._states.get(subject, self._nowhere)
-        if before not in self._table[target]:
-            raise InvalidTransition(subject, before.value, target.value, self.history(subject))
-        self._states[subject] = target
-        step = Move(cause, before.value, target.value)
-        self._history[subject] = (*self._history.get(subject, ())[1 - HISTORY_LENGTH :], step)
+        place = self._places.get(subject, self._start)
+        step = self._step
+        if step is None or step[0] is not place or step[1] is not target or step[2] != cause:
+            self._check(subject, place, target)
+            move = Move(cause, place.state.value, target.value)
+            history = (*place.history[1 - HISTORY_LENGTH :], move)
+            step = self._step = (place, target, cause, _Place(target, history))
+        self._places[subject] = step[3]
+        before: State = place.state
         return before
 
     def forget(self, subject: Subject) -> None:
-        self._states.pop(subject, None)
-        self._history.pop(subject, None)
+        self._places.pop(subject, None)
 
     def among(self, subjects: Iterable[Subject], *states: State) -> list[Subject]:
         """Return those of `subjects` that are in one of `states`, in their order."""
-        return [s for s in subjects if self._states.get(s, self._nowhere) in states]
+        return [s for s in subjects if self._places.get(s, self._start).state in states]
 
     def all_in(self, *states: State) -> list[Subject]:
         """Return every subject in one of `states`, in the order they were first seen."""
-        return [s for s, state in self._states.items() if state in states]
+        return [s for s, place in self._places.items() if place.state in states]
 
 
 def partition_machine() -> "Machine[TopicPartition, PartitionState]":

@@ -46,7 +46,12 @@ class Answer:
 
 def make():
     server = SimpleNamespace(
-        metadata=MetadataCache(), tasks=Tasks(), served=(), epoch=0, broker_epoch=2
+        metadata=MetadataCache(),
+        tasks=Tasks(),
+        replicas=SimpleNamespace(partitions={}, broker_id=1),
+        served=(),
+        epoch=0,
+        broker_epoch=2,
     )
 
     def accept(epoch):
