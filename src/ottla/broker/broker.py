@@ -100,7 +100,12 @@ class Broker:
             topic_configs=TopicConfigs(world, config, self.tasks, self._topic_config_changed),
             tasks=self.tasks,
             replicas=replicas,
-            controller=Controller(world, config, self.broker_info),
+            controller=Controller(
+                world,
+                config,
+                self.broker_info,
+                heard_epoch=lambda: self.services.replicas.controller_epoch,
+            ),
             controller_channel=channel,
             producer_ids=ProducerIds(
                 config.broker_id, lambda: self.services.broker_epoch, channel.send

@@ -16,7 +16,7 @@ from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.ports import World
-from ottla.zookeeper.znodes import CONFIG_CHANGE_PREFIX
+from ottla.zookeeper.znodes import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES
 
 if TYPE_CHECKING:
     from ottla.zookeeper.store import Store
@@ -143,8 +143,10 @@ class TopicConfigs:
         purge = []
         last = self._last_change
         for name, entity_path, ctime_ms in await store.get_config_changes(names):
-            number = int(name.removeprefix(CONFIG_CHANGE_PREFIX))
-            if number > last:
+            number = _number(name)
+            if number is None:
+                logger.error("ignored path=%s/%s: its name has no number", CONFIG_CHANGES, name)
+            elif number > last:
                 await self._handle_one(store, entity_path)
                 self._last_change = max(self._last_change, number)
             if now_ms - ctime_ms > PURGE_AFTER_MS:
@@ -159,3 +161,11 @@ class TopicConfigs:
             logger.info("config change topic=%s overrides=%s", name, self.get(name).overrides)
         else:
             logger.info("config change not acted on entity=%s", entity_path)
+
+
+def _number(name: str) -> int | None:
+    """Return the sequence number of a notification; None for a name ZooKeeper did not give."""
+    digits = name.removeprefix(CONFIG_CHANGE_PREFIX)
+    if name.startswith(CONFIG_CHANGE_PREFIX) and digits.isascii() and digits.isdigit():
+        return int(digits)
+    return None

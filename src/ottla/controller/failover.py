@@ -27,6 +27,7 @@ from ottla.controller.moves import breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.ids import TopicPartition
+from ottla.zookeeper.errors import MalformedZnodeError
 from ottla.zookeeper.znodes import Features
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,16 @@ async def take_office(reign: Reign) -> None:
 
 
 async def _set_up_features(reign: Reign) -> None:
-    """Make /feature say that features are versioned (KIP-584), as from 2.7 on."""
-    features, version = await reign.store.get_or_create_feature(Features(enabled=True, levels={}))
+    """Make /feature say that features are versioned (KIP-584), as from 2.7 on.
+
+    One that cannot be read stays for a person to look at: the office needs nothing from it (F41).
+    """
+    initial = Features(enabled=True, levels={})
+    try:
+        features, version = await reign.store.get_or_create_feature(initial)
+    except MalformedZnodeError as error:
+        reign.store.ignore(error)
+        return
     if not features.enabled or features.version != Features(enabled=True, levels={}).version:
         levels = features.levels if features.enabled else {}
         await reign.store.update_feature(Features(enabled=True, levels=levels), version)

@@ -77,8 +77,13 @@ class Controller:
         broker_info: Callable[[], BrokerInfo],
         connect: Connect | None = None,
         journal: Callable[[bytes], None] | None = None,
+        heard_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`connect` opens a line to a broker; `journal` takes lines instead of a file."""
+        """`connect` opens a line to a broker; `journal` takes lines instead of a file.
+
+        `heard_epoch` tells the highest controller epoch this broker has been told of.
+        """
+        self._heard_epoch = heard_epoch
         self._world = world
         self._config = config
         self._id = config.broker_id
@@ -289,6 +294,9 @@ class Controller:
     async def _after_move(self) -> None:
         try:
             await self._resign_if_moved()
+            reign = self._reign
+            if reign is not None and await reign.store.give_up_if_fenced(reign.fence):
+                self._end_reign("its epoch was overwritten")
         except OttlaError as error:
             logger.info("cannot find out who is the controller: %s", error)
 
@@ -338,6 +346,8 @@ class Controller:
             await store.watch_exists(CONTROLLER, self._controller_watch(store))
             self._watching = store
         controller = await self._resign_if_moved()
+        if controller != self._id and await store.remove_tampered_controller(self._id):
+            controller = None
         if controller is None:
             await self._elect(store)
 
@@ -360,7 +370,7 @@ class Controller:
     async def _elect(self, store: Store) -> None:
         try:
             epoch, version = await store.register_controller_and_increment_controller_epoch(
-                self._id
+                self._id, max(self._last_epoch, self._heard_epoch())
             )
         except ControllerMovedError as error:
             logger.info("not elected: %s", error)

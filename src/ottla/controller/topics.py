@@ -16,7 +16,7 @@ from ottla.controller.moves import SLICE, breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionState, ReplicaState
 from ottla.model.cluster import TopicInfo
-from ottla.model.ids import TopicPartition, is_usable_uuid, uuid_to_text
+from ottla.model.ids import TopicPartition, is_usable_uuid, topic_name_problem, uuid_to_text
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import MalformedZnodeError, NoNodeError, ZooKeeperError
 from ottla.zookeeper.watches import WatchType
@@ -83,7 +83,14 @@ async def bring_up(reign: Reign, partitions: Sequence[TopicPartition]) -> None:
 async def read_and_watch(reign: Reign, topics: Sequence[str]) -> list[TopicInfo]:
     """Read topics, pipelined, each with a watch on its data; give ids to those without."""
     store = reign.store
-    by_path = {znodes.topic_path(topic): topic for topic in topics}
+    legal = []
+    for topic in topics:
+        problem = topic_name_problem(topic)
+        if problem is None:
+            legal.append(topic)
+        else:  # its replicas could have no folders, and a broker would take its disk for broken
+            store.ignore(MalformedZnodeError(znodes.topic_path(topic)[:300], problem[-200:]))
+    by_path = {znodes.topic_path(topic): topic for topic in legal}
     answers = await store.read_all(
         lambda path: store.session.get(
             path, reign.watcher(PartitionsModified(by_path[path]), WatchType.DATA_CHANGED)

@@ -16,6 +16,7 @@ from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access
 from ottla.zookeeper.errors import (
+    BadVersionError,
     ConnectionLossError,
     MalformedZnodeError,
     MultiError,
@@ -27,6 +28,9 @@ from ottla.zookeeper.session import Session
 from ottla.zookeeper.watches import WatchCallback
 
 log = logging.getLogger(__name__)
+
+HIGHEST_EPOCH = 2**30
+"""A controller epoch above it was written by hand, and would leave none above itself."""
 
 
 class Registration(Access):
@@ -214,20 +218,21 @@ class Registration(Access):
         return znodes.decode_controller_epoch(found[0]), found[1].version
 
     async def register_controller_and_increment_controller_epoch(
-        self, broker_id: int
+        self, broker_id: int, at_least: int = 0
     ) -> tuple[int, int]:
         """Become the controller: return (its epoch, version of the epoch's znode).
 
-        ControllerMovedError if another broker is it.
+        `at_least` is the highest epoch heard of: the new one is above it whatever the znode says,
+        or brokers would refuse it (R10). ControllerMovedError if another broker is it.
         """
-        current = await self.get_controller_epoch()
+        current = await self._last_controller_epoch()
         if current is None:
             data = znodes.encode_controller_epoch(0)
             await self.create_recursive(znodes.CONTROLLER_EPOCH, data, fail_if_exists=False)
-            current = await self.get_controller_epoch()
+            current = await self._last_controller_epoch()
             if current is None:
                 raise NoNodeError(path=znodes.CONTROLLER_EPOCH)
-        epoch, version = current[0] + 1, current[1]
+        epoch, version = max(current[0], at_least) + 1, current[1]
         timestamp_ms = self.session.world.clock.wall_ms()
         ops: list[Op] = [
             Create(
@@ -245,6 +250,58 @@ class Registration(Access):
                 if error.error.zk_code not in (-110, -103):
                     raise error.error from None
                 return await self._check_election(broker_id, epoch)
+
+    async def _last_controller_epoch(self) -> tuple[int, int] | None:
+        """Return what `get_controller_epoch` does, 0 for an epoch that cannot be read (F41)."""
+        found = await self.get_data_and_stat(znodes.CONTROLLER_EPOCH)
+        if found is None:
+            return None
+        try:
+            epoch = znodes.decode_controller_epoch(found[0])
+            if epoch > HIGHEST_EPOCH:
+                raise MalformedZnodeError(znodes.CONTROLLER_EPOCH, f"no elections led to {epoch}")
+        except MalformedZnodeError as error:
+            self.ignore(error)
+            epoch = 0
+        return epoch, found[1].version
+
+    async def remove_tampered_controller(self, broker_id: int) -> bool:
+        """Delete /controller if it cannot be read, or is ours and names another (F41).
+
+        Nobody could be elected until its session ends. Tell whether it was deleted.
+        """
+        found = await self.get_data_and_stat(znodes.CONTROLLER)
+        if found is None:
+            return False
+        data, stat = found
+        try:
+            named = znodes.decode_controller(data).broker_id
+        except MalformedZnodeError as error:
+            self.ignore(error)
+        else:
+            if named == broker_id or stat.ephemeral_owner != self.session.session_id:
+                return False
+        log.error("deleting path=%s: somebody else wrote it", znodes.CONTROLLER)
+        with contextlib.suppress(NoNodeError, BadVersionError):
+            await self.write(Delete(znodes.CONTROLLER, stat.version))
+        return True
+
+    async def give_up_if_fenced(self, fence: int) -> bool:
+        """Delete a /controller of ours where /controller_epoch has another version than `fence`.
+
+        No other broker was elected then: somebody wrote the epoch by hand, and nothing this
+        controller writes would stand. Tell whether it was deleted.
+        """
+        controller = await self.get_data_and_stat(znodes.CONTROLLER)
+        epoch = await self.get_data_and_stat(znodes.CONTROLLER_EPOCH)
+        if controller is None or controller[1].ephemeral_owner != self.session.session_id:
+            return False
+        if epoch is not None and epoch[1].version == fence:
+            return False
+        log.error("path=%s was written by somebody else: electing anew", znodes.CONTROLLER_EPOCH)
+        with contextlib.suppress(NoNodeError, BadVersionError):
+            await self.write(Delete(znodes.CONTROLLER, controller[1].version))
+        return True
 
     async def _check_election(self, broker_id: int, epoch: int) -> tuple[int, int]:
         """Tell our own election, whose reply was lost, from another's."""
