@@ -438,8 +438,11 @@ class LogManager:
 
     # Time ------------------------------------------------------------------------------
 
-    def periodic(self, now_ms: int) -> None:
-        """Do a few milliseconds of what is due: retention, expiry, removal of deleted files."""
+    def periodic(self, now_ms: int) -> bool:
+        """Do a few milliseconds of what is due: retention, expiry, removal of deleted files.
+
+        Returns whether more is due already.
+        """
         clock = self._world.clock
         started_s = clock.monotonic()
         if not self._retention_queue and started_s >= self._retention_due_s:
@@ -456,6 +459,7 @@ class LogManager:
                 break
             del self._doomed[0]
             self._remove(path)
+        return bool(self._retention_queue or (self._doomed and self._doomed[0][0] <= started_s))
 
     def _tend(self, log: Log, now_ms: int) -> None:
         try:

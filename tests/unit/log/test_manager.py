@@ -163,6 +163,26 @@ def test_delete_renames_at_once_and_removes_later(kit):
     assert manager.get(tp).topic_id == ONE_UUID
 
 
+def test_much_to_remove_goes_in_slices_and_says_so(kit, monkeypatch):
+    manager = written(kit, started(kit))
+    for tp in tps(3):
+        manager.delete(tp)
+    remove_tree = manager._files.remove_tree
+
+    def slow(path):
+        kit.clock.advance(0.004)
+        remove_tree(path)
+
+    monkeypatch.setattr(manager._files, "remove_tree", slow)
+    assert not manager.periodic(kit.clock.wall), "nothing is due yet"
+    kit.clock.advance(61)
+    left = []
+    while manager.periodic(kit.clock.wall):
+        left.append(len(list((kit.root / "data").glob("*-delete"))))
+    assert left == [1]
+    assert not list((kit.root / "data").glob("*-delete"))
+
+
 def test_a_long_topic_name_still_makes_a_folder_name(kit):
     manager = started(kit)
     tp = TopicPartition("x" * 249, 0)
