@@ -43,6 +43,7 @@ from ottla.replication.leader_session import (
     Wanted,
 )
 from ottla.replication.partition import Partition
+from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
@@ -60,6 +61,9 @@ Most refusals only say that one broker heard the controller a moment before the 
 the full second each time, and with it whoever produces with acks=all.
 """
 
+LONGEST_HOLD_S = 1.0
+"""A throttled partition is looked at again after so long at most: the throttle may be gone."""
+
 SESSION_LOST = (
     ErrorCode.NONE,
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -74,6 +78,8 @@ EARLIEST = -2
 
 class FetcherHost(Protocol):
     """What fetchers ask of the replica manager."""
+
+    follower_quota: ReplicationQuota
 
     @property
     def broker_epoch(self) -> int: ...
@@ -211,11 +217,26 @@ class LeaderFetcher:
         self._wake.clear()
         if self._unmatched:
             await self._match_epochs()
+        self._hold_back()
         built = self._session.build()
         if built is None:
             await self._idle()
         else:
             await self._apply(await self._fetch(*built))
+
+    def _hold_back(self) -> None:
+        """Do not ask for throttled partitions while more came than may (KIP-73)."""
+        quota = self._host.follower_quota
+        if not quota.topics:
+            return
+        now_s = self._world.clock.monotonic()
+        wait_s = min(quota.until_ms(now_s * 1000) / 1000, LONGEST_HOLD_S)
+        if wait_s <= 0:
+            return
+        for state in self.states.values():
+            # In sync is who had nothing left to fetch; as in Kafka it goes on unthrottled.
+            if state.lag != 0 and state.tp in self._session and quota.throttles(*state.tp):
+                self._put_aside(state, now_s + wait_s)
 
     async def _idle(self) -> None:
         timeout_s = None
@@ -280,11 +301,14 @@ class LeaderFetcher:
     def _delay(self, state: Followed) -> None:
         if state.delayed or self.states.get(state.tp) is not state:
             return
+        due_s = self._world.clock.monotonic() + min(state.backoff_s, self._settings.backoff_s)
+        state.backoff_s *= 2
+        self._put_aside(state, due_s)
+
+    def _put_aside(self, state: Followed, due_s: float) -> None:
         state.delayed = True
         self._session.remove(state.tp)
         self._unmatched.pop(state.tp, None)
-        due_s = self._world.clock.monotonic() + min(state.backoff_s, self._settings.backoff_s)
-        state.backoff_s *= 2
         heapq.heappush(self._delayed, (due_s, next(self._order), state))
 
     def _readmit_due(self) -> None:
@@ -379,6 +403,9 @@ class LeaderFetcher:
                 return
             partition.append_as_follower(records)
             self.bytes_total += len(records)
+            quota = self._host.follower_quota
+            if quota.topics and quota.throttles(*state.tp):
+                quota.record(len(records), self._world.clock.monotonic() * 1000)
         partition.adopt(data.high_watermark, data.log_start_offset)
         state.backoff_s = FIRST_BACKOFF_S
         end = log.log_end_offset

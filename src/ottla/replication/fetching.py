@@ -29,6 +29,7 @@ from ottla.replication.fetch_session import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Parked, Purgatory
+from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import divergence
 from ottla.wire.messages.fetch import FetchResponse
 
@@ -42,6 +43,8 @@ Answer = tuple[FetchEntry, FetchResponse.PartitionData]
 
 class FetchHost(Protocol):
     """What serving a fetch needs of the replica manager."""
+
+    leader_quota: ReplicationQuota
 
     def now_ms(self) -> float: ...
 
@@ -78,6 +81,7 @@ class Fetch(Parked):
         "session",
         "session_epoch",
         "size",
+        "throttled",
         "urgent",
         "version",
     )
@@ -112,6 +116,7 @@ class Fetch(Parked):
         self.answers: list[Answer] = []
         self.size = 0
         self.got = 0
+        self.throttled = 0
         self.urgent = False
         self.failed = False
         self.hurry = False
@@ -228,7 +233,9 @@ class FetchPath:
         size = 0
         fetch.urgent = False
         fetch.failed = False
+        fetch.throttled = 0
         answers: list[Answer] = []
+        quota = self._host.leader_quota if fetch.replica_id >= 0 else None
         now_ms = self._host.now_ms() if observe else 0.0
         for entry in tuple(session.dirty):
             try:
@@ -241,6 +248,8 @@ class FetchPath:
             records = data.records
             if records:
                 size += fetch.got
+                if quota is not None and quota.throttles(entry.topic or "", entry.index):
+                    fetch.throttled += fetch.got  # in sync or not: all of it is to stay near
                 limit = max(0, limit - fetch.got)
                 min_one = False
         fetch.answers = answers
@@ -285,8 +294,19 @@ class FetchPath:
         else:
             bound = log.log_end_offset
         self._check_version(fetch, log)
-        return self._read_log(
-            fetch, partition, log, entry, bound, min(limit, entry.max_bytes), min_one
+        size = min(limit, entry.max_bytes)
+        if is_follower and self._held_back(fetch, partition):
+            size, min_one = 0, False
+        return self._read_log(fetch, partition, log, entry, bound, size, min_one)
+
+    def _held_back(self, fetch: Fetch, partition: Partition) -> bool:
+        """Tell whether a follower gets no records for now: throttled, and not in sync (KIP-73)."""
+        quota = self._host.leader_quota
+        return (
+            bool(quota.topics)
+            and quota.throttles(*partition.tp)
+            and fetch.replica_id not in partition.isr.committed
+            and quota.exceeded(self._host.now_ms())
         )
 
     @staticmethod
@@ -413,6 +433,8 @@ class FetchPath:
         session = fetch.session
         if fetch.parked:
             self._leave(fetch)
+        if fetch.throttled:
+            self._host.leader_quota.record(fetch.throttled, self._host.now_ms())
         if fetch.full:
             if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
                 session.close()

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ottla.log.manager import LogManager
 from ottla.model.cluster import Endpoint, LeaderAndIsr
-from ottla.model.config import BrokerConfig
+from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import (
     ErrorCode,
     NotLeaderError,
@@ -39,6 +39,7 @@ from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.tail_recovery import TailRecovery
+from ottla.replication.throttle import ReplicationQuota, throttled_partitions
 from ottla.replication.turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,10 @@ class ReplicaManager:
             config.integer("max.incremental.fetch.session.cache.slots"),
             lambda: world.random.randint(1, MAX_SESSION_ID),
         )
+        samples = config.integer("replication.quota.window.num")
+        window_ms = config.integer("replication.quota.window.size.seconds") * 1000.0
+        self.leader_quota = ReplicationQuota(samples, window_ms)
+        self.follower_quota = ReplicationQuota(samples, window_ms)
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
         self.alter = AlterPartitionManager(
@@ -184,6 +189,14 @@ class ReplicaManager:
 
     def propose(self, partition: Partition, state: IsrState, change: LeaderAndIsr) -> None:
         self.alter.submit(partition, state, change)
+
+    def throttle(self, topic: str, config: TopicConfig) -> None:
+        """Take over which replicas of a topic its settings put under the throttles (KIP-73)."""
+        for quota, replicas in (
+            (self.leader_quota, config.leader_replication_throttled_replicas),
+            (self.follower_quota, config.follower_replication_throttled_replicas),
+        ):
+            quota.throttle(topic, throttled_partitions(replicas, self.broker_id))
 
     def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
         """Return how long a fetch may be parked: briefly for a follower that we just got.
@@ -329,5 +342,7 @@ class ReplicaManager:
             "sessions": self.sessions.statistics(),
             "alter_partition": self.alter.statistics(),
             "fetchers": self.fetchers.statistics(),
+            "leader_throttle": self.leader_quota.statistics(self.now_ms()),
+            "follower_throttle": self.follower_quota.statistics(self.now_ms()),
             "tail_recovery": self.recovery.statistics(),
         }
