@@ -32,10 +32,12 @@ from ottla.controller.leadership import (
 )
 from ottla.controller.plan import Decision, Failure, Plan
 from ottla.controller.states import (
-    InvalidTransition,
+    Machine,
     PartitionReplica,
     PartitionState,
     ReplicaState,
+    State,
+    Subject,
 )
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
 from ottla.model.ids import TopicPartition
@@ -88,6 +90,7 @@ class Moves:
         self._listener = listener
         self._send = send
         self._unclean_by_default = unclean_by_default
+        self._trace = state_change.isEnabledFor(logging.DEBUG)
         self._moved: list[tuple[TopicPartition | PartitionReplica, str, str]] = []
         self._noted: list[tuple[Decision, str]] = []
 
@@ -136,9 +139,7 @@ class Moves:
 
         Return the outcome of each election (new partitions have none).
         """
-        valid = await self._legal(
-            partitions, lambda tp: self._context.partition_states.check(tp, target)
-        )
+        valid = await self._legal(self._context.partition_states, partitions, target)
         if not valid:
             return {}
         if target is not PartitionState.ONLINE:
@@ -263,7 +264,7 @@ class Moves:
 
     async def replicas(self, replicas: Sequence[PartitionReplica], target: ReplicaState) -> None:
         """Move replicas, broker by broker, in one batch."""
-        valid = await self._legal(replicas, lambda r: self._context.replica_states.check(r, target))
+        valid = await self._legal(self._context.replica_states, replicas, target)
         if not valid:
             return
         batch = self.batch()
@@ -408,23 +409,24 @@ class Moves:
 
     # --- states -----------------------------------------------------------------------------
 
-    async def _legal(self, subjects: Sequence[T], check: Callable[[T], None]) -> list[T]:
+    async def _legal(
+        self, machine: "Machine[Subject, State]", subjects: Sequence[Subject], target: State
+    ) -> list[Subject]:
         """Return those whose move is legal; say why the others' is not."""
-        legal = []
+        legal: list[Subject] = []
         for some in slices(subjects, MOVES_A_LINE):
-            for subject in some:
-                try:
-                    check(subject)
-                except InvalidTransition as refused:
-                    state_change.error("epoch=%d refused %s", self._context.epoch, refused)
-                else:
-                    legal.append(subject)
+            good, refusals = machine.legal(some, target)
+            legal += good
+            for refused in refusals:
+                state_change.error("epoch=%d refused %s", self._context.epoch, refused)
             await breathe()
         return legal
 
     def _move_partition(self, tp: TopicPartition, target: PartitionState) -> None:
         before = self._context.partition_states.move(tp, target, self.cause)
-        self._moved.append((tp, before.value, target.value))
+        self._moved.append((tp, before._value_, target._value_))
+        if not self._trace:
+            return
         state_change.debug(
             "[Controller id=%d epoch=%d] Changed partition %s from %s to %s with state %s",
             self._controller_id,
@@ -437,7 +439,9 @@ class Moves:
 
     def _move_replica(self, replica: PartitionReplica, target: ReplicaState) -> None:
         before = self._context.replica_states.move(replica, target, self.cause)
-        self._moved.append((replica, before.value, target.value))
+        self._moved.append((replica, before._value_, target._value_))
+        if not self._trace:
+            return
         state_change.debug(
             "[Controller id=%d epoch=%d] Changed state of replica %d for partition %s "
             "from %s to %s",
