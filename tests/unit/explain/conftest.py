@@ -83,4 +83,5 @@ def told(tmp_path):
             (folder / JOURNAL_NAME).write_bytes(b"".join(lines))
         return Told(tmp_path / name, contexts)
 
+    tell.modules = _story_modules()
     return tell

@@ -1,0 +1,159 @@
+"""`ottla why` and `ottla replay` as typed: what stdout, stderr and the exit code say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ottla.admin import cli
+from ottla.controller import elections
+from ottla.controller.journal import JOURNAL_NAME
+from ottla.explain import commands
+from ottla.explain.moments import UnknownMomentError, moment, shown
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    names = {command.callback.__name__ for command in cli.app.registered_commands}
+    if "why" not in names:
+        commands.register(cli.app)
+
+
+@pytest.fixture
+def ottla(capsys):
+    def run(*words):
+        code = cli.main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_why_tells_the_story_of_all_brokers_journals(told, ottla):
+    folder = told("controller_failover").folder
+    code, out, err = ottla("why", "t-0", "--dir", folder)
+    assert (code, err) == (0, "")
+    text = re.sub(r"\s+", " ", out)
+    assert "2, epoch 2" in text
+    assert "1 → none" in text
+    assert "none → 2" in text
+    assert "broker 2 became controller (epoch 2) and found broker 1 not registered" in text
+    assert "rejected: 1 (offline), 3 (later in the assignment)" in text
+
+
+def test_why_as_json_has_the_line_it_came_from(told, ottla):
+    journal = told("broker_failure")
+    code, out, _ = ottla("why", "t-1", journal.folder, "--output", "json")
+    told_ = json.loads(out)
+    assert code == 0
+    assert told_["topic_id"]
+    assert told_["now"]["leadership"]["leader"] == 1
+    (first,) = [
+        c for c in told_["chapters"] if c["before"] and c["before"]["leader"] == 2
+        and c["after"]["leader"] == 3
+    ]  # fmt: skip
+    assert first["rule"] == "first live ISR member"
+    assert first["rejected"][0] == {"replica": 2, "reason": "offline"}
+    file, _, number = first["line"].rpartition(":")
+    lines = Path(file).read_text().splitlines()
+    assert json.loads(lines[int(number) - 1])["partition"] == "t-1"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["why", "t-9"], 1, "no journal knows t-9; of this topic there are t-0"),
+        (["why", "other-0"], 1, "no journal knows other-0; the topics are: t"),
+        (["why", "flights"], 2, "'flights' is no TOPIC-PARTITION"),
+        (["why", "t-0", "--at", "yesterday"], 1, "'yesterday' is no time: write 12:01:07"),
+        (["replay", "--until", "25:00"], 1, "'25:00' is no time"),
+    ],
+)
+def test_what_cannot_be_told_is_one_line(told, ottla, words, code, said):
+    folder = told("broker_failure").folder
+    got, out, err = ottla(*words, "--dir", folder)
+    assert (got, out) == (code, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_no_journal_at_all(tmp_path, ottla):
+    code, out, err = ottla("why", "t-0", "--dir", tmp_path)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"ottla: no journal in {tmp_path}")
+
+
+def test_replay_shows_the_cluster_and_later_lines_are_left_out(told, ottla, tmp_path):
+    journal = told("broker_failure")
+    (source,) = [f for files in journal.files for f in files if f.stat().st_size > 2000]
+    later = []
+    for number, line in enumerate(source.read_bytes().splitlines()):
+        entry = json.loads(line)
+        entry["ts"] += number * 1000
+        later.append(json.dumps(entry))
+    (tmp_path / JOURNAL_NAME).write_text("\n".join(later) + "\n")
+    decided = next(i for i, text in enumerate(later) if '"offline"' in text and '"t-1"' in text)
+    moment_ms = json.loads(later[decided])["ts"]
+    leaders = {}
+    for when in (moment_ms - 1, moment_ms):
+        code, out, _ = ottla("replay", tmp_path, "--until", when, "--output", "json")
+        assert code == 0
+        part = json.loads(out)["topics"]["t"]["partitions"]["1"]
+        leaders[when] = part["leadership"]["leader"]
+    assert list(leaders.values()) == [2, 3]
+    code, out, _ = ottla("why", "t-1", tmp_path, "--at", moment_ms)
+    assert "2 → 3" in out
+    assert "3 → 1" not in out
+    code, out, _ = ottla("replay", tmp_path)
+    assert "t-1" in out
+    assert "OnlinePartition" in out
+
+
+def test_replay_diff_is_empty_until_a_rule_changes(told, ottla, monkeypatch):
+    folder = told("broker_failure").folder
+    code, out, err = ottla("replay", folder, "--diff")
+    assert (code, out) == (0, "")
+    assert "no difference" in err
+    right = elections._offline
+
+    def only_the_last(assignment, state, online, *, unclean):
+        turned = elections.ReplicaAssignment(assignment.replicas[::-1])
+        return right(turned, state, online, unclean=unclean)
+
+    monkeypatch.setattr(elections, "_offline", only_the_last)
+    code, out, err = ottla("replay", folder, "--diff")
+    assert code == 1
+    assert "t-1  election: offline" in out
+    assert "  - first live ISR member: leader 3" in out
+    assert "  + first live ISR member: leader 1" in out
+    code, out, _ = ottla("replay", folder, "--diff", "--output", "json")
+    assert code == 1
+    assert json.loads(out)["differences"][0]["subject"] == "t-1"
+
+
+def test_damaged_lines_are_named_on_stderr(told, ottla):
+    journal = told("broker_failure")
+    (file,) = [f for files in journal.files for f in files if f.stat().st_size > 2000]
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"rubbish\n")
+    code, out, err = ottla("why", "t-1", journal.folder)
+    number = whole.count(b"\n") + 1
+    assert code == 0
+    assert "2 → 3" in out
+    assert f"{file}:{number} is damaged and was skipped" in err
+
+
+def test_moments():
+    exact = moment("2026-11-21T12:01:07.250+00:00")
+    assert exact == 1795262467250
+    assert moment("1795262467250") == exact
+    assert moment("2026-11-21T12:01:07+00:00") == exact + 749
+    clock = shown(exact)[11:]
+    assert moment(clock, exact) == exact
+    assert moment(clock[:8], exact) == exact + 749
+    assert moment(clock[:5], exact) // 60_000 == exact // 60_000
+    for text in ("noon", "2026-13-01T00:00:00", "99:99:99"):
+        with pytest.raises(UnknownMomentError, match="is no time"):
+            moment(text, exact)
+    assert shown(-1) == "-"

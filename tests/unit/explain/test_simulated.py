@@ -1,0 +1,63 @@
+"""Journals of simulated clusters: decided again the same, they lead to what ZooKeeper holds."""
+
+import pytest
+
+from ottla.controller.journal import JOURNAL_NAME
+from ottla.explain.again import Again
+from ottla.explain.journals import Damage, find, read
+from ottla.explain.picture import Picture
+from ottla.explain.story import Story
+from ottla.sim.cluster import Cluster, Plan
+from ottla.sim.world import Simulation
+
+QUIET_FAULTS = ("kill", "expire", "pause", "isolate", "graceful-restart")
+"""Those that leave the disks alone."""
+
+
+def journals_of(cluster, folder):
+    for node in cluster.broker_nodes():
+        for path, inode in node.disk.inodes.items():
+            if JOURNAL_NAME in path:
+                file = folder / node.name / path.rpartition("/")[2]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(bytes(inode.data))
+    return find([folder])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(21, seconds=30.0, mean_gap_s=2.0, faults=QUIET_FAULTS),
+        Plan(22, seconds=30.0, brokers=5, mean_gap_s=2.0, faults=QUIET_FAULTS),
+    ],
+    ids=["three brokers", "five brokers and moves"],
+)
+def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
+    cluster = Cluster(plan, Simulation(plan.seed))
+    try:
+        verdict = cluster.run()
+        stored = cluster.partition_states()
+        journals = journals_of(cluster, tmp_path)
+    finally:
+        cluster.close()
+    assert verdict.passed, verdict.anomalies
+    assert verdict.faults
+    again, picture, damage = Again(), Picture(), Damage()
+    stories = [Story(tp) for tp in stored]
+    for entry in read(journals, damage):
+        for taker in (again, picture, *stories):
+            taker.take(entry)
+    assert again.differences == []
+    assert sum(again.checked.values()) > 50
+    assert picture.in_office
+    for tp, state in stored.items():
+        known = picture.part(tp)
+        assert known is not None
+        found = known.leadership
+        assert (found.leader, found.leader_epoch, found.isr) == (
+            state["leader"],
+            state["leader_epoch"],
+            tuple(state["isr"]),
+        )
+    assert all(story.chapters for story in stories)
