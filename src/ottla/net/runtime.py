@@ -22,6 +22,8 @@ T = TypeVar("T")
 WORKER_THREADS = 4
 WORKER_QUEUE = 64
 BACKLOG = 1024
+GC_THRESHOLDS = (10_000, 4, 1_000)
+"""Objects of the youngest generation, collections of it, and of the middle one."""
 
 
 class RealClock:
@@ -143,8 +145,9 @@ def settle_gc() -> None:
     """Freeze what start-up left behind and collect rarely: call once after start.
 
     A full collection over a broker's long-lived objects is a pause the ZooKeeper session sees
-    (fault F9); frozen objects are not visited again.
+    (fault F9); frozen objects are not visited again. The young are collected in portions of a few
+    milliseconds also while a failover makes a million objects that stay.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
