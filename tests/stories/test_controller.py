@@ -186,7 +186,7 @@ def test_requests_in_flight_are_refused_when_the_session_ends():
         }
         assert answers[-1].error_code == ErrorCode.NOT_CONTROLLER
         after = await controller.controlled_shutdown(ControlledShutdownRequest(broker_id=2))
-        assert after.error_code == ErrorCode.NOT_CONTROLLER
+        assert after.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert not controller.is_active
         await controller.start(cluster.brokers[1].store)
         await cluster.settle()
@@ -397,5 +397,85 @@ def test_partitions_added_to_a_topic_on_its_way_out_are_undone():
         await cluster.settle()
         info = (await cluster.admin.get_topics(["t"]))["t"]
         assert list(info.assignment) == [0]
+
+    play(scene, 1, 2)
+
+
+def test_an_event_that_fails_takes_no_other_with_it(monkeypatch, caplog):
+    from ottla.controller import loop
+
+    right = loop.handle
+    failed = []
+
+    async def fail_once(reign, event):
+        result = await right(reign, event)
+        if type(event).__name__ == "TopicsChanged" and not failed:
+            failed.append(event)
+            raise RuntimeError("planted")
+        return result
+
+    async def scene(cluster):
+        monkeypatch.setattr(loop, "handle", fail_once)
+        await topic(cluster, (1, 2))
+        assert failed
+        assert "event=TopicsChanged failed" in caplog.text
+        monkeypatch.setattr(loop, "handle", right)
+        await topic(cluster, (2, 1), name="u")
+        assert cluster.active.epoch == 1
+        assert known(cluster, partition("u-0")).leader == 2
+
+    play(scene, 1, 2)
+
+
+def test_the_controller_epoch_outlives_all_brokers():
+    async def scene(cluster):
+        for broker in (2, 1):
+            await cluster.kill(broker)
+            await cluster.settle()
+        epoch, _ = await cluster.admin.get_controller_epoch()
+        assert epoch == 1
+        await cluster._join(cluster.brokers[2])
+        await cluster.settle()
+        assert cluster.active.epoch == 2
+
+    play(scene, 1, 2)
+
+
+def test_topic_ids_stay_with_their_topic_through_elections():
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        before = cluster.active.context.topic_id("t")
+        stored_id = (await cluster.admin.get_topics(["t"]))["t"].topic_id
+        assert before == stored_id
+        for broker in (1, 2):
+            await cluster.kill(broker)
+            await cluster.settle()
+            if broker == 1:
+                assert cluster.active.context.topic_id("t") == before
+        await cluster._join(cluster.brokers[1])
+        await cluster.settle()
+        assert cluster.active.context.topic_id("t") == before
+        await cluster.admin.create_partition_reassignment({T0: (1,)})
+        await cluster.settle()
+        assert (await cluster.admin.get_topics(["t"]))["t"].topic_id == before
+
+    play(scene, 1, 2)
+
+
+def test_a_topic_with_offline_replicas_is_led_by_a_live_one():
+    async def scene(cluster):
+        await cluster.kill(2)
+        await cluster.settle()
+        await topic(cluster, (2, 1))
+        assert known(cluster) == LeaderAndIsr(1, 0, (1,), 0)
+        await cluster.grow("t", {1: (2, 1)})
+        await cluster.settle()
+        assert known(cluster, partition("t-1")) == LeaderAndIsr(1, 0, (1,), 0)
+        await cluster.grow("t", {2: (2,)})
+        await cluster.settle()
+        assert partition("t-2") not in cluster.active.context.leadership
+        await cluster._join(cluster.brokers[2])
+        await cluster.settle()
+        assert known(cluster, partition("t-2")).leader == 2
 
     play(scene, 1, 2)

@@ -150,3 +150,47 @@ def test_summaries_and_deletes_for_the_answer():
     (out,) = batch.build()
     assert out.deletes == {T0}
     assert out.partitions == 2
+
+
+def test_brokers_that_shut_down_are_told_like_live_ones():
+    c = context()
+    c.shutting_down.add(2)
+
+    def fill(batch):
+        lead(c, batch, T0)
+        batch.stop([1, 2, 3, 9], T1, delete=False)
+
+    sent = built(c, fill)
+    assert [b for b, key, _ in sent if key == LEADER_AND_ISR] == [1, 2]
+    assert [b for b, key, _ in sent if key == UPDATE_METADATA] == [1, 2, 3]
+    assert [b for b, key, _ in sent if key == STOP_REPLICA] == [1, 2, 3]
+    metadata = next(m for _, key, m in sent if key == UPDATE_METADATA)
+    assert [b.id for b in metadata.live_brokers] == [1, 2, 3]
+
+
+def test_stops_are_one_request_per_broker_whether_they_delete_or_not():
+    c = context()
+
+    def fill(batch):
+        batch.stop([2], T0, delete=True)
+        batch.stop([2, 3], T1, delete=False)
+        batch.stop([2], U0, delete=True)
+
+    sent = built(c, fill)
+    assert [(b, key) for b, key, _ in sent] == [(2, STOP_REPLICA), (3, STOP_REPLICA)]
+    stopped = {
+        (topic.topic_name, p.partition_index): p.delete_partition
+        for topic in sent[0][2].topic_states
+        for p in topic.partition_states
+    }
+    assert stopped == {("t", 0): True, ("t", 1): False, ("u", 0): True}
+    assert sent[0][2].topic_states[0].partition_states[0].leader_epoch == 4
+
+
+def test_requests_are_in_the_versions_of_3_9():
+    c = context()
+    batch = RequestBatch(c, 1, "PLAINTEXT")
+    lead(c, batch, T0)
+    batch.stop([2], T1, delete=False)
+    versions = {o.api_key: o.version for o in batch.build()}
+    assert versions == {LEADER_AND_ISR: 7, UPDATE_METADATA: 8, STOP_REPLICA: 4}

@@ -99,3 +99,47 @@ def test_figures():
     assert figures["offline_partitions"] == 1
     assert figures["preferred_replica_imbalance"] == 1
     assert figures["partitions"] == 2
+
+
+def test_assignments_are_replaced_and_unknown_ones_are_empty():
+    c = context(1, 2, 3)
+    new = ReplicaAssignment((4, 1, 2), (4,), (1,))
+    c.set_assignment(T0, new)
+    assert c.assignment(T0) == new
+    assert c.assignment(T0).target == (4, 2)
+    assert c.assignment(TopicPartition("t", 7)) == ReplicaAssignment(())
+    assert c.assignment(TopicPartition("x", 0)) == ReplicaAssignment(())
+    assert c.partitions_of("x") == []
+    assert {tp: c.assignment(tp).replicas for tp in c.partitions_of("t")} == {
+        T0: (4, 1, 2),
+        T1: (3,),
+    }
+
+
+def test_imbalance_counts_leaders_that_are_not_preferred():
+    c = Context(3, 4)
+    tps = [TopicPartition(name, 0) for name in "abc"]
+    for tp in tps:
+        c.add_topic(TopicInfo(tp.topic, ID, {0: ReplicaAssignment((1, 2, 3))}))
+
+    def led(tp, leader):
+        c.leadership[tp] = LeaderIsrAndControllerEpoch(LeaderAndIsr(leader, 0, (1, 2, 3)), 0)
+        return imbalance()
+
+    def imbalance():
+        return c.statistics()["preferred_replica_imbalance"]
+
+    assert imbalance() == 0
+    assert [led(tps[0], 1), led(tps[1], 2), led(tps[2], 3)] == [0, 1, 2]
+    c.set_assignment(tps[0], ReplicaAssignment((2, 3, 1)))
+    c.set_assignment(tps[1], ReplicaAssignment((2, 3, 1)))
+    assert imbalance() == 2
+    c.deleting["c"] = None
+    assert imbalance() == 1
+    assert led(tps[2], 1) == 1
+    assert led(tps[2], -1) == 1, "all partitions of a topic on its way out go offline"
+    c.deleting["a"] = None
+    assert imbalance() == 0
+    for tp in tps:
+        c.remove_topic(tp.topic)
+    assert imbalance() == 0
