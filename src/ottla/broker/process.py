@@ -22,7 +22,7 @@ from ottla.broker.broker import Broker
 from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.errors import OttlaError
-from ottla.net import runtime
+from ottla.net import garbage, runtime
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ async def _serve(config: BrokerConfig) -> None:
         await asyncio.gather(starting, return_exceptions=True)
         return
     starting.result()
-    runtime.settle_gc()
+    garbage.settle()
     failed = loop.create_task(broker.wait_failed())
     await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
     await broker.shutdown()

@@ -184,6 +184,8 @@ async def leader_and_isr_answered(reign: Reign, broker: int, response: Any) -> N
         if name is None:
             continue
         for partition in topic.partition_errors:
+            if not before and partition.error_code == ErrorCode.NONE:
+                continue  # as thousands of answers say
             tp = TopicPartition(name, partition.partition_index)
             if partition.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 after.add(tp)

@@ -8,6 +8,7 @@ set's order decides anything. Dropped whole at resignation. Answers to Kafka's
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ottla.controller.states import (
     PartitionReplica,
@@ -132,6 +133,12 @@ class Context:
         for topic, assignments in self.assignments.items():
             for partition in assignments:
                 yield TopicPartition(topic, partition)
+
+    def partitions_in_slices(self, size: int) -> Iterator[list[TopicPartition]]:
+        """Return the same in lists of at most `size`; nothing is added or taken meanwhile."""
+        partitions = self.partitions()
+        while some := list(islice(partitions, size)):
+            yield some
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, p) for p in self.assignments.get(topic, ())]

@@ -23,7 +23,7 @@ from ottla.controller.events import (
 )
 from ottla.controller.incarnations import restarted_unseen
 from ottla.controller.journal import replicas_facts
-from ottla.controller.moves import breathe, slices
+from ottla.controller.moves import SLICE, breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.ids import TopicPartition
@@ -33,6 +33,7 @@ from ottla.zookeeper.znodes import Features
 logger = logging.getLogger(__name__)
 
 FIRST_BALANCE_DELAY_S = 5.0
+READ_SLICE = 1000
 
 
 async def take_office(reign: Reign) -> None:
@@ -46,13 +47,23 @@ async def take_office(reign: Reign) -> None:
     written_at = await _read_context(reign)
     await deletion.begin(reign)
     await reign.moves.metadata(reign.context.live_or_shutting_down)
-    restarted = restarted_unseen(reign.context, written_at)
+    restarted: list[PartitionReplica] = []
+    for written in slices(list(written_at.items()), READ_SLICE):
+        restarted += restarted_unseen(reign.context, dict(written))
+        await breathe()
     _hide(reign, restarted)
     await _start_replicas(reign)
     await _start_partitions(reign)
     await _show_again(reign, restarted)
-    figures = reign.context.statistics()
-    logger.info("in office %s", " ".join(f"{k}={v}" for k, v in figures.items()))
+    context = reign.context
+    logger.info(
+        "in office epoch=%d brokers=%d topics=%d partitions=%d without_leader=%d",
+        context.epoch,
+        len(context.brokers),
+        len(context.assignments),
+        len(context.partition_states),
+        len(context.partition_states.all_in(PartitionState.OFFLINE, PartitionState.NEW)),
+    )
     await reassignment.begin(reign)
     await deletion.proceed(reign)
     await preferred.requested(reign)
@@ -111,7 +122,7 @@ async def _read_context(reign: Reign) -> dict[TopicPartition, int]:
                 context.reassigning[TopicPartition(info.name, partition)] = None
         await breathe()
     await brokers.watch_registrations(reign, context.brokers)
-    for some in slices(list(context.partitions()), 1000):
+    for some in context.partitions_in_slices(READ_SLICE * 10):
         context.leadership.update(await store.get_topic_partition_states(some, written_at))
         await breathe()
     for broker in context.brokers.values():
@@ -125,7 +136,7 @@ async def _start_replicas(reign: Reign) -> None:
     context = reign.context
     online: list[PartitionReplica] = []
     offline: list[PartitionReplica] = []
-    for some in slices(list(context.partitions())):
+    for some in context.partitions_in_slices(SLICE):
         for replica in context.replicas_of(some):
             if context.is_online(replica.broker, replica.partition):
                 online.append(replica)
@@ -143,7 +154,7 @@ async def _start_replicas(reign: Reign) -> None:
 async def _start_partitions(reign: Reign) -> None:
     """Put every partition where it was found, then elect where a leader is missing."""
     context = reign.context
-    for some in slices(list(context.partitions())):
+    for some in context.partitions_in_slices(SLICE):
         for tp in some:
             leader = context.leader(tp)
             if leader is None:

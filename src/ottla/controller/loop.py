@@ -40,6 +40,7 @@ from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
+from ottla.net.garbage import growing
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -253,6 +254,8 @@ class Controller:
             finally:
                 self._busy = False
                 self._refuse(event)
+            if self._queue:
+                await asyncio.sleep(0)  # many small events make one long step
 
     def _tell_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -381,7 +384,8 @@ class Controller:
         reign.moves.cause = self._causes
         reign.journal.event(reign.cause, "Elected", {"epoch": epoch, "controller": self._id})
         try:
-            await take_office(reign)
+            with growing():
+                await take_office(reign)
         except (ControllerMovedError, SessionExpiredError):
             raise
         except Exception:

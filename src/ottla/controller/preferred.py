@@ -23,6 +23,8 @@ from ottla.zookeeper.znodes import PREFERRED_REPLICA_ELECTION
 
 logger = logging.getLogger(__name__)
 
+BALANCE_SLICE = 2000
+
 Answer = tuple[ErrorCode, str | None]
 
 _REFUSALS = {
@@ -93,12 +95,14 @@ async def balance_due(reign: Reign) -> None:
     try:
         limit = config.integer("leader.imbalance.per.broker.percentage") / 100
         by_broker: dict[int, list[TopicPartition]] = {}
-        for tp in context.partitions():
-            replicas = context.assignment(tp).replicas
-            if tp.topic not in context.deleting and replicas:
-                by_broker.setdefault(replicas[0], []).append(tp)
-        await breathe()
+        for some in context.partitions_in_slices(BALANCE_SLICE):
+            for tp in some:
+                replicas = context.assignment(tp).replicas
+                if tp.topic not in context.deleting and replicas:
+                    by_broker.setdefault(replicas[0], []).append(tp)
+            await breathe()
         for broker, share in sorted(by_broker.items()):
+            await breathe()
             elsewhere = [
                 tp for tp in share if tp in context.leadership and context.leader(tp) != broker
             ]

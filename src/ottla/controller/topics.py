@@ -97,8 +97,9 @@ async def read_and_watch(reign: Reign, topics: Sequence[str]) -> list[TopicInfo]
         ),
         list(by_path),
     )
-    infos = []
-    for (path, topic), answer in zip(by_path.items(), answers, strict=True):
+    infos: list[TopicInfo] = []
+    parsed = 0
+    for topic, answer in zip(by_path.values(), answers, strict=True):
         if isinstance(answer, NoNodeError):
             continue
         if isinstance(answer, ZooKeeperError):
@@ -107,9 +108,11 @@ async def read_and_watch(reign: Reign, topics: Sequence[str]) -> list[TopicInfo]
             infos.append(znodes.decode_topic(topic, answer[0]))
         except MalformedZnodeError as error:
             store.ignore(error)
-        if len(infos) % SLICE == 0:
+            continue
+        parsed += len(infos[-1].assignment)
+        if parsed >= SLICE:
+            parsed = 0
             await breathe()
-        del path
     return [info if info.topic_id is not None else await _give_id(reign, info) for info in infos]
 
 

@@ -7,7 +7,6 @@ where it is importable and never required.
 
 import asyncio
 import errno
-import gc
 import random
 import socket
 import time
@@ -22,8 +21,6 @@ T = TypeVar("T")
 WORKER_THREADS = 4
 WORKER_QUEUE = 64
 BACKLOG = 1024
-GC_THRESHOLDS = (10_000, 4, 1_000)
-"""Objects of the youngest generation, collections of it, and of the middle one."""
 
 
 class RealClock:
@@ -139,15 +136,3 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def settle_gc() -> None:
-    """Freeze what start-up left behind and collect rarely: call once after start.
-
-    A full collection over a broker's long-lived objects is a pause the ZooKeeper session sees
-    (fault F9); frozen objects are not visited again. The young are collected in portions of a few
-    milliseconds also while a failover makes a million objects that stay.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)

@@ -44,7 +44,7 @@ CHUNK_BYTES = 384 * 1024
 CHUNK_OPS = 1000
 SINGLES_AT_ONCE = 200
 OP_OVERHEAD_BYTES = 64
-READS_AT_ONCE = 1000
+READS_AT_ONCE = 400
 MAX_LOSSES = 20
 
 
@@ -96,29 +96,47 @@ class Access:
     ) -> list[T | ZooKeeperError]:
         """Ask for each path, pipelined; each result is an answer or that one's own error."""
         results: list[T | ZooKeeperError] = []
-        for start in range(0, len(paths), READS_AT_ONCE):
-            slice_ = paths[start : start + READS_AT_ONCE]
-            found = await settle([ask(path) for path in slice_])
-            losses = 0
-            while lost := [i for i, r in enumerate(found) if isinstance(r, ConnectionLossError)]:
-                losses = await self.reconnected(losses)
-                again = await settle([ask(slice_[i]) for i in lost])
-                for i, result in zip(lost, again, strict=True):
-                    found[i] = result
-            results += found
+        await self.read_slices(ask, paths, lambda _start, found: results.extend(found))
         return results
+
+    async def read_slices(
+        self,
+        ask: Callable[[str], "asyncio.Future[T]"],
+        paths: Sequence[str],
+        take: Callable[[int, list[T | ZooKeeperError]], None],
+    ) -> None:
+        """Do the same slice by slice: `take` gets the index of the first path and the results.
+
+        While one slice is waited for and taken, the next one is on its way.
+        """
+        size = READS_AT_ONCE
+        ahead = [ask(path) for path in paths[:size]]
+        try:
+            for start in range(0, len(paths), size):
+                slice_, asked = paths[start : start + size], ahead
+                ahead = [ask(path) for path in paths[start + size : start + 2 * size]]
+                found = await settle(asked)
+                losses = 0
+                while lost := [
+                    i for i, r in enumerate(found) if isinstance(r, ConnectionLossError)
+                ]:
+                    losses = await self.reconnected(losses)
+                    again = await settle([ask(slice_[i]) for i in lost])
+                    for i, result in zip(lost, again, strict=True):
+                        found[i] = result
+                take(start, found)
+        finally:
+            for future in ahead:
+                if future.done() and not future.cancelled():
+                    future.exception()  # nobody else will look at it
+                future.cancel()
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """Return data and stat of each path, None where there is no such znode."""
-        answers = await self.read_all(self.session.get, paths)
         found: list[tuple[bytes, Stat] | None] = []
-        for answer in answers:
-            if isinstance(answer, NoNodeError):
-                found.append(None)
-            elif isinstance(answer, ZooKeeperError):
-                raise answer
-            else:
-                found.append(answer)
+        await self.read_slices(
+            self.session.get, paths, lambda _start, some: found.extend(map(present, some))
+        )
         return found
 
     async def get_data_and_stat(
@@ -347,6 +365,15 @@ def _moved(fence: list[Op], error: ZooKeeperError) -> Exception:
     return ControllerMovedError(
         f"another controller was elected: {check.path} no longer has version {check.version}"
     )
+
+
+def present(answer: T | ZooKeeperError) -> T | None:
+    """Return an answer, None where there is no such znode; raise any other error."""
+    if not isinstance(answer, ZooKeeperError):
+        return answer
+    if isinstance(answer, NoNodeError):
+        return None
+    raise answer
 
 
 async def settle(

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper import znodes
-from ottla.zookeeper.access import ANY_VERSION, Access, Write
+from ottla.zookeeper.access import ANY_VERSION, Access, Write, present
 from ottla.zookeeper.errors import (
     BadVersionError,
     MalformedZnodeError,
     NoNodeError,
     ZooKeeperError,
 )
+from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.watches import WatchCallback
 
@@ -92,18 +93,23 @@ class Topics(Access):
 
         `written_at`, if given, is filled with the zxid of each state's last change.
         """
-        answers = await self.get_many([znodes.state_path(tp) for tp in partitions])
-        states = {}
-        for tp, answer in zip(partitions, answers, strict=True):
-            if answer is None:
-                continue
-            try:
-                states[tp] = znodes.decode_state(tp, answer[0], answer[1].version)
-            except MalformedZnodeError as error:
-                self.ignore(error)
-                continue
-            if written_at is not None:
-                written_at[tp] = answer[1].mzxid
+        states: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
+
+        def take(start: int, answers: list[tuple[bytes, Stat] | ZooKeeperError]) -> None:
+            for index, one in enumerate(answers, start):
+                answer = present(one)
+                if answer is None:
+                    continue
+                tp = partitions[index]
+                try:
+                    states[tp] = znodes.decode_state(tp, answer[0], answer[1].version)
+                except MalformedZnodeError as error:
+                    self.ignore(error)
+                    continue
+                if written_at is not None:
+                    written_at[tp] = answer[1].mzxid
+
+        await self.read_slices(self.session.get, [znodes.state_path(tp) for tp in partitions], take)
         return states
 
     async def get_topic_partition_state(

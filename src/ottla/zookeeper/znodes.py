@@ -141,6 +141,8 @@ def decode_with(decoder: "msgspec.json.Decoder[T]", path: str, data: bytes) -> T
 
 def _number(path: str, what: str, text: str, bits: int = 32) -> int:
     """Parse decimal text as the JVM's toInt or toLong would."""
+    if len(text) < 10 and text.isascii() and text.isdigit():
+        return int(text)
     if re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) and -(1 << bits - 1) <= (
         number := int(text)
     ) < (1 << bits - 1):

@@ -1,0 +1,46 @@
+"""Garbage: when Python looks for cycles, so that it never takes long.
+
+Who may call: `runtime` settles a server's process once; the controller says when its knowledge
+grows. Invariants: what lives as long as the process is not visited again; the young are collected
+in portions of a few milliseconds; in a process that was not settled (tests, the simulator, tools)
+nothing is changed. A JVM broker has its collector's pause goal (-XX:MaxGCPauseMillis=20) for this.
+"""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+THRESHOLDS = (10_000, 4, 1_000)
+"""Objects of the youngest generation, collections of it, and of the middle one."""
+
+_settled = False
+
+
+def settle() -> None:
+    """Freeze what start-up left behind and collect rarely: call once after start.
+
+    A full collection over a broker's long-lived objects is a pause the ZooKeeper session sees
+    (fault F9).
+    """
+    global _settled  # noqa: PLW0603 - the collector is one per process, too
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    _settled = True
+
+
+@contextlib.contextmanager
+def growing() -> Iterator[None]:
+    """Collect nothing while a million objects are made that stay, and never visit them again.
+
+    What becomes garbage meanwhile in cycles is lost: a few seconds' worth, once a term of office.
+    """
+    if not _settled or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
