@@ -202,6 +202,7 @@ def start_broker(
     """Start one broker's process and write it down; it is not ready yet."""
     properties = write_properties(folder, cluster, broker)
     command = [sys.executable, "-m", "ottla", "broker", "--config", str(properties)]
+    command += ["--state-change-log", str(folder.state_change_log(broker.id))]
     process = processes.spawn(command, folder.log_file(broker.id))
     broker.process = processes.identify(process.pid)
     folder.save(cluster)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ottla.broker.broker import Broker
+from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.errors import OttlaError
@@ -51,6 +52,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--log-file", metavar="FILE", help="append the log here, not to stderr")
     parser.add_argument(
+        "--state-change-log",
+        metavar="FILE",
+        help="where state changes go, 'none' for nowhere [state-change.log beside --log-file, or "
+        "in the first log directory]",
+    )
+    parser.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error")
     )
     return parser.parse_args(argv)
@@ -73,6 +80,16 @@ def _set_up_logging(arguments: argparse.Namespace) -> None:
         format=LOG_FORMAT,
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
+
+
+def _state_change_path(arguments: argparse.Namespace, config: BrokerConfig) -> str:
+    """Return the file asked for, or the one beside the others."""
+    if arguments.state_change_log is not None:
+        return str(arguments.state_change_log)
+    folder = config.log_dirs[0]
+    if arguments.log_file is not None:
+        folder = arguments.log_file.rpartition("/")[0] or "."
+    return f"{folder}/{FILE_NAME}"
 
 
 def _raise_file_limit() -> int:
@@ -133,6 +150,8 @@ def main(argv: Sequence[str]) -> int:
     except OttlaError as error:
         sys.stderr.write(f"ottla broker: {arguments.config}: {error}\n")
         return EXIT_FAILED
+    trace = arguments.log_level == "debug"
+    write_state_changes(OsFiles(), _state_change_path(arguments, config), trace=trace)
     logger.info("open files limit=%d", _raise_file_limit())
     try:
         runtime.run(_serve, config)

@@ -31,6 +31,7 @@ from ottla.controller.leadership import (
     plan_new,
 )
 from ottla.controller.plan import Decision, Failure, Plan
+from ottla.controller.state_log import StateLog
 from ottla.controller.states import (
     Machine,
     PartitionReplica,
@@ -44,7 +45,6 @@ from ottla.model.ids import TopicPartition
 from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
-state_change = logging.getLogger("ottla.controller.state_change")
 T = TypeVar("T")
 
 SLICE = 200
@@ -90,7 +90,7 @@ class Moves:
         self._listener = listener
         self._send = send
         self._unclean_by_default = unclean_by_default
-        self._trace = state_change.isEnabledFor(logging.DEBUG)
+        self._state_log = StateLog(context, controller_id)
         self._moved: list[tuple[TopicPartition | PartitionReplica, str, str]] = []
         self._noted: list[tuple[Decision, str]] = []
 
@@ -110,6 +110,7 @@ class Moves:
         moved, self._moved = self._moved, []
         for moves in slices(moved, MOVES_A_LINE):
             self._journal.moved(self.cause, moves)
+            self._state_log.moved(moves)
             await breathe()
         noted, self._noted = self._noted, []
         for some in slices(noted):
@@ -118,6 +119,7 @@ class Moves:
             await breathe()
         for request in told:
             self._journal.told(self.cause, request.broker, request.api_key, request.summary)
+        self._state_log.told(told)
 
     async def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -269,8 +271,10 @@ class Moves:
             return
         batch = self.batch()
         by_broker: dict[int, list[PartitionReplica]] = {}
-        for replica in valid:
-            by_broker.setdefault(replica.broker, []).append(replica)
+        for some in slices(valid, MOVES_A_LINE):
+            for replica in some:
+                by_broker.setdefault(replica.broker, []).append(replica)
+            await breathe()
         for broker, group in by_broker.items():
             if target is ReplicaState.OFFLINE:
                 for part in slices(group, WRITE_SLICE):
@@ -399,7 +403,7 @@ class Moves:
             self._journal.event(self.cause, "Undecided", undecided)
         self.superseded = self.superseded or any(f.superseded for f in plan.failures.values())
         some = [f"{tp} ({failure})" for tp, failure in list(plan.failures.items())[:5]]
-        state_change.warning(
+        logger.warning(
             "epoch=%d failed partitions=%d: %s%s",
             self._context.epoch,
             len(plan.failures),
@@ -418,37 +422,15 @@ class Moves:
             good, refusals = machine.legal(some, target)
             legal += good
             for refused in refusals:
-                state_change.error("epoch=%d refused %s", self._context.epoch, refused)
+                logger.error("epoch=%d refused %s", self._context.epoch, refused)
+            self._state_log.refused(refusals)
             await breathe()
         return legal
 
     def _move_partition(self, tp: TopicPartition, target: PartitionState) -> None:
         before = self._context.partition_states.move(tp, target, self.cause)
         self._moved.append((tp, before._value_, target._value_))
-        if not self._trace:
-            return
-        state_change.debug(
-            "[Controller id=%d epoch=%d] Changed partition %s from %s to %s with state %s",
-            self._controller_id,
-            self._context.epoch,
-            tp,
-            before.value,
-            target.value,
-            self._context.leadership.get(tp),
-        )
 
     def _move_replica(self, replica: PartitionReplica, target: ReplicaState) -> None:
         before = self._context.replica_states.move(replica, target, self.cause)
         self._moved.append((replica, before._value_, target._value_))
-        if not self._trace:
-            return
-        state_change.debug(
-            "[Controller id=%d epoch=%d] Changed state of replica %d for partition %s "
-            "from %s to %s",
-            self._controller_id,
-            self._context.epoch,
-            replica.broker,
-            replica.partition,
-            before.value,
-            target.value,
-        )

@@ -20,6 +20,7 @@ from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.state_log import StateLog
 from ottla.replication.turns import Turn
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -36,6 +37,7 @@ class Applied:
     replicas_of_leaders: set[int] = field(default_factory=set)
     led: int = 0
     followed: int = 0
+    told: StateLog = field(kw_only=True)
 
 
 def _states(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bytes, Any]]:
@@ -48,7 +50,7 @@ def _states(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, byte
 
 
 async def apply_leader_and_isr(
-    replicas: ReplicaManager, request: LeaderAndIsrRequest, version: int
+    replicas: ReplicaManager, request: LeaderAndIsrRequest, version: int, correlation_id: int = -1
 ) -> LeaderAndIsrResponse:
     """Become leader or follower of every partition named."""
     async with replicas.control_lock:
@@ -59,7 +61,11 @@ async def apply_leader_and_isr(
             )  # fmt: skip
             return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         replicas.controller_epoch = request.controller_epoch
-        applied = Applied()
+        applied = Applied(told=StateLog(replicas.broker_id))
+        began_s = replicas.clock.monotonic()
+        count = len(request.ungrouped_partition_states)
+        count += sum(len(topic.partition_states) for topic in request.topic_states)
+        applied.told.handling("LeaderAndIsr", correlation_id, request.controller_id, count)
         errors: dict[TopicPartition, ErrorCode] = {}
         turn = Turn(replicas.clock)
         # Leaders first: clients wait for them, and followers' fetches are answered by them.
@@ -69,6 +75,8 @@ async def apply_leader_and_isr(
             if turn.over:
                 _spread(replicas, applied)
                 await turn.next()
+        took_s = replicas.clock.monotonic() - began_s
+        applied.told.finished(took_s, correlation_id, request.controller_id, count)
         _spread(replicas, applied)
         replicas.begin_checkpoints()
         replicas.fetchers.close_idle()
@@ -86,6 +94,7 @@ def _spread(replicas: ReplicaManager, applied: Applied) -> None:
     if applied.replicas_of_leaders:
         replicas.expect_followers(applied.replicas_of_leaders)
     replicas.leadership_changed(applied.leaders, applied.followers)
+    applied.told.flush()
     applied.led += len(applied.leaders)
     applied.followed += len(applied.followers)
     applied.leaders = []
@@ -185,8 +194,10 @@ def _transition(
             return
         _lead(replicas, partition, topic_id, log, state, applied)
         return
+    before = partition.leader, partition.leader_epoch
     if not partition.make_follower(state, topic_id, log):
         return
+    applied.told.follows(partition, log, *before)
     replicas.fetchers.remove((partition.tp,))
     applied.followers.append(partition)
     # A leader that is not alive yet is asked for again and again until it is; Kafka would leave
@@ -211,8 +222,11 @@ def _lead(
     applied: Applied,
 ) -> None:
     replicas.in_sync(partition.tp)
+    before = partition.leader, partition.leader_epoch
     if partition.make_leader(state, topic_id, log):
         applied.leaders.append(partition)
+    if partition.is_leader:
+        applied.told.leads(partition, log, *before)
     applied.replicas_of_leaders.update(state.replicas)
 
 
@@ -220,7 +234,7 @@ def _lead_after_recovery(
     replicas: ReplicaManager, partition: Partition, topic_id: bytes, log: Any, state: Any
 ) -> None:
     """Begin to lead, outside of any request: the other replicas have been asked."""
-    applied = Applied()
+    applied = Applied(told=StateLog(replicas.broker_id))
     _lead(replicas, partition, topic_id, log, state, applied)
     _spread(replicas, applied)
 

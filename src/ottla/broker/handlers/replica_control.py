@@ -81,8 +81,10 @@ async def _apply(
     server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
 ) -> list[Buffer]:
     await server.topic_configs.refresh(_new_here(server, request))
-    version = header.api_version
-    return answer(header, await apply_leader_and_isr(server.replicas, request, version))
+    response = await apply_leader_and_isr(
+        server.replicas, request, header.api_version, header.correlation_id
+    )
+    return answer(header, response)
 
 
 def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[str]:

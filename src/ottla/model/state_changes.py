@@ -1,0 +1,46 @@
+"""State changes: what Kafka's state-change.log calls things, for everybody who writes into it.
+
+Who may call: the controller and replication write to `logger`, the broker's process decides where
+it goes. Invariants: texts are those of Kafka 3.9, so that what reads its logs reads ours; one call
+may carry many lines, a slice's worth, and costs little where nobody listens. Lines of single
+replicas and metadata are at TRACE, as Kafka's are. Answers to `StateChangeLogger` and to the
+`toString` of what it logs.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from ottla.model.cluster import RECOVERING, LeaderAndIsr
+from ottla.model.ids import NO_LEADER
+
+LOGGER_NAME = "state.change.logger"
+TRACE = 5
+"""Below DEBUG, as log4j has it."""
+
+logger = logging.getLogger(LOGGER_NAME)
+
+
+def log_lines(lines: Iterable[str], level: int = logging.INFO) -> None:
+    """Log many lines in one record."""
+    text = "\n".join(lines)
+    if text:
+        logger.log(level, "%s", text)
+
+
+def state_text(state: LeaderAndIsr) -> str:
+    isr = ", ".join(f"BrokerState(brokerId={b}, brokerEpoch=-1)" for b in state.isr)
+    recovery = "RECOVERING" if state.recovery_state == RECOVERING else "RECOVERED"
+    return (
+        f"LeaderAndIsr(leader={state.leader}, leaderEpoch={state.leader_epoch}, "
+        f"isrWithBrokerEpoch=List({isr}), leaderRecoveryState={recovery}, "
+        f"partitionEpoch={state.partition_epoch})"
+    )
+
+
+def leader_text(leader: int) -> str:
+    """Return a leader that may be none."""
+    return "None" if leader == NO_LEADER else f"Some({leader})"
+
+
+def list_text(brokers: Iterable[int]) -> str:
+    return "[" + ",".join(map(str, brokers)) + "]"
