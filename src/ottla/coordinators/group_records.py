@@ -173,13 +173,15 @@ class GroupReplay:
                 logger.warning("unknown key in a group's log kind=%d at=%d", kind, record.offset)
 
     def _end_transaction(self, header: BatchHeader, batch: memoryview) -> None:
+        if not header.count:
+            return  # the cleaner left nothing of it
+        marker = parse_control_record(next(iter_records(batch)))
         waiting = self._in_transactions.pop(header.producer_id, {})
-        for record in iter_records(batch):
-            if parse_control_record(record).type == COMMIT:
-                for key, raw in waiting.items():
-                    known = self._offsets.get(key)
-                    if known is None or known.at < raw.at:
-                        self._offsets[key] = raw
+        if marker.type == COMMIT:
+            for key, raw in waiting.items():
+                known = self._offsets.get(key)
+                if known is None or known.at < raw.at:
+                    self._offsets[key] = raw
 
     def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[None]:
         """Put the groups with their offsets into `found`, step by step."""

@@ -1,0 +1,265 @@
+"""A group under any order of requests, losses of time and failures of the log.
+
+Laws: one leader per generation, and it is a member that joined it; an assignment reaches only
+members of the generation it was made for, and only after it was stored; every JoinGroup and
+SyncGroup is answered once, at the latest when the coordinator goes; the moves of states are those
+of the table (the decider raises otherwise); whoever stays silent is gone in the end.
+"""
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ottla.coordinators.group_states import GroupState
+from ottla.coordinators.group_values import Answer, GroupSettings, Join, JoinResult
+from ottla.coordinators.groups import Groups
+from ottla.coordinators.timers import Now
+from ottla.model.errors import ErrorCode
+
+GROUP = "g"
+SESSIONS = st.sampled_from([6_000, 10_000, 400_000])
+REBALANCES = st.sampled_from([0, 5_000, 60_000])
+PROTOCOLS = st.sampled_from(
+    [(("range", b"a"),), (("range", b"b"), ("sticky", b"c")), (("sticky", b"d"), ("range", b"e"))]
+)
+INSTANCES = st.sampled_from([None, None, "i", "j"])
+
+
+class Ticket:
+    def __init__(self, what, member_id):
+        self.what = what
+        self.member_id = member_id
+        self.answers = []
+
+
+class GroupMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.settings = GroupSettings(initial_rebalance_delay_ms=3_000, max_size=4)
+        self.groups = Groups(self.settings)
+        self.now = Now(0.0, 1_700_000_000_000)
+        self.tickets = []
+        self.held = []
+        self.stored = {}
+        self.made_for = {}
+        self.leaders = {}
+        self.fresh = 0
+        self.ids = ["nobody"]
+        self.life = 0
+
+    # --- carrying out -----------------------------------------------------------------------
+
+    def settle(self):
+        while effects := self.groups.take_effects():
+            for effect in effects:
+                if isinstance(effect, Answer):
+                    self.answered(effect.ticket, effect.result)
+                else:
+                    self.held.append((self.life, effect))
+
+    def answered(self, ticket, result):
+        ticket.answers.append(result)
+        assert len(ticket.answers) == 1, "answered twice"
+        if result.error is not ErrorCode.NONE:
+            return
+        group = self.groups.groups[GROUP]
+        if isinstance(result, JoinResult):
+            assert result.member_id in group.members
+            assert result.generation == group.generation
+            if result.members and not result.skip_assignment:
+                first = self.leaders.setdefault((self.life, result.generation), result.member_id)
+                assert first == result.member_id, "two leaders in one generation"
+                assert {m for m, _, _ in result.members} == set(group.members)
+        else:
+            stored = self.stored.get((self.life, group.generation))
+            assert stored is not None, "an assignment that is not in the log"
+            assert result.assignment in stored, "an assignment of another generation"
+
+    def known(self):
+        group = self.groups.groups.get(GROUP)
+        return None if group is None else group
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def join(self, member_id, instance, session_ms, rebalance_ms, protocols, id_required):
+        self.fresh += 1
+        ticket = Ticket("join", member_id)
+        self.tickets.append(ticket)
+        request = Join(
+            GROUP, member_id, instance, "c", "/h", session_ms, rebalance_ms, "consumer", protocols,
+            str(self.fresh), id_required, bool(self.fresh % 2),
+        )  # fmt: skip
+        self.groups.join(request, ticket, self.now)
+        self.settle()
+        self.ids.append(f"{instance or 'c'}-{self.fresh}")
+
+    def who(self, data):
+        """Draw a member, mostly one that is in the group."""
+        group = self.known()
+        inside = [] if group is None else [*group.members, *group.pending_members]
+        return data.draw(st.sampled_from(inside * 3 + self.ids[-3:]))
+
+    def instance_of(self, member):
+        group = self.known()
+        found = None if group is None else group.members.get(member)
+        return None if found is None else found.instance_id
+
+    @rule(
+        instance=INSTANCES, session_ms=SESSIONS, rebalance_ms=REBALANCES,
+        protocols=PROTOCOLS, id_required=st.booleans(),
+    )  # fmt: skip
+    def join_new(self, instance, session_ms, rebalance_ms, protocols, id_required):
+        self.join("", instance, session_ms, rebalance_ms, protocols, id_required)
+
+    @rule(
+        data=st.data(), session_ms=SESSIONS, rebalance_ms=REBALANCES, protocols=PROTOCOLS
+    )  # fmt: skip
+    def join_again(self, data, session_ms, rebalance_ms, protocols):
+        member = self.who(data)
+        instance = self.instance_of(member)
+        self.join(member, instance, session_ms, rebalance_ms, protocols, True)
+
+    def generation(self, offset):
+        group = self.known()
+        return offset + (group.generation if group else 0)
+
+    @rule(data=st.data(), offset=st.sampled_from([0, 0, 0, -1]))
+    def member_syncs(self, data, offset):
+        self.sync(self.who(data), offset)
+
+    def sync(self, member, offset=0):
+        group = self.known()
+        ticket = Ticket("sync", member)
+        self.tickets.append(ticket)
+        assignment = {}
+        if group is not None and group.leader == member:
+            mark = f"{self.life}/{group.generation}/{len(self.tickets)}".encode()
+            assignment = {m: mark + m.encode() for m in group.members}
+        self.groups.sync(
+            GROUP, self.generation(offset), member, None, None, None, assignment, ticket, self.now
+        )
+        self.settle()
+
+    @initialize(count=st.integers(0, 3), instance=INSTANCES)
+    def some_come(self, count, instance):
+        """Begin with a group of some, most of the time."""
+        for n in range(count):
+            self.join("", None if n else instance, 10_000, 60_000, (("range", b"a"),), False)
+        self.time_passes(3_000)
+        self.time_passes(57_000)
+
+    @precondition(lambda self: self.known() is not None and self.known().members)
+    @rule(written=st.booleans())
+    def well_behaved(self, written):
+        """What clients do, so that groups come to be stable now and then."""
+        for member in list(self.known().members):
+            if self.known() and member in self.known().members:
+                instance = self.instance_of(member)
+                self.join(member, instance, 10_000, 60_000, (("range", b"a"),), True)
+        group = self.known()
+        if group is not None and group.state is GroupState.COMPLETING_REBALANCE:
+            for member in sorted(group.members, key=lambda m: m == group.leader):
+                self.sync(member)
+            if written:
+                self.write_all()
+
+    @rule(data=st.data(), offset=st.sampled_from([0, 0, -1]))
+    def heartbeat(self, data, offset):
+        member = self.who(data)
+        code = self.groups.heartbeat(GROUP, self.generation(offset), member, None, self.now)
+        self.settle()
+        if code is ErrorCode.NONE:
+            assert member in self.known().members
+
+    @rule(data=st.data(), instance=INSTANCES)
+    def leave(self, data, instance):
+        member = self.who(data)
+        _, codes = self.groups.leave(GROUP, [(member, instance, None)], self.now)
+        self.settle()
+        if codes == [ErrorCode.NONE]:
+            assert member not in self.known().members
+            assert member not in self.known().pending_members
+
+    @rule(data=st.data())
+    def commit(self, data):
+        member = self.who(data)
+        code, group = self.groups.check_commit(GROUP, self.generation(0), member, None, self.now)
+        assert (code is ErrorCode.NONE) == (group is not None)
+
+    # --- the world --------------------------------------------------------------------------
+
+    @precondition(lambda self: self.held)
+    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]))
+    def write_one(self, error):
+        self.write(error)
+
+    def write(self, error=ErrorCode.NONE):
+        life, store = self.held.pop(0)
+        if error is ErrorCode.NONE and life == self.life:
+            values = self.stored.setdefault((life, store.generation), set())
+            values.update(store.assignment.values())
+        self.groups.stored(store, error, self.now)
+        self.settle()
+
+    def write_all(self):
+        while self.held:
+            self.write()
+
+    @rule(ms=st.sampled_from([1, 1_000, 3_000, 7_000, 60_000, 300_000]))
+    def time_passes(self, ms):
+        end = self.now.mono_ms + ms
+        rings = 0
+        while (due := self.groups.timers.next_ms) is not None and due <= end:
+            self._go_to(max(due, self.now.mono_ms))
+            while self.groups.ring(self.now):
+                rings += 1
+                assert rings < 10_000, "a timer that rings without end"
+                self.settle()
+        self._go_to(end)
+
+    def _go_to(self, mono_ms):
+        self.now = Now(mono_ms, 1_700_000_000_000 + int(mono_ms))
+
+    @precondition(lambda self: self.known() is not None)
+    @rule()
+    def leadership_is_lost(self):
+        self.groups.unload(self.known(), self.now)
+        self.settle()
+        self.life += 1
+        assert all(t.answers for t in self.tickets), "somebody still waits for the old coordinator"
+
+    # --- laws -------------------------------------------------------------------------------
+
+    @invariant()
+    def facts_agree(self):
+        group = self.known()
+        if group is None:
+            assert not [t for t in self.tickets if not t.answers]
+            return
+        assert (group.leader in group.members) if group.members else group.leader is None
+        assert set(group.static_members.values()) <= set(group.members)
+        assert group.awaiting_join == sum(m.join is not None for m in group.members.values())
+        assert len(group.members) <= self.settings.max_size
+        waiting = {id(t) for t in self.tickets if not t.answers}
+        slots = {id(t) for m in group.members.values() for t in (m.join, m.sync) if t is not None}
+        assert waiting == slots, "somebody waits whom nobody remembers"
+        if group.state is GroupState.EMPTY:
+            assert not group.members
+        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            assert group.members
+        if group.state is GroupState.STABLE:
+            assert not [m for m in group.members.values() if m.sync is not None]
+
+    def teardown(self):
+        """In silence all members go, and nobody is left waiting."""
+        for _ in range(40):
+            self.write_all()
+            self.time_passes(400_000)
+        self.write_all()
+        group = self.known()
+        assert group is None or not group.members
+        assert all(len(t.answers) == 1 for t in self.tickets)
+
+
+TestGroups = GroupMachine.TestCase
+TestGroups.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
