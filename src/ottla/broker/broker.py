@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from ottla.broker.controller_channel import ControllerChannel
 from ottla.broker.coordination import Coordination
+from ottla.broker.dynamic_configs import DynamicConfigs
 from ottla.broker.housekeeping import keep_house
 from ottla.broker.lifecycle import Membership, shut_down_controlled
 from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.promises import refuse_broken_promises, warn_of_dynamic_settings
+from ottla.broker.promises import refuse_broken_promises
 from ottla.broker.router import Router
 from ottla.broker.routes import HANDLERS
 from ottla.broker.services import BrokerServices
@@ -76,11 +77,13 @@ class Broker:
         self._host_name = host_name
         self._loaded = False
         self._servers: dict[str, Server] = {}
+        self._census: Census | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
         self.logs = LogManager(world, config)
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata)
+        dynamic = DynamicConfigs(config, self._broker_config_changed)
         replicas = ReplicaManager(
             world,
             config,
@@ -97,7 +100,10 @@ class Broker:
             broker_id=config.broker_id,
             metadata=metadata,
             blobs=MetadataBlobs(metadata),
-            topic_configs=TopicConfigs(world, config, self.tasks, self._topic_config_changed),
+            dynamic_configs=dynamic,
+            topic_configs=TopicConfigs(
+                world, config, self.tasks, self._topic_config_changed, dynamic
+            ),
             tasks=self.tasks,
             replicas=replicas,
             controller=Controller(
@@ -147,7 +153,25 @@ class Broker:
             port = self.port(endpoint.listener)
         return replace(endpoint, host=endpoint.host or self._host_name, port=port)
 
+    def _broker_config_changed(self, names: frozenset[str]) -> None:
+        """Have everyone obey settings that changed while we run; all others look each time."""
+        server, replicas, config = self.services, self.services.replicas, self.config
+        server.topic_configs.broker_changed()
+        for log in self.logs.logs():
+            log.update_config(server.topic_configs.get(log.tp.topic))
+        rates = server.dynamic_configs
+        replicas.leader_quota.bound = rates.throttle("leader.replication.throttled.rate")
+        replicas.follower_quota.bound = rates.throttle("follower.replication.throttled.rate")
+        replicas.fetchers.resize(config.integer("num.replica.fetchers"))
+        if self._census is not None:
+            self._census.max_connections = config.integer("max.connections")
+            self._census.max_per_ip = config.integer("max.connections.per.ip")
+        unclean = "unclean.leader.election.enable"
+        if unclean in names and config.flag(unclean):
+            server.controller.unclean_election_enabled(None)
+
     def _topic_config_changed(self, topic: str, config: TopicConfig) -> None:
+        self.services.replicas.throttle(topic, config)
         for log in self.logs.logs():
             if log.tp.topic == topic:
                 log.update_config(config)
@@ -182,7 +206,6 @@ class Broker:
         server.cluster_id = await store.create_or_get_cluster_id(proposed)
         logger.info("starting broker_id=%d cluster_id=%s", self.broker_id, server.cluster_id)
         await server.topic_configs.load(store)
-        await warn_of_dynamic_settings(store, self.broker_id)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
         await server.coordination.start(store)
@@ -239,7 +262,7 @@ class Broker:
         our own yet: an empty disk would be told to lead (R8, F11).
         """
         limits = server_limits(self.config)
-        census = Census(limits.max_connections, limits.max_connections_per_ip)
+        census = self._census = Census(limits.max_connections, limits.max_connections_per_ip)
         budget = Budget(limits.queued_bytes)
         for endpoint in self.config.listeners:
             server = Server(

@@ -7,7 +7,7 @@ settings we do not know are never shown.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from ottla.model.config import OUR_DEFAULTS, BrokerConfig
@@ -108,7 +108,18 @@ def render(key: ConfigKey, text: str | None) -> str | None:
     return text.strip() if isinstance(value, float) else str(value)
 
 
-def _family(name: str) -> tuple[str, ...]:
+QUOTA_KEYS = {
+    name: ConfigKey(name, "long", str(2**63 - 1), "0..")
+    for name in (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+"""Settings of brokers that exist only dynamically (Kafka's `QuotaConfigs`)."""
+
+
+def synonym_family(name: str) -> tuple[str, ...]:
     if name == "log.flush.interval.ms":
         return (name, "log.flush.scheduler.interval.ms")
     for family in _FAMILIES:
@@ -117,15 +128,34 @@ def _family(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def _broker_synonyms(config: BrokerConfig, name: str, *, sensitive: bool) -> tuple[Synonym, ...]:
-    """Return what stands behind a broker setting: server.properties first, then defaults."""
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What is set dynamically: for this broker, and for all."""
+
+    own: Mapping[str, str]
+    defaults: Mapping[str, str]
+
+
+NOTHING_DYNAMIC = Layers({}, {})
+
+
+def _broker_synonyms(
+    config: BrokerConfig, name: str, layers: Layers, *, sensitive: bool
+) -> tuple[Synonym, ...]:
+    """Return what stands behind a broker setting: dynamic, then server.properties, defaults."""
     keys = broker_keys()
     found = []
-    for synonym in _family(name):
-        if synonym in config.properties:
-            text = None if sensitive else config.properties[synonym]
-            found.append(Synonym(synonym, text, Source.STATIC_BROKER_CONFIG))
-    for synonym in _family(name):
+    for layer, source in (
+        (layers.own, Source.DYNAMIC_BROKER_CONFIG),
+        (layers.defaults, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.static_properties, Source.STATIC_BROKER_CONFIG),
+    ):
+        found += [
+            Synonym(synonym, None if sensitive else layer[synonym], source)
+            for synonym in synonym_family(name)
+            if synonym in layer
+        ]
+    for synonym in synonym_family(name):
         key = keys.get(synonym)
         default = OUR_DEFAULTS.get(synonym, key.default if key else None)
         if default is not None:
@@ -134,7 +164,9 @@ def _broker_synonyms(config: BrokerConfig, name: str, *, sensitive: bool) -> tup
     return tuple(found[names.index(name) :]) if name in names else ()
 
 
-def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
+def topic_entries(
+    config: BrokerConfig, overrides: Mapping[str, str], layers: Layers = NOTHING_DYNAMIC
+) -> Iterator[Entry]:
     """Yield all settings of a topic that has these overrides."""
     for name, key in topic_keys().items():
         text = overrides.get(name)
@@ -144,29 +176,43 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterato
         synonyms: tuple[Synonym, ...] = ()
         if name in TOPIC_SYNONYMS:
             first = TOPIC_SYNONYMS[name][0][0]
-            synonyms = _broker_synonyms(config, first, sensitive=False)
+            synonyms = _broker_synonyms(config, first, layers, sensitive=False)
         if name in overrides:
             synonyms = (Synonym(name, value, Source.TOPIC_CONFIG), *synonyms)
         source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
         yield Entry(name, value, source, False, False, TYPE_NUMBERS[key.type], synonyms)
 
 
-def broker_entries(config: BrokerConfig) -> Iterator[Entry]:
-    """Yield all settings of this broker, unknown ones of its file last."""
+def broker_entries(config: BrokerConfig, layers: Layers = NOTHING_DYNAMIC) -> Iterator[Entry]:
+    """Yield all settings of this broker; those it does not know, of its file or dynamic, last."""
     for name, key in broker_keys().items():
         sensitive = key.type == "password"
         text = None if sensitive else render(key, config.source_text(name))
-        synonyms = _broker_synonyms(config, name, sensitive=sensitive)
-        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
-        yield Entry(
-            name,
-            text,
-            source,
-            sensitive,
-            name not in DYNAMIC_KEYS,
-            TYPE_NUMBERS[key.type],
-            synonyms,
-        )
-    for name in config.unknown:
-        synonyms = _broker_synonyms(config, name, sensitive=True)
-        yield Entry(name, None, Source.STATIC_BROKER_CONFIG, True, True, 0, synonyms)
+        yield _broker_entry(config, name, text, layers)
+    for name in sorted({*config.unknown, *layers.own, *layers.defaults} - broker_keys().keys()):
+        yield _broker_entry(config, name, layers.own.get(name, layers.defaults.get(name)), layers)
+
+
+def default_entries(config: BrokerConfig, layers: Layers) -> Iterator[Entry]:
+    """Yield what is set for all brokers, and only that."""
+    for name in sorted(layers.defaults):
+        entry = _broker_entry(config, name, layers.defaults[name], layers)
+        shared = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+        synonyms = tuple(s for s in entry.synonyms if s.source is shared)
+        yield replace(entry, source=shared, synonyms=synonyms)
+
+
+def _broker_entry(config: BrokerConfig, name: str, text: str | None, layers: Layers) -> Entry:
+    """Return one setting. Of keys that nobody knows the value may be a secret."""
+    key = broker_keys().get(name) or QUOTA_KEYS.get(name)
+    sensitive = key is None or key.type == "password"
+    synonyms = _broker_synonyms(config, name, layers, sensitive=sensitive)
+    return Entry(
+        name,
+        None if sensitive else text,
+        synonyms[0].source if synonyms else Source.DEFAULT_CONFIG,
+        sensitive,
+        name not in DYNAMIC_KEYS,
+        0 if key is None else TYPE_NUMBERS[key.type],
+        synonyms,
+    )

@@ -5,14 +5,10 @@ never ignored; what is merely unknown is named in a warning, since plug-ins brin
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.errors import ConfigError
 from ottla.replication.inter_broker import protocol_level
-
-if TYPE_CHECKING:
-    from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +53,3 @@ def refuse_broken_promises(config: BrokerConfig) -> None:
     unknown = [key for key in config.unknown if key not in SWITCHES]
     if unknown:
         logger.warning("unknown settings ignored keys=%s", ",".join(unknown))
-
-
-async def warn_of_dynamic_settings(store: "Store", broker_id: int) -> None:
-    """Say which settings of /config/brokers are in force on JVM brokers but not on this one."""
-    for name in ("<default>", str(broker_id)):
-        try:
-            settings = await store.get_entity_configs("brokers", name)
-        except OttlaError as error:
-            logger.info("dynamic settings not read error=%s", error)
-            return
-        if settings:
-            keys = ",".join(sorted(settings))
-            logger.warning("dynamic broker settings are not applied of=%s keys=%s", name, keys)

@@ -17,6 +17,7 @@ from ottla.model.errors import ConnectionLostError
 if TYPE_CHECKING:
     from ottla.broker.controller_channel import ControllerChannel
     from ottla.broker.coordination import Coordination
+    from ottla.broker.dynamic_configs import DynamicConfigs
     from ottla.broker.metadata_blobs import MetadataBlobs
     from ottla.broker.metadata_cache import MetadataCache
     from ottla.broker.producer_ids import ProducerIds
@@ -43,6 +44,7 @@ class BrokerServices:
     broker_id: int
     metadata: "MetadataCache"
     blobs: "MetadataBlobs"
+    dynamic_configs: "DynamicConfigs"
     topic_configs: "TopicConfigs"
     tasks: "Tasks"
     replicas: "ReplicaManager"

@@ -1,5 +1,8 @@
 """Topic configs: each topic's settings, kept current by ZooKeeper's change notifications.
 
+The notifications tell of brokers' settings too, which `dynamic_configs` keeps; a topic without an
+override falls back to them.
+
 Who may call: everyone in this room; `get` is handed to the log manager and to replication.
 Invariants: a notification carries no values, only a name: values are read when it is handled, so
 two changes in a row may be seen as one but never in the wrong order; a malformed notification is
@@ -11,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.dynamic_configs import DynamicConfigs
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import ConfigError, OttlaError
@@ -36,11 +40,13 @@ class TopicConfigs:
         config: BrokerConfig,
         tasks: Tasks,
         on_update: Callable[[str, TopicConfig], None],
+        dynamic: DynamicConfigs | None = None,
     ) -> None:
         self._world = world
         self._config = config
         self._tasks = tasks
         self._on_update = on_update
+        self._dynamic = dynamic
         self._defaults = config.topic_config({})
         self._configs: dict[str, TopicConfig] = {}
         self._store: Store | None = None
@@ -56,11 +62,19 @@ class TopicConfigs:
         """Read every topic's overrides through a new session and tell of those that changed."""
         self._store = store
         self._last_change = -1
+        if self._dynamic is not None:
+            await self._dynamic.load(store)
         names = await store.get_all_entities_with_config("topics")
         for name, overrides in (await store.get_entities_configs("topics", names)).items():
             self._apply(name, overrides)
         for name in sorted(set(self._configs) - set(names)):
             self._apply(name, {})
+
+    def broker_changed(self) -> None:
+        """Take over new settings of the broker: what topics do not set themselves follows them."""
+        self._defaults = self._config.topic_config({})
+        for topic, config in list(self._configs.items()):
+            self._configs[topic] = self._config.topic_config(config.overrides)
 
     async def refresh(self, topics: Sequence[str]) -> None:
         """Read these topics' overrides again: their first logs here are about to be created.
@@ -159,6 +173,8 @@ class TopicConfigs:
         if kind == "topics":
             await self._refresh(store, name)
             logger.info("config change topic=%s overrides=%s", name, self.get(name).overrides)
+        elif kind == "brokers" and self._dynamic is not None:
+            await self._dynamic.refresh(store, name)
         else:
             logger.info("config change not acted on entity=%s", entity_path)
 

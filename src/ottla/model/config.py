@@ -137,12 +137,23 @@ class BrokerConfig:
     def __init__(self, properties: Mapping[str, str]) -> None:
         keys = broker_keys()
         self.properties = dict(properties)
+        self.static_properties = dict(properties)
         self.unknown = sorted(k for k in properties if k not in keys)
         self._values: dict[str, object] = {}
         for name, key in keys.items():
             text = self.properties.get(name, OUR_DEFAULTS.get(name, key.default))
             self._values[name] = None if text is None else key.parse(text)
         self._check()
+
+    def override(self, properties: Mapping[str, str]) -> None:
+        """Put other values in force, for everyone who holds this; ConfigError changes nothing.
+
+        What start-up took from here (listeners, log dirs) stays; `static_properties` keeps what
+        server.properties said.
+        """
+        new = BrokerConfig(properties)
+        self.properties = new.properties
+        self._values = new._values
 
     def __getitem__(self, name: str) -> object:
         return self._values[name]

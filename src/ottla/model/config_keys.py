@@ -335,21 +335,21 @@ class ConfigKey:
         text = text.strip()
         if self.type == "boolean":
             if text.lower() not in ("true", "false"):
-                raise self._bad(text, "expected true or false")
+                raise self._bad(text, "Expected value to be either true or false")
             return text.lower() == "true"
         if self.type in _INT_BOUNDS:
             try:
                 value = int(text)
             except ValueError:
-                raise self._bad(text, f"not a number of type {self.type}") from None
+                raise self._bad(text, f"Not a number of type {self.type.upper()}") from None
             bound = _INT_BOUNDS[self.type]
             if not -bound <= value < bound:
-                raise self._bad(text, f"not a number of type {self.type}")
+                raise self._bad(text, f"Not a number of type {self.type.upper()}")
         elif self.type == "double":
             try:
                 value = float(text)
             except ValueError:
-                raise self._bad(text, "not a number of type double") from None
+                raise self._bad(text, "Not a number of type DOUBLE") from None
         elif self.type == "list":
             value = [part.strip() for part in text.split(",")] if text else []
         else:
@@ -364,19 +364,25 @@ class ConfigKey:
         if ".." in limits:
             low, high = limits.split("..")
             if low and float(low) > value:  # type: ignore[operator]
-                raise self._bad(text, f"must be at least {low}")
+                raise self._bad(text, f"Value must be at least {low}")
             if high and float(high) < value:  # type: ignore[operator]
-                raise self._bad(text, f"must be at most {high}")
+                raise self._bad(text, f"Value must be no more than {high}")
         elif limits == "throttled":
-            for part in value if isinstance(value, list) else ():
-                left, colon, right = part.partition(":")
-                if part != "*" and not (colon and left.isdigit() and right.isdigit()):
-                    raise self._bad(text, "must be * or [partition]:[broker],...")
+            parts = value if isinstance(value, list) else []
+            if parts == ["*"]:
+                return
+            for left, colon, right in (part.partition(":") for part in parts if part):
+                if not (colon and left.isdigit() and right.isdigit()):
+                    raise self._bad(
+                        f"[{', '.join(parts)}]",
+                        f"{self.name} must be the literal '*' or a list of replicas in the "
+                        "following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+                    )
         else:
             choices = limits.split(",")
             for part in value if isinstance(value, list) else [value]:
                 if part not in choices:
-                    raise self._bad(text, "must be one of " + ", ".join(choices))
+                    raise self._bad(text, "String must be one of: " + ", ".join(choices))
 
     def _bad(self, text: str | None, why: str) -> ConfigError:
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {why}")

@@ -56,6 +56,16 @@ class FetcherManager:
                 fetcher.remove(tp)
             self.failed.pop(tp, None)
 
+    def resize(self, fetchers_per_leader: int) -> None:
+        """Spread what is followed over so many fetchers of each leader (num.replica.fetchers)."""
+        if fetchers_per_leader == self._per_leader:
+            return
+        self._per_leader = fetchers_per_leader
+        followed = [f.states[tp].partition for tp, f in self._where.items() if tp in f.states]
+        for partition in followed:
+            self.add(partition)
+        self.close_idle()
+
     def topic_id_changed(self, partition: Partition) -> None:
         fetcher = self._where.get(partition.tp)
         if fetcher is not None:

@@ -346,7 +346,7 @@ def test_folders_and_what_lies_in_them(cluster):
     answer = cluster.ask(2, DescribeLogDirsRequest(topics=None), 4)
     (folder,) = answer.results
     assert (folder.error_code, folder.log_dir) == (ErrorCode.NONE, "/data")
-    assert [(t.name, [p.partition_index for p in t.partitions]) for t in folder.topics] == [
+    assert [(t.name, sorted(p.partition_index for p in t.partitions)) for t in folder.topics] == [
         ("t", [0, 1])
     ]
 

@@ -161,18 +161,8 @@ def test_a_promise_that_would_be_broken_is_refused(scene, key, value):
 
 
 def test_what_is_ignored_is_said(scene, caplog):
-    scene.up(1)
-    client = scene.simulation.node("client")
-
-    async def set_something():
-        session = await Session.connect(client.world, "zk:2181", 6_000, 5_000)
-        store = Store(session)
-        await store.set_or_create_entity_configs("brokers", "<default>", {"log.retention.ms": "1"})
-
-    client.call(set_something())
-    scene.up(2, my_plugin_setting="1")
+    scene.up(1, my_plugin_setting="1")
     assert "keys=my.plugin.setting" in caplog.text
-    assert "of=<default> keys=log.retention.ms" in caplog.text
 
 
 def test_an_older_protocol_is_spoken_among_older_brokers(scene):

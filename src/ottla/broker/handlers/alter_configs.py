@@ -1,18 +1,22 @@
-"""AlterConfigs and IncrementalAlterConfigs: settings of topics, changed on any broker.
+"""AlterConfigs and IncrementalAlterConfigs: settings of topics and brokers.
 
-Who may call: the router. Invariants: what is written is valid as a whole; the change notification
-follows the settings, never the other way round. Settings of brokers do not change while they run
-yet: that is said, not ignored. Answers to `ZkAdminManager.alterConfigs`, `incrementalAlterConfigs`
-and `AdminZkClient.changeTopicConfig` (KIP-339).
+Who may call: the router. A broker's own settings are changed by itself, those of topics and of all
+brokers by any. Invariants: what is written is valid as a whole; the change notification follows
+the settings, never the other way round; messages are Kafka's, for tools match them. Answers to
+`ConfigAdminManager`, `ZkAdminManager.alterConfigs`, `incrementalAlterConfigs`, and
+`AdminZkClient.changeTopicConfig` and `changeBrokerConfig` (KIP-226, KIP-339).
 """
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.answers import answer, answer_later
-from ottla.model.config_keys import topic_keys
-from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
+from ottla.broker.dynamic_configs import CLUSTER_DEFAULT
+from ottla.model.config_keys import broker_keys, topic_keys
+from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import topic_name_problem
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPIC = 2
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -51,14 +55,13 @@ def replace_all(
     request: AlterConfigsRequest,
 ) -> "Pending":
     """Handle AlterConfigs: what is not named goes back to its default."""
+    twice = _named_twice(request.resources)
 
     async def change(resource: Any) -> None:
-        empty = [c.name for c in resource.configs if c.value is None]
-        if empty:
-            raise _InvalidRequestError(f"Null value not supported for : {','.join(empty)}")
-        await _check_topic(server, resource)
+        _check_entries(resource, twice, may_be_null=lambda _: False)
+        entity = _entity(server, resource)
         new = {c.name: c.value for c in resource.configs}
-        await _write(server, resource.resource_name, new, validate_only=request.validate_only)
+        await _write(server, entity, new, validate_only=request.validate_only)
 
     async def work() -> list[Buffer]:
         r = AlterConfigsResponse
@@ -75,22 +78,15 @@ def change_some(
     request: IncrementalAlterConfigsRequest,
 ) -> "Pending":
     """Handle IncrementalAlterConfigs: what is not named stays as it is."""
+    twice = _named_twice(request.resources)
 
     async def change(resource: Any) -> None:
-        names = [c.name for c in resource.configs]
-        if len(set(names)) < len(names):
-            raise _InvalidRequestError(f"Error due to duplicate config keys : {','.join(names)}")
-        empty = [
-            c.name for c in resource.configs if c.value is None and c.config_operation != DELETE
-        ]
-        if empty:
-            raise _InvalidRequestError(f"Null value not supported for : {','.join(empty)}")
-        await _check_topic(server, resource)
-        topic = resource.resource_name
-        new = await server.store.get_entity_configs("topics", topic)
+        _check_entries(resource, twice, may_be_null=lambda c: c.config_operation == DELETE)
+        entity = _entity(server, resource)
+        new = await server.store.get_entity_configs(entity.kind, entity.name)
         for config in resource.configs:
-            _apply(server, new, config)
-        await _write(server, topic, new, validate_only=request.validate_only)
+            _apply(server, entity, new, config)
+        await _write(server, entity, new, validate_only=request.validate_only)
 
     async def work() -> list[Buffer]:
         r = IncrementalAlterConfigsResponse
@@ -121,21 +117,64 @@ def _responses(response: Any, outcomes: Iterable[tuple[Any, OttlaError | None]])
     ]
 
 
-async def _check_topic(server: "BrokerServices", resource: Any) -> None:
-    if resource.resource_type != TOPIC:
-        raise _InvalidRequestError(
-            "only settings of topics can be altered; change a broker's in its server.properties "
-            "and restart it"
-        )
-    problem = topic_name_problem(resource.resource_name)
+@dataclass(frozen=True, slots=True)
+class _Entity:
+    """Whose settings: the folder and the name under /config."""
+
+    kind: str
+    name: str
+
+
+def _named_twice(resources: Iterable[Any]) -> frozenset[tuple[int, str]]:
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    return frozenset(resource for resource, count in counts.items() if count > 1)
+
+
+def _check_entries(
+    resource: Any, twice: frozenset[tuple[int, str]], *, may_be_null: Callable[[Any], bool]
+) -> None:
+    """Refuse what no resource of any kind may ask."""
+    if (resource.resource_type, resource.resource_name) in twice:
+        raise _InvalidRequestError("Each resource must appear at most once.")
+    names = [c.name for c in resource.configs]
+    if len(set(names)) < len(names):
+        raise _InvalidRequestError("Error due to duplicate config keys")
+    empty = [c.name for c in resource.configs if c.value is None and not may_be_null(c)]
+    if empty:
+        raise _InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
+
+
+def _entity(server: "BrokerServices", resource: Any) -> _Entity:
+    """Return whose settings are meant, if they can be changed here."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == BROKER:
+        if not name:
+            return _Entity("brokers", CLUSTER_DEFAULT)
+        try:
+            number = int(name)
+        except ValueError:
+            raise _InvalidRequestError(f"Node id must be an integer, but it is: {name}") from None
+        if number != server.broker_id:
+            raise _InvalidRequestError(
+                f"Unexpected broker id, expected {server.broker_id}, but received {name}"
+            )
+        return _Entity("brokers", str(number))
+    if kind in (BROKER_LOGGER, CLIENT_METRICS):
+        raise _InvalidRequestError("Only settings of topics and brokers are altered here")
+    if kind != TOPIC:
+        raise _InvalidRequestError(f"Unknown resource type {kind}")
+    if not name:
+        raise _InvalidRequestError("Default topic resources are not allowed.")
+    problem = topic_name_problem(name)
     if problem is not None:
         raise _InvalidTopicError(f"Topic name is invalid: {problem}")
-    if not server.metadata.contains(resource.resource_name):
-        raise UnknownTopicError(f"The topic '{resource.resource_name}' does not exist.")
+    if not server.metadata.contains(name):
+        raise UnknownTopicError(f"The topic '{name}' does not exist.")
+    return _Entity("topics", name)
 
 
-def _apply(server: "BrokerServices", configs: dict[str, str], change: Any) -> None:
-    """Do one operation on a topic's overrides."""
+def _apply(server: "BrokerServices", entity: _Entity, configs: dict[str, str], change: Any) -> None:
+    """Do one operation on an entity's settings."""
     name, operation = change.name, change.config_operation
     if operation == SET:
         configs[name] = change.value
@@ -143,15 +182,16 @@ def _apply(server: "BrokerServices", configs: dict[str, str], change: Any) -> No
     if operation == DELETE:
         configs.pop(name, None)
         return
-    key = topic_keys().get(name)
+    of_topic = entity.kind == "topics"
+    key = (topic_keys() if of_topic else broker_keys()).get(name)
     if operation not in (APPEND, SUBTRACT):
-        raise _InvalidRequestError(f"Unknown config operation {operation} for {name}")
+        raise _InvalidRequestError(f"Unknown operations type {operation}")
     if key is None or key.type != "list":
         verb = "append" if operation == APPEND else "subtract"
         raise _InvalidConfigError(f"Config value {verb} is not allowed for config key: {name}")
     text = configs.get(name)
     if text is None:
-        text = server.config.topic_default(name)[0] or ""
+        text = (server.config.topic_default(name)[0] if of_topic else key.default) or ""
     values = [v.strip() for v in text.split(",") if v.strip()]
     given = [v.strip() for v in change.value.split(",") if v.strip()]
     if operation == APPEND:
@@ -162,11 +202,19 @@ def _apply(server: "BrokerServices", configs: dict[str, str], change: Any) -> No
 
 
 async def _write(
-    server: "BrokerServices", topic: str, configs: dict[str, str], *, validate_only: bool
+    server: "BrokerServices", entity: _Entity, configs: dict[str, str], *, validate_only: bool
 ) -> None:
-    server.config.topic_config(configs)
+    if entity.kind == "topics":
+        try:
+            server.config.topic_config(configs)
+        except ConfigError as error:
+            where = f"ConfigResource(type=TOPIC, name='{entity.name}')"
+            facts = f"Invalid config value for resource {where}: {error}"
+            raise _InvalidConfigError(facts) from error
+    else:
+        server.dynamic_configs.check(configs, per_broker=entity.name != CLUSTER_DEFAULT)
     if validate_only:
         return
-    await server.store.set_or_create_entity_configs("topics", topic, configs)
-    await server.store.create_config_change_notification(f"topics/{topic}")
-    logger.info("settings altered topic=%s overrides=%s", topic, configs)
+    await server.store.set_or_create_entity_configs(entity.kind, entity.name, configs)
+    await server.store.create_config_change_notification(f"{entity.kind}/{entity.name}")
+    logger.info("settings altered of=%s/%s now=%s", entity.kind, entity.name, configs)

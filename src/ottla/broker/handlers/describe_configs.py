@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics and of this broker.
+"""DescribeConfigs: the settings of topics, of this broker and of all brokers.
 
 Who may call: the router. A topic's overrides are read from ZooKeeper, not from the cache, so that
 whoever altered them sees it at once. Answers to `ConfigHelper.describeConfigs`.
@@ -90,12 +90,13 @@ async def _entries(server: "BrokerServices", kind: int, name: str) -> Iterable[E
         if not server.metadata.contains(name):
             raise _UnknownTopicError
         overrides: Mapping[str, str] = await server.store.get_entity_configs("topics", name)
-        return list(config_entries.topic_entries(server.config, overrides))
+        layers = server.dynamic_configs.layers
+        return list(config_entries.topic_entries(server.config, overrides, layers))
     if kind == CLIENT_METRICS:
         raise _InvalidRequestError("Client metrics are not served")
     if not name:
         if kind == BROKER:
-            return ()  # cluster-wide dynamic defaults: none are kept yet
+            return config_entries.default_entries(server.config, server.dynamic_configs.layers)
         raise _InvalidRequestError("Broker id must not be empty")
     try:
         number = int(name)
@@ -107,7 +108,7 @@ async def _entries(server: "BrokerServices", kind: int, name: str) -> Iterable[E
             f"but received {name}"
         )
     if kind == BROKER:
-        return config_entries.broker_entries(server.config)
+        return config_entries.broker_entries(server.config, server.dynamic_configs.layers)
     return _loggers()
 
 

@@ -1,0 +1,277 @@
+"""Settings of brokers that change while they run, in the words of a JVM broker asked the same.
+
+Each refusal's text is what Apache Kafka 3.9.1 in ZooKeeper mode answered.
+"""
+
+import pytest
+
+from ottla.broker.dynamic_configs import layered
+from ottla.model.errors import ErrorCode
+from ottla.wire.messages.alter_configs import AlterConfigsRequest
+from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest
+from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+TOPIC, BROKER, LOGGER = 2, 4, 8
+OWN, DEFAULT, STATIC, BUILT_IN = 2, 3, 4, 5
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def cluster(scene):
+    """Two brokers and topic `t` on both."""
+    scene.up(1)
+    scene.up(2, log_retention_hours="24")
+    assignment = CreateTopicsRequest.CreatableReplicaAssignment(
+        partition_index=0, broker_ids=[1, 2]
+    )
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment]
+    )
+    answer = scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+    scene.wait(lambda: all(b.logs.logs() for b in scene.brokers.values()))
+    return scene
+
+
+def change(scene, name, *operations, kind=BROKER, broker=1, **fields):
+    r = IncrementalAlterConfigsRequest
+    entry = r.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[r.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in operations],
+    )
+    answer = scene.ask(broker, r(resources=[entry], **fields), 1).responses[0]
+    return answer.error_code, answer.error_message
+
+
+def described(scene, name, *keys, kind=BROKER, broker=1):
+    r = DescribeConfigsRequest
+    resource = r.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    answer = scene.ask(broker, r(resources=[resource], include_synonyms=True), 4).results[0]
+    assert answer.error_code == ErrorCode.NONE
+    return {
+        c.name: (c.value, c.config_source, [(s.name, s.value, s.source) for s in c.synonyms])
+        for c in answer.configs
+    }
+
+
+def retention(scene, broker):
+    return {log.config.retention_ms for log in scene.brokers[f"b{broker}"].logs.logs()}
+
+
+def test_a_setting_of_one_broker_and_one_of_all(cluster):
+    assert change(cluster, "1", ("log.retention.ms", SET, "500000")) == (0, None)
+    cluster.wait(lambda: retention(cluster, 1) == {500_000})
+    assert retention(cluster, 2) == {24 * 3_600_000}
+    assert change(cluster, "", ("log.retention.ms", SET, "400000"), broker=2) == (0, None)
+    cluster.wait(lambda: retention(cluster, 2) == {400_000})
+    assert retention(cluster, 1) == {500_000}
+
+    name = "log.retention.ms"
+    assert described(cluster, "1", name)[name] == (
+        "500000",
+        OWN,
+        [
+            (name, "500000", OWN),
+            (name, "400000", DEFAULT),
+            ("log.retention.hours", "168", BUILT_IN),
+        ],
+    )
+    assert described(cluster, "")[name] == ("400000", DEFAULT, [(name, "400000", DEFAULT)])
+    assert described(cluster, "t", "retention.ms", kind=TOPIC, broker=2)["retention.ms"] == (
+        "400000",
+        DEFAULT,
+        [
+            (name, "400000", DEFAULT),
+            ("log.retention.hours", "24", STATIC),
+            ("log.retention.hours", "168", BUILT_IN),
+        ],
+    )
+    assert change(cluster, "1", (name, DELETE, None)) == (0, None)
+    assert change(cluster, "", (name, DELETE, None)) == (0, None)
+    cluster.wait(lambda: retention(cluster, 2) == {24 * 3_600_000})
+    cluster.wait(lambda: retention(cluster, 1) == {168 * 3_600_000})
+
+
+def test_a_topic_s_own_setting_stands_above_the_brokers(cluster):
+    assert change(cluster, "t", ("retention.ms", SET, "7"), kind=TOPIC) == (0, None)
+    cluster.wait(lambda: retention(cluster, 1) == {7})
+    assert change(cluster, "1", ("log.retention.ms", SET, "9")) == (0, None)
+    cluster.wait(lambda: cluster.brokers["b1"].config["log.retention.ms"] == 9)
+    assert retention(cluster, 1) == {7}
+    assert change(cluster, "t", ("retention.ms", DELETE, None), kind=TOPIC) == (0, None)
+    cluster.wait(lambda: retention(cluster, 1) == {9})
+
+
+def test_throttles_reach_the_quotas_also_of_a_broker_that_was_down(cluster):
+    """KAFKA-13392: a throttle set meanwhile is found at the start."""
+    cluster.stop(2)
+    rate = "follower.replication.throttled.rate"
+    assert change(cluster, "", (rate, SET, "2000")) == (0, None)
+    assert change(cluster, "1", ("leader.replication.throttled.rate", SET, "1000")) == (0, None)
+    replicas = "leader.replication.throttled.replicas"
+    of_topic = [(replicas, SET, "0:1"), (replicas.replace("leader", "follower"), SET, "0:2")]
+    assert change(cluster, "t", *of_topic, kind=TOPIC) == (0, None)
+    first = cluster.brokers["b1"].services.replicas
+    cluster.wait(lambda: first.leader_quota.throttles("t", 0))
+    assert (first.leader_quota.bound, first.follower_quota.bound) == (1000, 2000)
+    assert not first.follower_quota.throttles("t", 0)
+    second = cluster.up(2, log_retention_hours="24").services.replicas
+    assert second.follower_quota.bound == 2000
+    assert second.follower_quota.throttles("t", 0)
+    assert second.statistics()["follower_throttle"]["bound_bytes_per_s"] == 2000
+    assert described(cluster, "1", rate)[rate] == ("2000", DEFAULT, [(rate, "2000", DEFAULT)])
+    for operations, kind, name in (
+        ([(r, DELETE, None) for r, _, _ in of_topic], TOPIC, "t"),
+        ([(rate, DELETE, None)], BROKER, ""),
+    ):
+        assert change(cluster, name, *operations, kind=kind) == (0, None)
+    cluster.wait(lambda: second.follower_quota.bound == float("inf"))
+    cluster.wait(lambda: not second.follower_quota.topics and not first.leader_quota.topics)
+
+
+def test_bounds_of_connections_and_fetchers_change_at_once(cluster):
+    several = [("max.connections.per.ip", SET, "50"), ("max.connections", SET, "100")]
+    assert change(cluster, "", *several, ("num.replica.fetchers", SET, "2")) == (0, None)
+    broker = cluster.brokers["b2"]
+    cluster.wait(lambda: broker._census.max_connections == 100)
+    assert broker._census.max_per_ip == 50
+    assert broker.services.replicas.fetchers._per_leader == 2
+
+
+def test_unclean_elections_allowed_for_all_elect_at_once(cluster):
+    """The last one in sync is down: its follower leads as soon as losing records is allowed."""
+    cluster.wait(lambda: leader_of(cluster) == 1)
+    cluster.stop(2)
+    cluster.wait(lambda: isr_of(cluster) == [1])
+    cluster.stop(1)
+    cluster.up(2, log_retention_hours="24")
+    cluster.wait(lambda: leader_of(cluster, 2) == -1)
+    setting = ("unclean.leader.election.enable", SET, "true")
+    assert change(cluster, "", setting, broker=2) == (0, None)
+    cluster.wait(lambda: leader_of(cluster, 2) == 2)
+
+
+def leader_of(scene, broker=1):
+    known = scene.brokers[f"b{broker}"].services.metadata.partition("t", 0)
+    return None if known is None else known.leader
+
+
+def isr_of(scene, broker=1):
+    return list(scene.brokers[f"b{broker}"].services.metadata.partition("t", 0).isr)
+
+
+NOT_DYNAMIC = "Cannot update these configs dynamically: Set(log.dirs)"
+LOW_RATE = (
+    "Invalid value -1 for configuration leader.replication.throttled.rate: Value must be at least 0"
+)
+THREADS = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update "
+    "validation failed for num.io.threads=1000, value should not be greater than double the "
+    "current value 8 for configuration Invalid dynamic configuration"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "code", "text"),
+    [
+        ("1", ("log.dirs", SET, "/x"), 42, NOT_DYNAMIC),
+        ("", ("log.dirs", SET, "/x"), 42, NOT_DYNAMIC),
+        (
+            "7",
+            ("log.retention.ms", SET, "5"),
+            42,
+            "Unexpected broker id, expected 1, but received 7",
+        ),
+        ("x", ("log.retention.ms", SET, "5"), 42, "Node id must be an integer, but it is: x"),
+        (
+            "1",
+            ("log.retention.ms", SET, "soon"),
+            42,
+            "Invalid value soon for configuration log.retention.ms: Not a number of type LONG",
+        ),
+        (
+            "1",
+            ("leader.replication.throttled.rate", SET, "-1"),
+            42,
+            LOW_RATE,
+        ),
+        (
+            "1",
+            ("log.retention.ms", SET, None),
+            42,
+            "Null value not supported for : log.retention.ms",
+        ),
+        (
+            "1",
+            ("log.retention.ms", APPEND, "1"),
+            40,
+            "Config value append is not allowed for config key: log.retention.ms",
+        ),
+        ("1", ("num.io.threads", SET, "1000"), 42, THREADS),
+        ("1", ("log.retention.ms", 9, "1"), 42, "Unknown operations type 9"),
+        # Here Kafka would agree: it could open another listener.
+        ("1", ("listeners", SET, "A://:1"), 42, NOT_DYNAMIC.replace("log.dirs", "listeners")),
+    ],
+)
+def test_settings_of_brokers_that_are_refused(cluster, name, operation, code, text):
+    assert change(cluster, name, operation) == (code, text)
+    assert described(cluster, "") == {}
+
+
+@pytest.mark.parametrize("value", ["none", "*,0:1", "0", "0:", "a:1"])
+def test_lists_of_throttled_replicas_are_checked(cluster, value):
+    operation = ("leader.replication.throttled.replicas", SET, value)
+    code, text = change(cluster, "t", operation, kind=TOPIC)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert text.startswith("Invalid config value for resource ConfigResource(type=TOPIC, name='t')")
+    assert "must be the literal '*' or a list of replicas in the following format" in text
+
+
+def test_only_checked(cluster):
+    one = ("log.retention.ms", SET, "5")
+    assert change(cluster, "", one, validate_only=True) == (0, None)
+    assert described(cluster, "") == {}
+
+
+def test_replaced_as_a_whole(cluster):
+    assert change(cluster, "1", ("log.retention.ms", SET, "500000")) == (0, None)
+    r = AlterConfigsRequest
+    entry = r.AlterConfigsResource(
+        resource_type=BROKER,
+        resource_name="1",
+        configs=[r.AlterableConfig(name="log.segment.bytes", value="2000000")],
+    )
+    answer = cluster.ask(1, r(resources=[entry, entry]), 2)
+    assert {a.error_message for a in answer.responses} == {
+        "Each resource must appear at most once."
+    }
+    assert cluster.ask(1, r(resources=[entry]), 2).responses[0].error_code == ErrorCode.NONE
+    cluster.wait(lambda: cluster.brokers["b1"].config.integer("log.segment.bytes") == 2_000_000)
+    assert cluster.brokers["b1"].config["log.retention.ms"] is None
+
+
+def test_bad_settings_in_zookeeper_are_survived(cluster):
+    """F41: whoever writes znodes by hand may write anything; the good ones count."""
+    path = "/config/brokers/<default>"
+    assert change(cluster, "", ("log.retention.ms", SET, "400000")) == (0, None)
+    node = cluster.znode(path)
+    node.data = node.data.replace(b"}", b',"log.dirs":"/x","num.partitions":"many"}', 1)
+    broker = cluster.up(3)
+    assert broker.config.integer("log.retention.ms") == 400_000
+    assert broker.services.dynamic_configs.defaults == {"log.retention.ms": "400000"}
+
+
+def test_synonyms_make_way_and_the_file_s_own_do_not():
+    static = {"log.retention.hours": "1", "log.retention.ms": "5", "broker.id": "1"}
+    assert layered(static, {}) == static
+    assert layered(static, {"log.retention.ms": "9"}) == {"broker.id": "1", "log.retention.ms": "9"}
+    assert layered(static, {"log.retention.ms": "9"}, {"log.retention.ms": "8"}) == {
+        "broker.id": "1",
+        "log.retention.ms": "8",
+    }
