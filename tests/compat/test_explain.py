@@ -1,0 +1,110 @@
+"""Three brokers, one killed: why leadership moved, if today's rules agree, state-change.log."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ottla.controller.journal import JOURNAL_NAME
+
+pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
+
+
+def ottla(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def wait_for(condition, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def partitions(cluster, bootstrap):
+    code, out, _ = ottla(
+        "topics", "describe", "flights", "--bootstrap-server", bootstrap, "--output", "json"
+    )
+    return json.loads(out)["partitions"] if code == 0 else []
+
+
+def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
+    from cluster import OttlaCluster
+
+    with OttlaCluster(tmp_path, brokers=3, session_timeout_ms=3000) as cluster:
+        wait_for(
+            lambda: ottla(
+                "topics", "create", "flights", "--partitions", 3, "--replication-factor", 3,
+                "--bootstrap-server", cluster.bootstrap,
+            )[0] == 0
+        )  # fmt: skip
+        before = wait_for(lambda: partitions(cluster, cluster.bootstrap))
+        victim = before[0]["leader"]
+        cluster.kill(victim)
+        others = ",".join(cluster.address(b) for b in cluster.ids if b != victim)
+
+        def moved():
+            now = partitions(cluster, others)
+            return now if now and all(p["leader"] not in (victim, -1) for p in now) else None
+
+        after = wait_for(moved)[0]
+        code, out, err = wait_for(
+            lambda: (
+                (told := ottla("why", "flights-0", tmp_path, "--output", "json"))[0] == 0
+                and json.loads(told[1])["now"]["leadership"]["leader"] == after["leader"]
+                and told
+            )
+        )
+    assert (code, err) == (0, "")
+    story = json.loads(out)
+    assert story["now"]["leadership"]["leader_epoch"] == after["leader_epoch"]
+    assert story["now"]["leadership"]["isr"] == after["isr"]
+    lost = [
+        c
+        for c in story["chapters"]
+        if c["before"] and c["before"]["leader"] == victim and c["after"]["leader"] != victim
+    ]
+    assert lost
+    assert re.search(f"broker {victim}( ended| not registered|, )", lost[0]["because"]) or (
+        f"session of broker {victim} ended" in lost[0]["because"]
+    )
+    elected = next(c for c in story["chapters"] if c["rule"] == "first live ISR member")
+    assert {"replica": victim, "reason": "offline"} in elected["rejected"]
+    code, out, err = ottla("replay", tmp_path, "--diff")
+    assert (code, out) == (0, "")
+    assert "no difference" in err
+    code, out, _ = ottla("why", "flights-0", "--dir", tmp_path)
+    assert (code, "rejected" in out) == (0, True)
+    _follows_kafkas_format(tmp_path, after["leader"])
+
+
+def _follows_kafkas_format(folder, leader):
+    logs = {b: (folder / f"broker-{b}" / "state-change.log").read_text() for b in range(3)}
+    controllers = [b for b in logs if (folder / f"broker-{b}" / JOURNAL_NAME).exists()]
+    head = r"\[[\d :,-]{23}\] INFO "
+    assert any(
+        re.search(
+            head + r"\[Controller id=\d epoch=\d\] Changed partition flights-0 from "
+            r"NewPartition to OnlinePartition with state LeaderAndIsr\(leader=",
+            logs[b],
+        )
+        for b in controllers
+    )
+    assert re.search(
+        head + rf"\[Broker id={leader}\] Leader flights-0 with topic id Some\([\w-]{{22}}\) starts "
+        r"at leader epoch \d+ from offset 0 .* Previous leader (Some\(\d\)|None) and previous "
+        r"leader epoch was \d+\.",
+        logs[leader],
+    )
+    assert f"[Broker id={leader}] Handling LeaderAndIsr request correlationId" in logs[leader]
