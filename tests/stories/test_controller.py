@@ -11,6 +11,7 @@ from ottla.controller import channels
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import LeaderBalanceDue
 from ottla.controller.loop import NotControllerError
+from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
@@ -479,3 +480,116 @@ def test_a_topic_with_offline_replicas_is_led_by_a_live_one():
         assert known(cluster, partition("t-2")).leader == 2
 
     play(scene, 1, 2)
+
+
+def test_a_broker_without_replicas_that_goes_is_told_of():
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        told = len(cluster.told[1])
+        await cluster.kill(3)
+        await cluster.settle()
+        new = list(cluster.told[1])[told:]
+        assert {t.broker for t in new} == {1, 2}
+        assert all([b.id for b in t.message.live_brokers] == [1, 2] for t in new)
+
+    play(scene, 1, 2, 3)
+
+
+def test_a_target_with_a_broken_folder_takes_new_replicas():
+    """What it has lies in the folder that is gone; what is new goes to another one."""
+
+    async def scene(cluster):
+        filler = partition("filler-0")
+        await topic(cluster, (3,), name="filler")
+        await topic(cluster, (1,))
+        cluster.brokers[3].failed_replicas = {filler}
+        await cluster.brokers[3].store.propagate_log_dir_event(3)
+        await cluster.settle()
+        assert known(cluster, filler).leader == -1
+        await cluster.admin.create_partition_reassignment({T0: (3,)})
+        await cluster.settle()
+        assert await cluster.ask_isr(T0, [1, 3]) == 0
+        await cluster.settle()
+        assert cluster.active.context.assignment(T0) == ReplicaAssignment((3,))
+        assert (known(cluster).leader, known(cluster).isr) == (3, (3,))
+
+    play(scene, 1, 2, 3)
+
+
+@pytest.mark.parametrize("what", ["delete", "prefer", "reassign"])
+def test_each_request_of_an_old_controller_ends_its_reign(what):
+    async def scene(cluster):
+        await topic(cluster, (2, 1))
+        await cluster.kill(2)
+        await cluster.settle()
+        await cluster._join(cluster.brokers[2])
+        await cluster.settle()
+        assert await cluster.ask_isr(T0, [1, 2]) == 0
+        before = await stored(cluster)
+        old = cluster.active
+        await cluster.usurp()
+        if what == "delete":
+            await cluster.admin.create_delete_topic_path("t")
+        elif what == "prefer":
+            await cluster.admin.create_preferred_replica_election([T0])
+        else:
+            await cluster.admin.create_partition_reassignment({T0: (1, 3)})
+        for _ in range(30):
+            await cluster.settle()
+            if old.epoch != 1 or not old.is_active:
+                break
+            await asyncio.sleep(0.05)
+        assert old.epoch != 1 or not old.is_active
+        state = await cluster.admin.get_topic_partition_state(T0)
+        # What was done, was done by a controller elected since.
+        assert state is None or state.leader_and_isr == before or state.controller_epoch > 2
+
+    play(scene, 1, 2, 3)
+
+
+def test_a_new_controller_finds_a_replica_without_leadership():
+    """A topic nobody could lead yet: its live replicas are Online all the same."""
+
+    async def scene(cluster):
+        await cluster.kill(3)
+        await cluster.settle()
+        await topic(cluster, (3,))
+        assert T0 not in cluster.active.context.leadership
+        await cluster.kill(1)
+        await cluster.settle()
+        context = cluster.active.context
+        replica = PartitionReplica(T0, 3)
+        assert context.replica_states[replica] is ReplicaState.OFFLINE
+        await cluster._join(cluster.brokers[3])
+        await cluster.settle()
+        assert context.replica_states[replica] is ReplicaState.ONLINE
+        assert known(cluster).leader == 3
+
+    play(scene, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, {"features": {}, "version": 2, "status": 1}),
+        (
+            b'{"features":{"f":{"min_version_level":1,"max_version_level":2}},"version":1,"status":0}',
+            {"features": {}, "version": 2, "status": 1},
+        ),
+        (
+            b'{"features":{"f":{"min_version_level":1,"max_version_level":2}},"version":1,"status":1}',
+            {"features": {"f": {"max_version_level": 2}}, "version": 2, "status": 1},
+        ),
+    ],
+    ids=["none", "disabled", "enabled"],
+)
+def test_what_becomes_of_the_feature_znode(before, after):
+    async def scene(cluster):
+        if before is not None:
+            await cluster.admin.session.create("/feature", before)
+        await cluster.start(1)
+        await cluster.settle()
+        data, _ = await cluster.admin.session.get("/feature")
+        assert json.loads(data) == after
+
+    play(scene)

@@ -1,0 +1,146 @@
+"""ISR changes on their way to the controller, as Kafka's AlterPartitionManagerTest has them."""
+
+import pytest
+
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+
+
+async def two_late_followers(c):
+    """Two partitions led by 1; broker 2 is gone, its lag is over, nothing was asked yet."""
+    await c.controller.lead(1, replicas=[1, 2], new=True)
+    await c.controller.lead(1, replicas=[1, 2], new=True, index=1)
+    await c.produce(1, "a")
+    await c.produce(1, "b", index=1)
+    await c[2].stop()
+    await c.produce(1, "c", acks=1)
+    await c.produce(1, "d", acks=1, index=1)
+    c.controller.requests.clear()
+
+
+def isrs(c):
+    return [list(c[1].partition(i).isr.committed) for i in (0, 1)]
+
+
+def test_changes_made_together_leave_in_one_request(wired):
+    async def scenario(c):
+        await two_late_followers(c)
+        await c.until(lambda: isrs(c) == [[1], [1]])
+        (request,) = c.controller.requests
+        asked = [p.partition_index for t in request.topics for p in t.partitions]
+        assert sorted(asked) == [0, 1]
+        assert request.broker_epoch == c[1].epoch
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+def test_a_change_follows_from_an_answer(wired):
+    """The high watermark rises with the answer, and the next change is made from that state."""
+
+    async def scenario(c):
+        await two_late_followers(c)
+        await c.until(lambda: isrs(c) == [[1], [1]])
+        await c[2].start()
+        for index in (0, 1):
+            await c.controller.tell(c.controller.states["t", index], [2])
+        await c.until(lambda: isrs(c) == [[1, 2], [1, 2]])
+        versions = [
+            p.partition_epoch
+            for request in c.controller.requests
+            for t in request.topics
+            for p in t.partitions
+            if p.partition_index == 0
+        ]
+        assert versions == sorted(set(versions)), "each from what the one before came to"
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.NOT_CONTROLLER,
+    ],
+)
+def test_a_refused_request_is_sent_again(wired, error):
+    async def scenario(c):
+        refused = []
+        right = c.controller.dispatch
+
+        def dispatch(conn, frame):
+            if len(refused) < 3 and frame[:2] == (56).to_bytes(2, "big"):
+                return _refuse(refused, frame, error)
+            return right(conn, frame)
+
+        c.controller.server.dispatch = dispatch
+        await two_late_followers(c)
+        await c.until(lambda: isrs(c) == [[1], [1]])
+        assert len(refused) == 3
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+def _refuse(refused, frame, error):
+    from ottla.wire.codec import encode_response
+    from ottla.wire.headers import decode_request_header, response_header
+    from ottla.wire.messages.alter_partition import AlterPartitionResponse
+
+    header, _ = decode_request_header(frame)
+    refused.append(error)
+    head = response_header(header.api_key, header.api_version, header.correlation_id)
+    answer = AlterPartitionResponse(error_code=error)
+    return [head, *encode_response(answer, header.api_version)]
+
+
+def test_a_partition_without_an_answer_is_asked_for_again(wired):
+    async def scenario(c):
+        right = c.controller.alter
+        left_out = []
+
+        def alter(broker_id, p):
+            item = right(broker_id, p)
+            if p.partition_index == 0 and not left_out:
+                left_out.append(p)
+                item.partition_index = 99  # an answer to nothing that was asked
+            return item
+
+        c.controller.alter = alter
+        await two_late_followers(c)
+        await c.until(lambda: isrs(c) == [[1], [1]])
+        assert left_out
+        assert len(c.controller.requests) >= 2
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+def test_topics_without_ids_are_asked_for_by_name(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        state = c.controller.states["t", 0]
+        other = type(state)(
+            partition_index=5,
+            controller_epoch=1,
+            leader=1,
+            leader_epoch=0,
+            isr=[1, 2],
+            partition_epoch=0,
+            replicas=[1, 2],
+            is_new=True,
+        )
+        c.controller.states["t", 5] = other
+        c.metadata.topics["t", 5] = other
+        await c.controller.tell(other, topic_id=bytes(16))
+        c[1].replicas.partitions[TopicPartition("t", 5)].topic_id = bytes(16)
+        await c[2].stop()
+        await c.produce(1, "a", acks=1)
+        await c.produce(1, "a", acks=1, index=5)
+        c.controller.requests.clear()
+        await c.until(lambda: c.controller.requests)
+        (topic,) = c.controller.requests[0].topics
+        assert topic.topic_name == "t"
+        assert bytes(topic.topic_id) == bytes(16)
+
+    wired(scenario, brokers=2, min_insync_replicas=1)

@@ -1,0 +1,104 @@
+"""What a follower makes of answers that come late, twice or unasked (AbstractFetcherThreadTest)."""
+
+import asyncio
+
+import pytest
+
+from ottla.model.ids import TopicPartition
+from ottla.replication.inter_broker import epoch_end_version, fetch_version, list_offsets_version
+from ottla.wire.messages.fetch import FetchResponse
+
+TP = TopicPartition("t", 0)
+
+
+def fetcher(node):
+    ((_, found),) = node.replicas.fetchers._fetchers.items()
+    return found
+
+
+def answer(wired, fetcher, index, offset, *values, **fields):
+    """Build an answer to the last request, as the leader might have sent it."""
+    records = bytearray(wired.batch(values)) if values else b""
+    if values:
+        records[0:8] = offset.to_bytes(8, "big")
+    data = FetchResponse.PartitionData(
+        partition_index=index,
+        high_watermark=fields.pop("hw", 0),
+        last_stable_offset=0,
+        log_start_offset=0,
+        aborted_transactions=None,
+        records=bytes(records),
+        **fields,
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic_id=wired.topic_id, partitions=[data])
+    return FetchResponse(session_id=fetcher._session._session_id, responses=[topic])
+
+
+async def following(c):
+    await c.controller.lead(1, replicas=[1, 2], new=True)
+    await c.produce(1, "a")
+    await c.settle()
+    found = fetcher(c[2])
+    task, found._task = found._task, None
+    task.cancel()  # from here on the test says what the leader answers
+    await asyncio.gather(task, return_exceptions=True)
+    return found
+
+
+def test_the_same_epoch_again_changes_nothing(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a")
+        await c.settle()
+        state = fetcher(c[2]).states[TP]
+        c[2].replicas.fetchers.add(c[2].partition())
+        assert fetcher(c[2]).states[TP] is state
+        assert c[2].log().log_end_offset == 1
+
+    wired(scenario, brokers=2)
+
+
+def test_an_answer_for_a_partition_that_left_is_ignored(wired):
+    async def scenario(c):
+        found = await following(c)
+        late = answer(wired, found, 0, 1, "late", hw=2)
+        c[2].replicas.fetchers.remove([TP])
+        await found._apply(late)
+        assert c[2].log().log_end_offset == 1
+        assert c[2].log().high_watermark <= 1
+
+    wired(scenario, brokers=2)
+
+
+def test_an_answer_for_a_former_epoch_is_ignored(wired):
+    async def scenario(c):
+        found = await following(c)
+        partition = c[2].partition()
+        cut = FetchResponse.EpochEndOffset(epoch=0, end_offset=0)
+        late = answer(wired, found, 0, 1, diverging_epoch=cut)
+        partition.leader_epoch += 1  # a LeaderAndIsr came while the answer was under way
+        found.add(partition)
+        await found._apply(late)
+        assert c[2].log().log_end_offset == 1, "nothing was truncated"
+
+    wired(scenario, brokers=2)
+
+
+def test_an_answer_nobody_asked_for_is_ignored(wired):
+    async def scenario(c):
+        found = await following(c)
+        await found._apply(answer(wired, found, 7, 1, "unasked"))
+        assert c[2].log().log_end_offset == 1
+        assert TopicPartition("t", 7) not in c[2].replicas.partitions
+
+    wired(scenario, brokers=2)
+
+
+@pytest.mark.parametrize(
+    ("level", "versions"),
+    [((3, 9), (17, 4, 9)), ((2, 7), (12, 3, 5)), ((2, 3), (11, 3, 5))],
+    ids=lambda v: ".".join(map(str, v)),
+)
+def test_versions_follow_the_inter_broker_protocol(level, versions):
+    found = fetch_version(level), epoch_end_version(level), list_offsets_version(level)
+    assert found == versions
