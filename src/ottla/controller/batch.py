@@ -127,27 +127,38 @@ class RequestBatch:
         is_new: bool,
     ) -> None:
         """Tell these brokers who leads and follows, and everybody where to find the leader."""
-        plain = self._plain.get(tp)
-        if (
-            plain is None
-            or plain.state is not state
-            or plain.assignment is not assignment
-            or plain.is_new is not is_new
-        ):
-            plain = self._plain[tp] = _Told(state, assignment, is_new=is_new)
+        plain = _Told(state, assignment, is_new=is_new)
         for broker in brokers:
             if broker < 0:
                 continue
-            told = self._leader_and_isr.get(broker)
-            if told is None:
-                told = self._leader_and_isr[broker] = {}
-            before = None if is_new else told.get(tp)
-            if before is not None and before.is_new:
+            told = self._leader_and_isr.setdefault(broker, {})
+            before = told.get(tp)
+            if before is not None and before.is_new and not is_new:
                 told[tp] = _Told(state, assignment, is_new=True)
             else:
                 told[tp] = plain
         self._tell_everybody = True
         self._metadata[tp] = None
+
+    def follow(
+        self,
+        broker: int,
+        told: Iterable[tuple[TopicPartition, LeaderIsrAndControllerEpoch, ReplicaAssignment]],
+    ) -> None:
+        """Do the same, not new, for one broker and many partitions, of which others hear too."""
+        mine = self._leader_and_isr.setdefault(broker, {})
+        plain, metadata = self._plain, self._metadata
+        for tp, state, assignment in told:
+            shared = plain.get(tp)
+            if shared is None or shared.state is not state or shared.assignment is not assignment:
+                shared = plain[tp] = _Told(state, assignment, is_new=False)
+            before = mine.get(tp)
+            if before is not None and before.is_new:
+                mine[tp] = _Told(state, assignment, is_new=True)
+            else:
+                mine[tp] = shared
+            metadata[tp] = None
+        self._tell_everybody = True
 
     def stop(self, brokers: Iterable[int], tp: TopicPartition, *, delete: bool) -> None:
         """Tell these brokers to stop their replica, and perhaps to delete it."""

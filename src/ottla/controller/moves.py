@@ -281,10 +281,33 @@ class Moves:
                     await self._replicas_offline(broker, part, batch)
                 continue
             for some in slices(group):
-                for replica in some:
-                    self._move_one(replica, target, batch)
+                if target is ReplicaState.ONLINE:
+                    self._replicas_online(broker, some, batch)
+                else:
+                    for replica in some:
+                        self._move_one(replica, target, batch)
                 await breathe()
         await self.tell(batch)
+
+    def _replicas_online(
+        self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
+    ) -> None:
+        """Bring one broker's replicas online: what a failover does most."""
+        context, machine, cause = self._context, self._context.replica_states, self.cause
+        online = ReplicaState.ONLINE
+        told = []
+        for replica in replicas:
+            tp = replica.partition
+            before = machine.move(replica, online, cause)
+            self._moved.append((replica, before._value_, online._value_))
+            assignment = context.assignment(tp)
+            if before is ReplicaState.NEW:
+                if broker not in assignment.replicas:
+                    logger.error("replica %s is not in the assignment %s", replica, assignment)
+            elif (known := context.leadership.get(tp)) is not None:
+                told.append((tp, known, assignment))
+        if told:
+            batch.follow(broker, told)
 
     def _move_one(
         self, replica: PartitionReplica, target: ReplicaState, batch: RequestBatch
@@ -297,13 +320,6 @@ class Moves:
                 logger.error("replica %s leads its partition and cannot be new", replica)
                 return
             batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
-        elif target is ReplicaState.ONLINE:
-            if context.replica_states[replica] is ReplicaState.NEW:
-                assignment = context.assignment(tp)
-                if broker not in assignment.replicas:
-                    logger.error("replica %s is not in the assignment %s", replica, assignment)
-            elif known is not None:
-                batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=False)
         elif target is ReplicaState.DELETION_STARTED:
             batch.stop([broker], tp, delete=True)
         self._move_replica(replica, target)
