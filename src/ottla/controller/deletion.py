@@ -110,6 +110,11 @@ async def replicas_stopped(
     reign: Reign, broker: int, response: Any, deletes: frozenset[TopicPartition]
 ) -> None:
     """Step 4: a broker answered which replicas it deleted."""
+    if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
+        # Meant for its earlier life. Its bounce halts the deletion and its start resumes it: if
+        # this answer comes after both, a deletion it halted would stay halted.
+        logger.info("deletion refused broker=%d: for an earlier life of it", broker)
+        return
     context = reign.context
     errors = {
         TopicPartition(e.topic_name, e.partition_index): e.error_code
@@ -147,6 +152,9 @@ async def proceed(reign: Reign) -> None:
     context = reign.context
     retry: list[str] = []
     start: list[str] = []
+    make_ineligible(
+        reign, {tp.topic for tp in context.reassigning}, "topic reassignment in progress"
+    )
     for topic in list(context.deleting):
         replicas = context.replicas_of_topic(topic)
         started = context.replicas_in(topic, ReplicaState.DELETION_STARTED)

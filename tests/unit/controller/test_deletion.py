@@ -85,3 +85,11 @@ def test_an_error_makes_the_replica_wait(reign, whole):
     kinds = {"error": error} if whole else {"partition_error": error}
     assert answered(reign, [FOO, BAR], **kinds) == [(replica, "DELETION_INELIGIBLE")]
     assert reign.context.deletion_ineligible == {"foo"}
+
+
+def test_a_refusal_by_the_next_incarnation_halts_nothing(reign):
+    # The broker's return has resumed the deletion already; nothing would resume it a second time.
+    reign.context.deleting["foo"] = None
+    reign.context.deletion_started.add("foo")
+    assert answered(reign, [FOO, BAR], error=ErrorCode.STALE_BROKER_EPOCH) == []
+    assert reign.context.deletion_ineligible == set()
