@@ -262,4 +262,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroups = GroupMachine.TestCase
-TestGroups.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestGroups.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
