@@ -308,8 +308,10 @@ class Broker:
         await self._failure
 
     async def shutdown(self) -> None:
-        """End well: hand leadership over, close everything, mark the folders clean."""
+        """End well: hand leadership over, close everything, mark the folders clean. Once."""
         server = self.services
+        if server.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
+            return
         logger.info("shutting down")
         if server.state is BrokerState.RUNNING:
             await shut_down_controlled(server)

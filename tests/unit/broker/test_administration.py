@@ -292,6 +292,18 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
     )
 
 
+def test_a_topic_that_is_going_already_is_unknown(cluster):
+    """One of its replicas is dead: it stays in ZooKeeper, yet nobody is told of it any more."""
+    cluster.simulation.node("b2").crash()
+    cluster.wait(lambda: list(cluster.brokers["b1"].services.metadata.snapshot.brokers) == [1])
+    r = DeleteTopicsRequest
+    request = r(topics=[r.DeleteTopicState(name="t")], timeout_ms=500)
+    codes = [cluster.ask(1, request, 6).responses[0].error_code for _ in range(2)]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.znode("/admin/delete_topics/t") is not None
+    assert cluster.znode("/brokers/topics/t") is not None
+
+
 def produce(scene, topic, count):
     r = ProduceRequest
     records = build_batch([Record(value=b"x%d" % n) for n in range(count)])

@@ -35,7 +35,7 @@ def test_a_whole_life_is_legal():
         check_move(before, after)
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.product(B, B), ids=lambda s: s.name)
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(B, B)), ids=lambda s: s.name)
 def test_only_what_the_table_has_is_legal(before, after):
     if before in BROKER_MOVES.get(after, ()):
         check_move(before, after)
@@ -53,3 +53,22 @@ def test_a_start_that_fails_ends_as_not_running(scene):
     name = scene.boot(1, zookeeper_connect="zk:9999", zookeeper_connection_timeout_ms="2000")
     scene.wait(lambda: name in scene.errors, within_s=5)
     assert scene.brokers[name].state is B.NOT_RUNNING
+
+
+def test_a_second_shutdown_does_nothing(scene):
+    broker = scene.up(1)
+    scene.simulation.node("b1").call(broker.shutdown())
+    assert broker.state is B.NOT_RUNNING
+    scene.simulation.node("b1").call(broker.shutdown())
+    assert broker.state is B.NOT_RUNNING
+
+
+def test_a_shutdown_without_zookeeper_ends(scene):
+    broker = scene.up(1)
+    scene.up(2)
+    scene.simulation.node("zk").pause()
+    scene.stop(1)  # within a minute
+    assert broker.state is B.NOT_RUNNING
+    files = scene.simulation.node("b1").disk.children("/data")
+    assert ".kafka_cleanshutdown" in files, "the logs were closed well all the same"
+    scene.simulation.node("zk").resume()

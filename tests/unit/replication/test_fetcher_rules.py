@@ -102,3 +102,14 @@ def test_an_answer_nobody_asked_for_is_ignored(wired):
 def test_versions_follow_the_inter_broker_protocol(level, versions):
     found = fetch_version(level), epoch_end_version(level), list_offsets_version(level)
     assert found == versions
+
+
+def test_lag_is_told_also_when_nothing_comes(wired):
+    async def scenario(c):
+        found = await following(c)
+        await found._apply(answer(wired, found, 0, 1, hw=5))
+        assert found.statistics()["max_lag"] == 4, "the leader has committed four records more"
+        await found._apply(answer(wired, found, 0, 1, hw=1))
+        assert found.statistics()["max_lag"] == 0
+
+    wired(scenario, brokers=2)
