@@ -110,6 +110,8 @@ class Moves:
         moved, self._moved = self._moved, []
         for moves in slices(moved, MOVES_A_LINE):
             self._journal.moved(self.cause, moves)
+            await breathe()
+        for moves in slices(moved if self._state_log.listening else ()):
             self._state_log.moved(moves)
             await breathe()
         noted, self._noted = self._noted, []

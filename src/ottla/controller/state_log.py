@@ -26,10 +26,12 @@ class StateLog:
         self._context = context
         self._head = f"[Controller id={controller_id} epoch={context.epoch}] "
 
+    @property
+    def listening(self) -> bool:
+        return logger.isEnabledFor(logging.INFO)
+
     def moved(self, moves: Iterable[AnyMove]) -> None:
-        """Tell of subjects that moved, where somebody listens."""
-        if not logger.isEnabledFor(logging.INFO):
-            return
+        """Tell of subjects that moved."""
         trace = logger.isEnabledFor(TRACE)
         lines = []
         for subject, before, after in moves:
@@ -62,7 +64,7 @@ class StateLog:
 
     def told(self, requests: Sequence[Outgoing]) -> None:
         """Tell of requests that were queued."""
-        if not logger.isEnabledFor(logging.INFO):
+        if not self.listening:
             return
         lines = []
         metadata = [r for r in requests if r.api_key == UPDATE_METADATA]
