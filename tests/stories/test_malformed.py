@@ -14,6 +14,7 @@ from story_script import partition
 
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.zookeeper import znodes
 
 T0, T1 = partition("t-0"), partition("t-1")
@@ -342,3 +343,25 @@ def test_tampered(path, caplog):
     for what, data in mutants(path, valid):
         one(what, data)
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_producer_id_is_guessed():
+    """Two producers with one id would be one to the logs: rather none than a doubtful one."""
+
+    async def scene(cluster):
+        request = AllocateProducerIdsRequest(
+            broker_id=1, broker_epoch=cluster.brokers[1].epochs[-1]
+        )
+        first = await cluster.active.allocate_producer_ids(request)
+        assert (first.error_code, first.producer_id_start) == (0, 0)
+        path = znodes.PRODUCER_ID_BLOCK
+        good = (await cluster.admin.get_data_and_stat(path))[0]
+        await tamper(cluster, path, b"{}")
+        refused = await cluster.active.allocate_producer_ids(request)
+        assert refused.error_code != 0
+        assert (await cluster.admin.get_data_and_stat(path))[0] == b"{}"
+        await tamper(cluster, path, good)
+        second = await cluster.active.allocate_producer_ids(request)
+        assert (second.error_code, second.producer_id_start) == (0, 1000)
+
+    play(scene, 1)

@@ -9,8 +9,8 @@ concerns a broker is asked of that broker. Answers to Kafka's `ConfigCommand` (K
 from collections.abc import Collection, Mapping
 
 from ottla.admin.session import error_name
-from ottla.model.errors import OttlaError, UnsupportedVersionError
-from ottla.net.client import Client
+from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
+from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -37,7 +37,12 @@ def _target(kind: int, name: str) -> int | None:
 
 
 async def effective(
-    client: Client, kind: int, name: str, keys: Collection[str] | None = None
+    client: Client,
+    kind: int,
+    name: str,
+    keys: Collection[str] | None = None,
+    *,
+    timeout_s: float | None = None,
 ) -> dict[str, tuple[str | None, bool]]:
     """Return each setting's value in force, and whether it was set on this very thing."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
@@ -46,8 +51,11 @@ async def effective(
         configuration_keys=None if keys is None else sorted(keys),
     )
     request = DescribeConfigsRequest(resources=[resource])
-    response = await client.call(request, _target(kind, name))
+    response = await client.call(request, _target(kind, name), timeout_s=timeout_s)
     result = response.results[0]
+    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        # A broker may not have been told of a new topic yet; news begin at the controller.
+        result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
         raise OttlaError(f"settings of {_shown(kind, name)}: {why}")
@@ -56,10 +64,15 @@ async def effective(
 
 
 async def own(
-    client: Client, kind: int, name: str, keys: Collection[str] | None = None
+    client: Client,
+    kind: int,
+    name: str,
+    keys: Collection[str] | None = None,
+    *,
+    timeout_s: float | None = None,
 ) -> dict[str, str | None]:
     """Return what was set on a topic or, while it runs, on a broker."""
-    found = await effective(client, kind, name, keys)
+    found = await effective(client, kind, name, keys, timeout_s=timeout_s)
     return {key: value for key, (value, is_own) in found.items() if is_own}
 
 

@@ -35,6 +35,7 @@ TOPIC_THROTTLES = (
     "follower.replication.throttled.replicas",
 )
 LOOK_AGAIN_S = 0.25
+BROKER_ANSWERS_IN_S = 5.0
 
 
 class Move(NamedTuple):
@@ -311,21 +312,29 @@ async def _throttle(
 async def clear_throttles(
     client: Client, plan: Mapping[TopicPartition, Sequence[int]]
 ) -> tuple[list[str], list[int]]:
-    """Remove throttles from a plan's topics and all live brokers; return (topics, dead brokers).
+    """Remove throttles from a plan's topics and all brokers; return (from what, silent brokers).
 
-    Dead brokers named by the plan keep theirs: a setting of a broker is its own to change.
+    A broker that is dead or does not answer keeps its throttle: it is its own to change.
     """
     live = list(await racks(client))
     topics = sorted({tp.topic for tp in await replicas_of(client, (tp.topic for tp in plan))})
-    cleared = [f"broker {b}" for b in live if await _clear(client, BROKER, str(b))]
-    cleared += [f"topic {t}" for t in topics if await _clear(client, TOPIC, t)]
-    dead = sorted({b for replicas in plan.values() for b in replicas}.difference(live))
-    return cleared, dead
+    silent = {b for replicas in plan.values() for b in replicas}.difference(live)
+    cleared = []
+    for broker in live:
+        try:
+            if await _clear(client, BROKER, str(broker)):
+                cleared.append(f"broker {broker}")
+        except ConnectionLostError:
+            silent.add(broker)
+    cleared += [f"topic {topic}" for topic in topics if await _clear(client, TOPIC, topic)]
+    return cleared, sorted(silent)
 
 
 async def _clear(client: Client, kind: int, name: str) -> bool:
     keys = BROKER_THROTTLES if kind == BROKER else TOPIC_THROTTLES
-    found = await configs.own(client, kind, name, keys)
+    # Whoever does not say in time what it has must not keep the others from being asked.
+    timeout_s = BROKER_ANSWERS_IN_S if kind == BROKER else None
+    found = await configs.own(client, kind, name, keys, timeout_s=timeout_s)
     there = [key for key in keys if key in found]
     if there:
         await configs.alter(client, kind, name, {}, there)

@@ -230,7 +230,8 @@ def cancel(
 
     async def run(client: Any) -> dict[Any, Any]:
         cancelled = await reassign.cancel(client, chosen)
-        if not preserve_throttles and not await reassign.in_progress(client):
+        concerned = cancelled or chosen
+        if concerned and not preserve_throttles and not await reassign.in_progress(client):
             of = dict.fromkeys([*(chosen or ()), *cancelled], ())
             await _clear(client, of)
         return cancelled
@@ -282,8 +283,8 @@ def _ids(brokers: Sequence[int]) -> str:
 async def _clear(client: Any, plan: Any) -> None:
     from ottla.admin import reassign  # noqa: PLC0415 - lazy
 
-    cleared, dead = await reassign.clear_throttles(client, plan)
+    cleared, silent = await reassign.clear_throttles(client, plan)
     if cleared:
         say(f"throttles removed: {', '.join(cleared)}")
-    for broker in dead:
-        say(f"broker {broker} is down: if it has a throttle, verify again once it is up")
+    for broker in silent:
+        say(f"broker {broker} does not answer: if it has a throttle, verify again once it does")

@@ -18,6 +18,7 @@ from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.metadata import MetadataRequest
 
 CREATE_TIMEOUT_MS = 30_000
 DELETE_TIMEOUT_MS = 30_000
@@ -130,6 +131,8 @@ async def list_topics(client: Client) -> list[TopicFacts]:
 async def describe_topic(client: Client, name: str, *, settings: bool = False) -> TopicFacts:
     """Return one topic; UnknownTopicError if there is none of that name."""
     topic = (await client.metadata([name])).topics[0]
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        topic = await _as_the_controller_sees_it(client, name)
     if topic.error_code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -145,6 +148,14 @@ async def describe_topic(client: Client, name: str, *, settings: bool = False) -
         own = await configs.own(client, configs.TOPIC, name)
         facts = msgspec.structs.replace(facts, settings=own)
     return facts
+
+
+async def _as_the_controller_sees_it(client: Client, name: str) -> Any:
+    """Ask again where news begin: a broker may not have been told of a new topic yet."""
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
+    )
+    return (await client.call(request, CONTROLLER)).topics[0]
 
 
 # --- what is wrong with some ------------------------------------------------------------------
