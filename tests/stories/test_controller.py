@@ -85,6 +85,30 @@ def test_a_state_that_changed_in_between_is_decided_again(monkeypatch):
     play(scene, 1, 2, 3)
 
 
+def test_a_watch_that_fires_before_its_answer_is_noted_is_set_again(monkeypatch):
+    watch_exists = Store.watch_exists
+    early = []
+
+    async def fires_at_once(self, path, callback):
+        # As when answer and event come in one piece: the event is handled first.
+        if path != znodes.CONTROLLER or early:
+            return await watch_exists(self, path, callback)
+        early.append(path)
+        found = await self.path_exists(path)
+        callback(None)
+        return found
+
+    monkeypatch.setattr(Store, "watch_exists", fires_at_once)
+
+    async def scene(cluster):
+        assert early
+        await cluster.admin.session.delete(znodes.CONTROLLER)
+        await cluster.settle()
+        assert cluster.active.epoch == 2, "the cluster has no controller"
+
+    play(scene, 1)
+
+
 def test_one_of_three_is_elected_and_epochs_go_up_by_one():
     async def scene(cluster):
         for epoch in (2, 3, 4):

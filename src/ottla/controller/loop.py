@@ -346,8 +346,14 @@ class Controller:
         store = self._store
         assert store is not None
         if self._watching is not store:
-            await store.watch_exists(CONTROLLER, self._controller_watch(store))
+            # Noted first: the watch may fire before this coroutine is back from setting it, and a
+            # watch taken for standing that is not would leave the cluster without a controller.
             self._watching = store
+            try:
+                await store.watch_exists(CONTROLLER, self._controller_watch(store))
+            except BaseException:
+                self._watching = None
+                raise
         controller = await self._resign_if_moved()
         if controller != self._id and await store.remove_tampered_controller(self._id):
             controller = None
