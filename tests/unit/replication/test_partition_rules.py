@@ -1,5 +1,7 @@
 """What a leader tells right after its election, and figures (PartitionTest, ReplicaManagerTest)."""
 
+import copy
+
 import pytest
 
 from ottla.model.errors import ErrorCode, StorageError
@@ -93,3 +95,120 @@ def test_a_partition_that_is_not_here_is_stopped_without_a_word(wired):
             assert answer.partition_errors[0].error_code == ErrorCode.NONE
 
     wired(scenario, brokers=2)
+
+
+async def told(c, broker, topic_id=None, **changes):
+    """Tell one broker a state that differs in some fields from the last one; return the error."""
+    state = copy.copy(c.controller.states["t", 0])
+    for name, value in changes.items():
+        setattr(state, name, value)
+    extra = {} if topic_id is None else {"topic_id": topic_id}
+    answers = await c.controller.tell(state, [broker], **extra)
+    return answers[broker].topics[0].partition_errors[0].error_code
+
+
+@pytest.mark.parametrize("broker", [1, 2], ids=["leader", "follower"])
+def test_an_older_partition_epoch_changes_nothing(wired, broker):
+    """A higher leader epoch with an older partition epoch comes from a state already overtaken."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.controller.lead(1)
+        partition = c[broker].partition()
+        before = partition.leader_epoch, partition.partition_epoch, partition.replicas
+        code = await told(c, broker, leader_epoch=9, partition_epoch=0, replicas=[1, 2, 3])
+        assert code == ErrorCode.NONE
+        found = partition.leader_epoch, partition.partition_epoch, partition.replicas
+        assert found == before
+
+    wired(scenario, brokers=2)
+
+
+def test_the_same_epoch_again_does_not_begin_an_epoch_anew(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a", "b")
+        partition = c[1].partition()
+        follower = partition.followers[2]
+        assert partition.epoch_start == 0
+        code = await told(c, 1, partition_epoch=5, isr=[1])
+        assert code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert partition.epoch_start == 0
+        assert partition.followers[2] is follower
+        assert partition.isr.committed == (1, 2)
+
+    wired(scenario, brokers=2)
+
+
+def test_epochs_are_checked_by_followers_too(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.controller.lead(1)
+        await c.produce(1, "a")
+        await c.settle()
+        for epoch, code in (
+            (0, ErrorCode.FENCED_LEADER_EPOCH),
+            (2, ErrorCode.UNKNOWN_LEADER_EPOCH),
+            (1, ErrorCode.NONE),
+        ):
+            answer = await c[2].send(wired.fetch_request(0, epoch=epoch), 17)
+            assert answer.responses[0].partitions[0].error_code == code
+        answer = await c[2].send(wired.fetch_request(0, epoch=1, replica=3), 17)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    wired(scenario, brokers=2)
+
+
+def test_a_topic_gets_its_id_after_its_log(wired):
+    """A controller of before 2.8 named no id; its successor does: in memory and in the file."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        nothing = bytes(16)
+        await told(c, 1, nothing, leader_epoch=1, partition_epoch=1)
+        log = c[1].log()
+        log.topic_id = nothing
+        c[1].partition().topic_id = nothing
+        code = await told(c, 1, wired.topic_id, leader_epoch=1, partition_epoch=1)
+        assert code == ErrorCode.NONE
+        assert (c[1].partition().topic_id, log.topic_id) == (wired.topic_id, wired.topic_id)
+
+    wired(scenario, brokers=2)
+
+
+def test_a_new_epoch_of_the_same_leader_starts_the_fetcher_over(wired):
+    """An update between was missed: the leader may have been another, and histories may differ."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a")
+        await c.settle()
+        before = c[2].replicas.fetchers._where[TP].states[TP]
+        await c.controller.lead(2, to=[])  # nobody heard of this one
+        await c.controller.lead(1)
+        after = c[2].replicas.fetchers._where[TP].states[TP]
+        assert after is not before
+        assert after.leader_epoch == 2
+        await c.produce(1, "b")
+        await c.until(lambda: c[2].log().log_end_offset == 2)
+
+    wired(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_the_watermark_does_not_wait_for_a_dead_outsider(wired, alive):
+    """One outside the ISR that caught up is waited for, unless the cluster takes it for dead."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a")
+        await c.settle()
+        c.controller.silent = True  # no ISR change comes through from here on
+        if not alive:
+            c.metadata.alive.pop(2)
+        await c.controller.lead(1, isr=[1], to=[1])
+        await c[1].send(wired.fetch_request(1, replica=2, epoch=1), 17)
+        await c.produce(1, "b", acks=1)
+        assert c[1].log().high_watermark == (1 if alive else 2)
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
