@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
 from ottla.replication.inter_broker import epoch_end_version, fetch_version, list_offsets_version
 from ottla.wire.messages.fetch import FetchResponse
@@ -111,5 +112,37 @@ def test_lag_is_told_also_when_nothing_comes(wired):
         assert found.statistics()["max_lag"] == 4, "the leader has committed four records more"
         await found._apply(answer(wired, found, 0, 1, hw=1))
         assert found.statistics()["max_lag"] == 0
+
+    wired(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("step", ["append", "truncate"])
+def test_a_disk_that_fails_under_one_partition_leaves_the_others(wired, monkeypatch, step):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.controller.lead(1, replicas=[1, 2], new=True, index=1)
+        await c.produce(1, "a")
+        await c.produce(1, "a", index=1)
+        await c.settle()
+        found = fetcher(c[2])
+        task, found._task = found._task, None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+        def broken(*_args):
+            raise StorageError("Input/output error")
+
+        log = c[2].log()
+        if step == "append":
+            monkeypatch.setattr(log, "append_as_follower", broken)
+            await found._apply(answer(wired, found, 0, 1, "b"))
+        else:
+            monkeypatch.setattr(log, "truncate_to", broken)
+            cut = FetchResponse.EpochEndOffset(epoch=0, end_offset=0)
+            await found._apply(answer(wired, found, 0, 1, diverging_epoch=cut))
+        assert TP in c[2].replicas.fetchers.failed, "until the next LeaderAndIsr"
+        assert TP not in found.states
+        await found._apply(answer(wired, found, 1, 1, "b"))
+        assert c[2].log(1).log_end_offset == 2
 
     wired(scenario, brokers=2)
