@@ -4,8 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from ottla.explain.again import Again
 from ottla.explain.lines import partition_of
 from ottla.explain.story import Story
+from ottla.explain.telling import _leader
 
 
 def story_of(told, text):
@@ -91,3 +93,64 @@ def test_a_chapter_ends_where_the_next_begins(told):
         chapters = story_of(told(name), "t-0").chapters
         for this, following in pairwise(chapters):
             assert this.after == following.before or following.what == "created", (name, following)
+
+
+def test_what_no_journal_explains_is_told_as_found(told):
+    """The journal of the controller in between is missing: nothing is made up about it."""
+    journal = told("controller_failover")
+    (journal.folder / "broker-2" / "data" / "ottla-controller-journal.jsonl").unlink()
+    story = story_of(journal, "t-0")
+    (found,) = [c for c in story.chapters if c.what == "found"]
+    assert found.controller == 3
+    assert (found.before.leader, found.after.leader) == (1, 2)
+    assert found.reason == (
+        "controller 3 of epoch 3 found it so; what led to it is in no journal here"
+    )
+
+
+def test_a_journal_that_begins_late_begins_with_what_was_found(told):
+    journal = told("controller_failover")
+    for broker in (1, 2):
+        (journal.folder / f"broker-{broker}" / "data" / "ottla-controller-journal.jsonl").unlink()
+    first = story_of(journal, "t-0").chapters[0]
+    assert (first.what, first.before, first.after.leader) == ("found", None, 2)
+    assert first.how == "controller 3 of epoch 3 found it so"
+
+
+def test_a_state_without_a_leader_is_found_as_it_is(told):
+    """The znode says -1 already when a controller takes office."""
+    journal = told("controller_failover")
+    for broker in (1, 2):
+        (journal.folder / f"broker-{broker}" / "data" / "ottla-controller-journal.jsonl").unlink()
+    file = journal.folder / "broker-3" / "data" / "ottla-controller-journal.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"leader":2,', b'"leader":-1,'))
+    first = story_of(journal, "t-0").chapters[0]
+    assert first.after.leader == -1
+    assert _leader(first.after) == "none"
+
+
+def test_a_topic_made_anew_is_another_topic(told):
+    journal = told("controller_failover")
+    file = journal.folder / "broker-3" / "data" / "ottla-controller-journal.jsonl"
+    other = b'"id":"AAAAAAAAAAAAAAAAAAAAAQ"'
+    file.write_bytes(file.read_bytes().replace(b'"id":"dAEBAQEBAQEBAQEBAQEBAQ"', other))
+    story = story_of(journal, "t-0")
+    (again,) = [c for c in story.chapters if c.what == "recreated"]
+    assert again.before is None
+    assert "another id, AAAAAAAAAAAAAAAAAAAAAQ" in again.how
+
+
+def test_decisions_of_another_version_are_told_by_their_names(told):
+    journal = told("broker_failure")
+    (file,) = [f for files in journal.files for f in files if f.stat().st_size > 2000]
+    raw = file.read_bytes()
+    raw = raw.replace(b'"rule":"first live ISR member"', b'"rule":"the wisest"')
+    raw = raw.replace(b'"event":"BrokersChanged"', b'"event":"StarsAligned"')
+    file.write_bytes(raw.replace(b'"election":"offline"', b'"election":"by lot"'))
+    story = story_of(journal, "t-1")
+    assert any(c.how == "the wisest" and c.because == "StarsAligned" for c in story.chapters)
+    again = Again()
+    for entry in journal.entries():
+        again.take(entry)
+    assert again.unknown == {"by lot": 3}
+    assert again.differences == []
