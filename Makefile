@@ -1,12 +1,14 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick kill-proof clean help
+.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
 	@echo "make test         everything CI runs: lint, types, contracts, tests, real clients, demo --fast"
 	@echo "make check        the quick part of it: no Java, no processes"
 	@echo "make bench-quick  side by side with Apache Kafka 3.9"
+	@echo "make bench-failover  a controller takes over up to 100,000 partitions"
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
+	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 
 demo: setup
 	scripts/run ottla demo
@@ -24,8 +26,15 @@ bench-quick: setup
 	scripts/run scripts/kafka-jars
 	scripts/run python benchmarks/quick.py
 
+bench-failover: setup
+	scripts/run scripts/kafka-jars
+	scripts/run python benchmarks/failover.py
+
 kill-proof: setup
 	scripts/run python tests/kill_proof.py --rounds 20
+
+controller-kill-proof: setup
+	scripts/run python tests/controller_kill_proof.py --rounds 10
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

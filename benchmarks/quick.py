@@ -2,8 +2,8 @@
 
 Rounds alternate (Kafka, Ottla, Kafka, Ottla, ...), each on fresh clusters of three brokers and a
 real ZooKeeper; medians are quoted and the load average is printed before every round. Nothing else
-should run meanwhile. About ten minutes; every step has a bound.
-    python benchmarks/quick.py [--rounds 3] [--only kafka|ottla] [--no-write]
+should run meanwhile. About fifteen minutes; every step has a bound.
+    python benchmarks/quick.py [--rounds 3] [--only kafka|ottla] [--part data|control] [--no-write]
 Writes the table into docs/BENCHMARKS.md.
 """
 
@@ -19,11 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import control_plane
 
 import kafka_tools
 from kafka39 import Kafka39Cluster
@@ -70,8 +72,20 @@ SCENARIOS = [
     Scenario("rf3_rec_s", "ProducerPerformance 100 B, 64 KiB batches, RF 3, acks=all", "rec/s",
              True, ">= 0.8 x", "ratio >= 0.8"),
     Scenario("create_s", "create 10 topics x 200 partitions RF 3, until every leader is known", "s",
-             False, "<= 1.0 x", "ratio <= 1.0"),
+             False, "<= 1/3", "ratio <= 0.3333"),
     Scenario("many_mb", "resident memory of a broker after that", "MB", False, "", ""),
+    Scenario("shutdown_led_s", "SIGTERM of one of them, until it leads nothing", "s", False,
+             "<= 1/3", "ratio <= 0.3333"),
+    Scenario("shutdown_end_s", "... until its process has ended", "s", False,
+             "<= 1/3", "ratio <= 0.3333"),
+    Scenario("restart_isr_s", "its restart, until it is back in every ISR", "s", False,
+             "<= 1/3", "ratio <= 0.3333"),
+    Scenario("kill_follower_s", "kill -9 of a broker that only follows: from the loss of its znode "
+             "until no ISR has it", "s", False, "<= 1/3", "ratio <= 0.3333"),
+    Scenario("kill_leader_s", "kill -9 of a leader: ... until every partition is led again", "s",
+             False, "<= 1/3", "ratio <= 0.3333"),
+    Scenario("kill_controller_s", "kill -9 of the controller: ... until every partition is led "
+             "again", "s", False, "<= 1/3", "ratio <= 0.3333"),
 ]  # fmt: skip
 
 
@@ -80,10 +94,23 @@ SCENARIOS = [
 
 @dataclass
 class System:
-    """A running cluster, whichever it is."""
+    """A running cluster, whichever it is, as `control_plane.Cluster`."""
 
     bootstrap: str
-    pids: list[int]
+    zookeeper: str
+    pid: Callable[[int], int]
+    start: Callable[[int], None]
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid(broker) for broker in range(3)]
+
+    def signal(self, broker: int, number: int) -> None:
+        os.kill(self.pid(broker), number)
+
+    def gone(self, broker: int) -> bool:
+        process = processes.identify(self.pid(broker))
+        return process is None or not processes.alive(process)
 
     def resident_mb(self) -> float:
         """Return the mean resident memory of a broker."""
@@ -100,7 +127,7 @@ def kafka(folder: Path) -> Iterator[System]:
     with Kafka39Cluster(
         folder, 3, **{k.replace(".", "_"): v for k, v in SETTINGS.items()}
     ) as cluster:
-        yield System(cluster.bootstrap, [cluster.pid(b) for b in cluster.ids])
+        yield System(cluster.bootstrap, cluster.zookeeper, cluster.pid, cluster.start_broker)
 
 
 @contextlib.contextmanager
@@ -109,13 +136,23 @@ def ottla(folder: Path) -> Iterator[System]:
     try:
         wanted = local_cluster.Wanted(3, settings=SETTINGS, any_ports=True)
         cluster, _ = local_cluster.up(where, wanted)
-        yield System(cluster.bootstrap, [b.process.pid for b in cluster.brokers if b.process])
+
+        def pid(broker: int) -> int:
+            process = where.existing().brokers[broker].process
+            assert process is not None
+            return process.pid
+
+        def start(_broker: int) -> None:
+            local_cluster.up(where, wanted)  # starts what is dead
+
+        yield System(cluster.bootstrap, cluster.zookeeper.address, pid, start)
     finally:
         if where.load() is not None:
             local_cluster.down(where)
 
 
 SYSTEMS = {"kafka": kafka, "ottla": ottla}
+PARTS = ("data", "control")
 
 
 # -- measuring ----------------------------------------------------------------------------------
@@ -226,7 +263,7 @@ def end_to_end(bootstrap: str, topic: str, folder: Path) -> dict[str, float]:
     }
 
 
-def one_round(name: str, folder: Path) -> dict[str, float]:
+def one_round(name: str, folder: Path, parts: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     began = time.monotonic()
     with SYSTEMS[name](folder) as system:
@@ -234,18 +271,26 @@ def one_round(name: str, folder: Path) -> dict[str, float]:
         found["start_s"] = time.monotonic() - began
         time.sleep(SETTLE_S)
         found["idle_mb"] = system.resident_mb()
-        create_topic(system.bootstrap, "rf1", 1, 1)
-        create_topic(system.bootstrap, "rf3", 3, 3)
-        for topic, acks in (("rf1", "1"), ("rf3", "all")):
-            # Warm: a JVM compiles what runs often, and the figures are of a broker that has run.
-            producer_performance(system.bootstrap, topic, WARM_UP_RECORDS, acks)
-        found["rf1_rec_s"] = producer_performance(system.bootstrap, "rf1", RF1_RECORDS, "1")
-        found["rf3_rec_s"] = producer_performance(system.bootstrap, "rf3", RF3_RECORDS, "all")
-        create_topic(system.bootstrap, "latency", 1, 3)
-        found |= end_to_end(system.bootstrap, "latency", folder)
-        found["create_s"] = create_many(system.bootstrap)
-        found["many_mb"] = system.resident_mb()
+        if "data" in parts:
+            found |= data_plane(system, folder)
+        if "control" in parts:
+            found["create_s"] = create_many(system.bootstrap)
+            found["many_mb"] = system.resident_mb()
+            found |= control_plane.measure(system)
     return found
+
+
+def data_plane(system: System, folder: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    create_topic(system.bootstrap, "rf1", 1, 1)
+    create_topic(system.bootstrap, "rf3", 3, 3)
+    for topic, acks in (("rf1", "1"), ("rf3", "all")):
+        # Warm: a JVM compiles what runs often, and the figures are of a broker that has run.
+        producer_performance(system.bootstrap, topic, WARM_UP_RECORDS, acks)
+    found["rf1_rec_s"] = producer_performance(system.bootstrap, "rf1", RF1_RECORDS, "1")
+    found["rf3_rec_s"] = producer_performance(system.bootstrap, "rf3", RF3_RECORDS, "all")
+    create_topic(system.bootstrap, "latency", 1, 3)
+    return found | end_to_end(system.bootstrap, "latency", folder)
 
 
 # -- telling ------------------------------------------------------------------------------------
@@ -272,6 +317,8 @@ def table(rounds: dict[str, list[dict[str, float]]]) -> list[str]:
         "|---|---:|---:|---:|---|---|",
     ]
     for scenario in SCENARIOS:
+        if any(scenario.key not in r for n in SYSTEMS for r in rounds[n]):
+            continue
         medians = [statistics.median(r[scenario.key] for r in rounds[n]) for n in SYSTEMS]
         theirs, ours = medians
         ratio = ours / theirs if theirs else float("inf")
@@ -305,6 +352,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=list(SYSTEMS))
+    parser.add_argument("--part", choices=PARTS, help="measure only this; writes nothing")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()
     problem = kafka_tools.why_not()
@@ -319,14 +367,14 @@ def main() -> int:
             loads.append(load)
             print(f"round {turn + 1} {name}: load average {load:.2f}", flush=True)
             with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
-                found = one_round(name, Path(folder))
+                found = one_round(name, Path(folder), [args.part] if args.part else PARTS)
             rounds[name].append(found)
             print("  " + json.dumps({k: round(v, 2) for k, v in found.items()}), flush=True)
     if args.only:
         return 0
     text = section(rounds, loads)
     print(text)
-    if not args.no_write:
+    if not args.no_write and not args.part:
         write(text)
     return 0
 
