@@ -120,6 +120,10 @@ class Machine:
         flushed = {}
         if POINTS in self.disk.inodes:
             flushed = checkpoints.decode_offsets(bytes(self.disk.inodes[POINTS].data))
+        for tp in TPS:
+            log = self.manager.get(tp)
+            if log.owes_recovery_point:  # truncated, and nothing appended there yet
+                flushed[tp] = min(flushed.get(tp, 0), log.recovery_point)
         self.files.kill()
         self.disk.power_loss(self.rng)
         self.start()

@@ -70,7 +70,9 @@ class Log(LocalLog):
         self.high_watermark = loaded.log_start_offset
         self.cut_bytes = loaded.cut_bytes
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
-        """told when flushed records were truncated, before anything is appended there"""
+        """told before the first append to where flushed records were truncated"""
+        self.owes_recovery_point = False
+        """whether the checkpoint on disk still counts records as flushed that were truncated"""
         self._latest_epoch = self.epochs.latest
         self._idle_since_s = world.clock.monotonic()
         self._idle_at_offset = self.log_end_offset
@@ -172,6 +174,8 @@ class Log(LocalLog):
             or max_timestamp > self._roll_timestamp
             or last > segment.max_offset
         ):
+            if self.owes_recovery_point:
+                self._lower_recovery_point()
             segment = self._segment_for(size, first, last, max_timestamp, now_ms)
         stamp(batch, first, header[LENGTH], leader_epoch)
         try:
@@ -247,6 +251,8 @@ class Log(LocalLog):
         size = header[LENGTH] + BATCH_OVERHEAD
         last = header[BASE] + header[LAST_DELTA]
         now_ms = self._world.clock.wall_ms()
+        if self.owes_recovery_point:
+            self._lower_recovery_point()
         segment = self._segment_for(size, header[BASE], last, header[MAX_TS], now_ms)
         stop = index + 1
         end = at + size
@@ -530,8 +536,19 @@ class Log(LocalLog):
         self._unsynced_folders = [self.dir]
         if self.recovery_point > offset:
             self.recovery_point = offset
-            if self.on_recovery_point_lowered is not None:
-                self.on_recovery_point_lowered(self)
+            self.owes_recovery_point = True
+
+    def _lower_recovery_point(self) -> None:
+        """Have the lowered point written: what is appended now, a crash must not count as flushed.
+
+        Not when it is truncated: after an election that may be thousands of logs of one dir, and
+        the first of them to be appended to has the point of each written.
+        """
+        self.owes_recovery_point = False
+        if self.on_recovery_point_lowered is not None:
+            self.on_recovery_point_lowered(self)
+        if self.failed is not None:
+            raise self.failed
 
     def _reload_producers(self) -> None:
         start = load_snapshot(

@@ -29,6 +29,7 @@ _DELETE = "-delete"
 _STRAY = "-stray"
 _FUTURE = "-future"
 _MAX_NAME = 255
+_STAGED = ".next"
 _SLICE_S = 0.005
 
 
@@ -44,6 +45,8 @@ class LogDir:
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    forgotten: set[TopicPartition] = field(default_factory=set)
+    """deleted logs whose recovery points the checkpoint may still name"""
 
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -81,6 +84,7 @@ class LogManager:
         """(when, path) of renamed files and folders to remove, in order"""
         self._retention_due_s = 0.0
         self._retention_queue: list[TopicPartition] = []
+        self._lowerings = 0
         self.recovered_logs = 0
         self.unclean: set[TopicPartition] = set()
         """logs found after an unclean stop: acknowledged records may be gone from their ends"""
@@ -291,9 +295,10 @@ class LogManager:
         try:
             fresh = not self._files.exists(log_dir.file(str(tp)))
             self._files.make_dirs(log_dir.file(str(tp)))
-            log_dir.recovery_points.pop(tp, None)
+            named = log_dir.recovery_points.pop(tp, None) is not None or tp in log_dir.forgotten
             log_dir.log_starts.pop(tp, None)
             log = self._open_log(log_dir, tp, clean=fresh, fresh=fresh)
+            log.owes_recovery_point = named
         except OSError as error:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{tp} cannot be created in {log_dir.path}: {error}") from error
@@ -313,6 +318,7 @@ class LogManager:
         log.abandon()
         for known in (log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks):
             known.pop(tp, None)
+        log_dir.forgotten.add(tp)
         if offline:
             return
         unique = f"{self._world.random.getrandbits(128):032x}"
@@ -402,9 +408,13 @@ class LogManager:
     def _recovery_point_lowered(self, log: Log) -> None:
         """Write the dir's points before anything is appended where flushed records were cut."""
         log_dir = self._dir_of(log)
-        for path, data in self.recovery_files():
-            if path == log_dir.file(checkpoints.RECOVERY_POINTS):
-                self._write(path, data)
+        logs = [other for other in self._logs.values() if self._dir_of(other) is log_dir]
+        points = {other.tp: other.recovery_point for other in logs}
+        self._lowerings += 1
+        self._write(log_dir.file(checkpoints.RECOVERY_POINTS), checkpoints.encode_offsets(points))
+        for other in logs:
+            other.owes_recovery_point = False
+        log_dir.forgotten.clear()
 
     async def write_high_watermarks(
         self, workers: Workers, marks: Mapping[TopicPartition, int] | None = None
@@ -414,7 +424,18 @@ class LogManager:
 
     async def write_recovery_points(self, workers: Workers) -> None:
         """As `checkpoint_recovery_points`, with a worker waiting for the disk."""
-        await self._write_with(workers, self.recovery_files())
+        lowerings = self._lowerings
+        staged = [(path, path + _STAGED, data) for path, data in self.recovery_files()]
+        await self._write_with(workers, [(aside, data) for _, aside, data in staged])
+        if lowerings != self._lowerings:
+            return  # these points are too high by now; the right ones are on disk
+        for path, aside, _ in staged:
+            log_dir = self._dirs[path.rpartition("/")[0]]
+            if log_dir.offline is None:
+                try:
+                    self._files.rename(aside, path)
+                except OSError as error:
+                    self._dir_failed(log_dir, error)
 
     async def _write_with(self, workers: Workers, files: list[tuple[str, bytes]]) -> None:
         for path, data in files:

@@ -9,8 +9,8 @@ Who may call: `fetcher_manager` adds and removes partitions. Invariants:
   yet is tried again
 - one bad partition delays or fails itself, never the others (R14, KAFKA-10371)
 
-Between an answer and the end of its application nothing else runs. Answers to Kafka's
-`AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
+Each partition's answer is applied in one step; between two of them others may run. Answers to
+Kafka's `AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
 """
 
 import asyncio
@@ -45,6 +45,7 @@ from ottla.replication.leader_session import (
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.turns import Turn
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.offset_for_leader_epoch import (
@@ -340,8 +341,11 @@ class LeaderFetcher:
         self._had_room = got <= self._settings.max_bytes // 2
         out_of_range: list[Followed] = []
         refused: dict[ErrorCode, list[Followed]] = {}
+        turn = Turn(self._world.clock)
         for topic in response.responses:
             for data in topic.partitions:
+                if turn.over:
+                    await turn.next()  # after an election thousands may have to truncate
                 # By id from version 13 on, by name below; the other field is at its default.
                 found = by_key.get((topic.topic or bytes(topic.topic_id), data.partition_index))
                 if not isinstance(found, Followed):

@@ -232,6 +232,59 @@ def test_recovery_points_move_only_with_a_flush(kit):
     assert points == {tp: n + 1 for n, tp in enumerate(tps(3))}
 
 
+def points_of(kit):
+    path = kit.root / "data" / checkpoints.RECOVERY_POINTS
+    return checkpoints.decode_offsets(path.read_bytes())
+
+
+def flushed(kit, count):
+    manager = written(kit, started(kit), count)
+    asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
+    manager.checkpoint_recovery_points()
+    return manager
+
+
+def test_many_truncations_cost_one_checkpoint_and_that_before_the_first_append(kit):
+    manager = flushed(kit, 30)
+    writes = []
+    write = kit.files.write_atomic
+    kit.files.write_atomic = lambda path, data: (writes.append(path), write(path, data))
+    for log in manager.logs():
+        log.truncate_to(0)
+    assert writes == []
+    for log in manager.logs():
+        kit.fill(log, 1)
+        assert points_of(kit) == dict.fromkeys(tps(30), 0)
+    assert len(writes) == 1
+
+
+def test_a_checkpoint_under_way_does_not_raise_a_point_again(kit):
+    manager = flushed(kit, 3)
+    log = manager.logs()[2]
+
+    class Slow(type(kit.world.workers)):
+        async def run(self, function, *args):
+            if log.recovery_point == 3:
+                log.truncate_to(1)
+                kit.fill(log, 1)
+            return await super().run(function, *args)
+
+    asyncio.run(manager.write_recovery_points(Slow()))
+    assert points_of(kit)[log.tp] == 1
+    asyncio.run(manager.write_recovery_points(kit.world.workers))
+    assert points_of(kit)[log.tp] == 1
+
+
+def test_a_log_made_anew_does_not_inherit_a_recovery_point(kit):
+    """The topic was deleted and created again: a crash must not trust what is not flushed yet."""
+    manager = flushed(kit, 3)
+    tp = tps(3)[2]
+    assert points_of(kit)[tp] == 3
+    manager.delete(tp)
+    kit.fill(manager.get_or_create(tp, bytes(15) + b"2", is_new=True), 5)
+    assert points_of(kit)[tp] == 0
+
+
 def test_rolled_segments_are_flushed_in_the_background(kit):
     manager = kit.manager()
     manager.startup(lambda _: kit.config(segment_bytes=300))
@@ -313,15 +366,6 @@ def test_a_failed_flush_takes_the_dir_offline(kit):
     assert manager.offline_dirs == [str(kit.root / "data")]
     manager.shutdown()
     assert not (kit.root / "data" / ".kafka_cleanshutdown").exists()
-
-
-def test_truncation_below_the_recovery_point_is_on_disk_at_once(kit):
-    manager = written(kit, started(kit))
-    asyncio.run(manager.flush_dirty(kit.world.workers, everything=True))
-    manager.checkpoint_recovery_points()
-    manager.get(tps(3)[2]).truncate_to(1)
-    path = kit.root / "data" / checkpoints.RECOVERY_POINTS
-    assert checkpoints.decode_offsets(path.read_bytes())[tps(3)[2]] == 1
 
 
 def test_log_starts_are_kept(kit):

@@ -50,7 +50,7 @@ def test_truncate_below_the_first_segment_starts_over(kit):
     assert (log.log_start_offset, log.log_end_offset) == (50, 51)
 
 
-def test_truncation_lowers_the_recovery_point_and_says_so_first(kit):
+def test_truncation_lowers_the_recovery_point_and_says_so_before_the_next_append(kit):
     log = kit.open()
     kit.fill(log, 5)
     log.flush()
@@ -58,9 +58,12 @@ def test_truncation_lowers_the_recovery_point_and_says_so_first(kit):
     told = []
     log.on_recovery_point_lowered = lambda at: told.append((at.recovery_point, at.log_end_offset))
     log.truncate_to(3)
-    assert told == [(3, 3)]
+    assert log.owes_recovery_point
+    assert told == []
     kit.fill(log, 1)
+    assert told == [(3, 3)]
     log.truncate_to(3)
+    kit.fill(log, 1)
     assert len(told) == 1
 
 
