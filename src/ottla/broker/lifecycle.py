@@ -11,7 +11,7 @@ stranger's is waited for as long as a dead one may linger. Answers to `KafkaServ
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -141,6 +141,7 @@ class Membership:
         info = self._broker_info()
         await self._check_endpoints(store, info)
         await self._leave_former_office(store)
+        known = list(self._server.metadata.snapshot.topics)
         try:
             epoch = await store.register_broker(info, version=self._registration_version())
         except NodeExistsError as error:
@@ -151,6 +152,7 @@ class Membership:
         server.replicas.unfence()
         self._on_registered()
         await self._read_features(store)
+        await self._forget_deleted(store, known)
         await server.topic_configs.watch()
         await server.controller.start(store)
         self._joined = True
@@ -180,6 +182,15 @@ class Membership:
             logger.info("deleting /controller of our former session")
             with contextlib.suppress(NoNodeError, BadVersionError):
                 await store.write(Delete(CONTROLLER, found[1].version))
+
+    async def _forget_deleted(self, store: Store, known: Sequence[str]) -> None:
+        """Drop what is known of topics that were deleted between two sessions.
+
+        The controller told those that were registered then; nobody tells us any more.
+        """
+        if known:
+            present = set(await store.get_all_topics_in_cluster())
+            self._server.metadata.forget([topic for topic in known if topic not in present])
 
     async def _read_features(self, store: Store) -> None:
         """Note the version of /feature, which ApiVersions shows, and read again when it changes."""

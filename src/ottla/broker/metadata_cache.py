@@ -7,7 +7,7 @@ not copied. Answers to Kafka's `ZkMetadataCache`.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,6 +207,20 @@ class MetadataCache:
             for p in range(partitions)
         )
 
+    def forget(self, gone: Collection[str]) -> None:
+        """Drop topics that were deleted while no controller could tell us."""
+        old = self.snapshot
+        gone = [topic for topic in gone if topic in old.topics]
+        if not gone:
+            return
+        topics = {name: state for name, state in old.topics.items() if name not in gone}
+        names = {i: name for i, name in old.names_by_id.items() if name not in gone}
+        deleted = [TopicPartition(t, p) for t in gone for p in old.topics[t].partitions]
+        self.snapshot = Snapshot(old.controller_id, old.brokers, topics, names)
+        change = Change(tuple(gone), tuple(deleted), brokers_changed=False)
+        for listener in self._listeners:
+            listener(change)
+
     def apply(self, request: Any) -> Change:
         """Take in an UpdateMetadata request whose epochs were found good."""
         steps = self.apply_in_slices(request)
@@ -236,6 +250,8 @@ class MetadataCache:
             partitions = touched.get(topic)
             if partitions is None:
                 known = topics.get(topic)
+                if known is not None and known.topic_id != ids.get(topic, known.topic_id):
+                    known = None  # another topic of that name: nothing of the old one is true of it
                 partitions = touched[topic] = {} if known is None else dict(known.partitions)
             for state in states:
                 index = state.partition_index

@@ -181,7 +181,7 @@ class Context:
         return [
             tp
             for tp, known in self.leadership.items()
-            if tp.topic not in self.deleting and not self.is_online(known.leader_and_isr.leader, tp)
+            if self._stays(tp) and not self.is_online(known.leader_and_isr.leader, tp)
         ]
 
     def led_by(self, broker_id: int) -> list[TopicPartition]:
@@ -200,13 +200,20 @@ class Context:
         return self.replica_states.among(self.replicas_of_topic(topic), *states)
 
     def waiting_for_leader(self, topic: str | None = None) -> list[TopicPartition]:
-        """Return partitions that are new or offline and not being deleted."""
+        """Return partitions that are new or offline and not on their way out."""
         states = (PartitionState.OFFLINE, PartitionState.NEW)
         if topic is None:
             found = self.partition_states.all_in(*states)
         else:
             found = self.partition_states.among(self.partitions_of(topic), *states)
-        return [tp for tp in found if tp.topic not in self.deleting]
+        return [tp for tp in found if self._stays(tp)]
+
+    def _stays(self, tp: TopicPartition) -> bool:
+        """Tell whether a partition needs a leader: its topic is not deleted, or waits for it.
+
+        A deletion waits for a reassignment, and that for a leader (R15).
+        """
+        return tp.topic not in self.deleting or tp in self.reassigning
 
     # --- figures ----------------------------------------------------------------------------
 

@@ -152,9 +152,8 @@ async def proceed(reign: Reign) -> None:
     context = reign.context
     retry: list[str] = []
     start: list[str] = []
-    make_ineligible(
-        reign, {tp.topic for tp in context.reassigning}, "topic reassignment in progress"
-    )
+    moving = {tp.topic for tp in context.reassigning} - context.deletion_ineligible
+    make_ineligible(reign, moving, "topic reassignment in progress")
     for topic in list(context.deleting):
         replicas = context.replicas_of_topic(topic)
         started = context.replicas_in(topic, ReplicaState.DELETION_STARTED)

@@ -24,7 +24,7 @@ from ottla.controller.events import ReassignmentRequested
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.controller.targets import caught_up, goal_of, problem_with, reassign_to
-from ottla.model.cluster import ReplicaAssignment
+from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper.errors import NoNodeError
@@ -211,9 +211,14 @@ async def _update(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignmen
 async def _write_assignment(
     reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment
 ) -> None:
-    info = reign.context.topic_info(tp.topic)
-    new = replace(info, assignment={**info.assignment, tp.partition: assignment})
-    await reign.store.set_topic_assignment(tp.topic, new, reign.fence)
+    # Partitions that were added to the topic and are not known yet stay in its znode.
+    known = reign.context.topic_info(tp.topic)
+
+    def change(found: TopicInfo | None) -> TopicInfo:
+        info = found or known
+        return replace(info, assignment={**info.assignment, tp.partition: assignment})
+
+    await reign.store.update_topic_assignment(tp.topic, change, reign.fence)
 
 
 async def _isr(reign: Reign, tp: TopicPartition) -> tuple[int, ...] | None:

@@ -1,17 +1,19 @@
 """Strays: replicas that are no longer ours, and whose StopReplica never came.
 
-Who may call: the broker's UpdateMetadata handler. A controller that dies between the end of a
-reassignment and its StopReplica leaves the removed replica running; if it led, it would go on
-taking acks=1 records that nobody will ever see. Every broker is told of every partition by the
-next controller, so the replica learns there that it is out. Invariants: only a higher leader
-epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14). Kafka in ZooKeeper
-mode has no such step.
+Who may call: the broker's handlers of UpdateMetadata and LeaderAndIsr. A controller that dies
+between the end of a reassignment and its StopReplica leaves the removed replica running; if it led,
+it would go on taking acks=1 records that nobody will ever see. Every broker is told of every
+partition by the next controller, so the replica learns there that it is out. Invariants: only a
+higher leader epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14), until
+its topic is known to be deleted because the name has another id (R15). Kafka in ZooKeeper mode has
+no such steps: a stray of a deleted topic would keep the next topic of that name off this broker.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 
 from ottla.model.ids import TopicPartition
+from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
@@ -36,12 +38,30 @@ def let_go(replicas: ReplicaManager, words: Iterable[Word]) -> list[TopicPartiti
             leader_epoch,
             list(assigned),
         )
-        replicas.recovery.cancel(tp)
-        replicas.fetchers.remove((tp,))
-        del replicas.partitions[tp]
-        partition.stop()
-        replicas.forget_topic(partition)
+        _stop(replicas, partition)
         stopped.append(partition)
     if stopped:
         replicas.leadership_changed([], stopped)
     return [partition.tp for partition in stopped]
+
+
+def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition]) -> None:
+    """Delete replicas of topics that are deleted, as their StopReplica would have."""
+    stopped = []
+    for tp in dead:
+        logger.warning("buried partition=%s: its topic was deleted, the name is another's", tp)
+        partition = replicas.partitions.get(tp)
+        if partition is not None:
+            _stop(replicas, partition)
+            stopped.append(partition)
+        replicas.logs.delete(tp)
+    if stopped:
+        replicas.leadership_changed([], stopped)
+
+
+def _stop(replicas: ReplicaManager, partition: Partition) -> None:
+    replicas.recovery.cancel(partition.tp)
+    replicas.fetchers.remove((partition.tp,))
+    del replicas.partitions[partition.tp]
+    partition.stop()
+    replicas.forget_topic(partition)

@@ -5,7 +5,7 @@ update compares and swaps on it (R6); controller writes are fenced (R10); a malf
 reported and read as absent, never a crash (F41). Answers to the topic part of `KafkaZkClient`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
@@ -21,6 +21,9 @@ from ottla.zookeeper.errors import (
 from ottla.zookeeper.jute import Stat
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.watches import WatchCallback
+
+MAX_CONFLICTS = 20
+"""How often a topic's znode is read again because somebody else wrote it."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,35 @@ class Topics(Access):
         """Replace a topic's assignment (and id); NoNodeError if the topic is gone."""
         op = Set(znodes.topic_path(topic), znodes.encode_topic(info))
         await self.write(op, expected_controller_epoch_zk_version)
+
+    async def update_topic_assignment(
+        self,
+        topic: str,
+        change: Callable[[TopicInfo | None], TopicInfo],
+        expected_controller_epoch_zk_version: int = ANY_VERSION,
+    ) -> None:
+        """Change a topic's assignment as it stands (None: malformed); NoNodeError if it is gone.
+
+        Controller and brokers both write it: what came in between is read again, not lost.
+        """
+        path = znodes.topic_path(topic)
+        for left in reversed(range(MAX_CONFLICTS)):
+            found = await self.get_data_and_stat(path)
+            if found is None:
+                raise NoNodeError(path=path)
+            try:
+                info = znodes.decode_topic(topic, found[0])
+            except MalformedZnodeError as error:
+                self.ignore(error)
+                info = None
+            op = Set(path, znodes.encode_topic(change(info)), found[1].version)
+            try:
+                await self.write(op, expected_controller_epoch_zk_version)
+            except BadVersionError:
+                if not left:
+                    raise
+            else:
+                return
 
     async def create_topic_assignment(self, info: TopicInfo) -> None:
         """Create a topic's znode; NodeExistsError if there is one that is not ours."""

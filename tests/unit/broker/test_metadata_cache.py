@@ -130,3 +130,24 @@ def test_listeners_hear_what_changed():
         (("b",), False),
         ((), True),
     ]
+
+
+def test_another_topic_of_the_same_name_has_nothing_of_the_old_one():
+    cache = MetadataCache()
+    cache.apply(update(topic("a", ID_A, partition(0), partition(1))))
+    cache.apply(update(topic("a", ID_B, partition(0))))
+    assert list(cache.snapshot.topics["a"].partitions) == [0]
+    assert cache.topic_name(ID_A) is None
+
+
+def test_topics_that_were_deleted_unseen_are_forgotten():
+    cache = MetadataCache()
+    cache.apply(update(topic("a", ID_A, partition(0)), topic("b", ID_B, partition(0))))
+    heard = []
+    cache.on_change(heard.append)
+    cache.forget(["a", "never heard of"])
+    assert list(cache.snapshot.topics) == ["b"]
+    assert cache.topic_name(ID_A) is None
+    assert heard == [Change(("a",), (TopicPartition("a", 0),), False)]
+    cache.forget(["a"])
+    assert len(heard) == 1

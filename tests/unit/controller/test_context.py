@@ -143,3 +143,17 @@ def test_imbalance_counts_leaders_that_are_not_preferred():
     for tp in tps:
         c.remove_topic(tp.topic)
     assert imbalance() == 0
+
+
+def test_a_topic_being_deleted_needs_leaders_while_it_is_reassigned():
+    c = Context(3, 4)
+    c.add_topic(TopicInfo("t", ID, {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((1,))}))
+    for tp in (T0, T1):
+        c.leadership[tp] = LeaderIsrAndControllerEpoch(LeaderAndIsr(-1, 0, (1,)), 0)
+        c.partition_states.begin(tp, PartitionState.OFFLINE)
+    c.deleting["t"] = None
+    assert c.waiting_for_leader() == []
+    assert c.partitions_with_offline_leader() == []
+    c.reassigning[T1] = None
+    assert c.waiting_for_leader() == [T1]
+    assert c.partitions_with_offline_leader() == [T1]

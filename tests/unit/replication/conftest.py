@@ -261,6 +261,7 @@ class Node:
             metadata=cluster.metadata,
             tasks=Tasks(),
             topic_configs=TopicConfigs(),
+            store=types.SimpleNamespace(get_topic=cluster.get_topic),
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
         )
@@ -511,6 +512,11 @@ class Cluster:
         self.controller = Controller(self)
         self.nodes = {i: Node(self, i) for i in range(1, size + 1)}
         self._broker_epoch = 100
+        self.topics = {}
+
+    async def get_topic(self, name):
+        """Return the topic as ZooKeeper would have it."""
+        return self.topics.get(name)
 
     def __getitem__(self, broker):
         return self.nodes[broker]

@@ -1,5 +1,6 @@
 """A replica that hears in UpdateMetadata that it is out stops, and only then."""
 
+from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.replication.strays import let_go
@@ -42,3 +43,23 @@ def test_a_stray_may_come_back(wired):
         assert c[2].log().log_end_offset == 2
 
     wired(scenario, brokers=2)
+
+
+def test_a_log_of_a_deleted_topic_makes_way_for_the_next_of_its_name(wired):
+    async def scenario(c):
+        new = bytes(15) + b"\x09"
+        await c.controller.lead(1, replicas=[1], new=True)
+        await c.produce(1, "old")
+        state = c.controller.states["t", 0]
+        state.leader_epoch = 0
+        refused = await c.controller.tell(state, topic_id=new)
+        code = refused[1].topics[0].partition_errors[0].error_code
+        assert code == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert c[1].log().log_end_offset == 1
+        c.topics["t"] = TopicInfo("t", new, {})
+        taken = await c.controller.tell(state, topic_id=new)
+        assert taken[1].topics[0].partition_errors[0].error_code == 0
+        assert c[1].log().log_end_offset == 0
+        assert c[1].partition().topic_id == new
+
+    wired(scenario, brokers=1)

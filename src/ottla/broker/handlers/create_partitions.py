@@ -111,7 +111,13 @@ async def _add(server: "BrokerServices", wanted: Wanted, *, validate_only: bool)
     if validate_only:
         return
     everything = dict(info.assignment) | {p: ReplicaAssignment(r) for p, r in new.items()}
-    await store.set_topic_assignment(name, TopicInfo(name, info.topic_id, everything))
+
+    def grow(found: TopicInfo | None) -> TopicInfo:
+        if found != info:
+            raise _ReassignmentError(f"The topic '{name}' was changed by somebody else meanwhile.")
+        return TopicInfo(name, info.topic_id, everything)
+
+    await store.update_topic_assignment(name, grow)
 
 
 def _check(
@@ -127,7 +133,8 @@ def _check(
             raise InvalidAssignmentError(f"Duplicate brokers in replica assignment: {replicas}")
         unknown = sorted(set(replicas) - live)
         if unknown:
-            raise InvalidAssignmentError(f"Unknown broker(s) in replica assignment: {unknown}")
+            named = ", ".join(map(str, unknown))
+            raise InvalidAssignmentError(f"Unknown broker(s) in replica assignment: {named}.")
         if len(replicas) != len(first):
             raise InvalidAssignmentError(
                 f"Inconsistent replication factor: the topic has {len(first)} replicas per "

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.replication.control import (
@@ -21,8 +21,9 @@ from ottla.replication.control import (
     apply_stop_replica,
     leader_and_isr_error,
 )
+from ottla.replication.strays import bury
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 if TYPE_CHECKING:
@@ -84,7 +85,68 @@ async def _apply(
     response = await apply_leader_and_isr(
         server.replicas, request, header.api_version, header.correlation_id
     )
+    rest = await _buried(server, request, response)
+    if rest.topic_states:
+        _amend(response, await apply_leader_and_isr(server.replicas, rest, header.api_version))
     return answer(header, response)
+
+
+async def _buried(
+    server: "BrokerServices", request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+) -> LeaderAndIsrRequest:
+    """Delete what we have of deleted topics; return the part of the request it stood in the way of.
+
+    Only where ZooKeeper, too, has the name under the id of the request (R15).
+    """
+    rest = LeaderAndIsrRequest(
+        controller_id=request.controller_id,
+        is_kraft_controller=request.is_kraft_controller,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        type=request.type,
+        live_leaders=request.live_leaders,
+    )
+    for topic, told in zip(request.topic_states, response.topics, strict=False):
+        refused = {
+            p.partition_index
+            for p in told.partition_errors
+            if p.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+        }
+        if not refused or not await _is_now(server, topic.topic_name, bytes(topic.topic_id)):
+            continue
+        bury(server.replicas, [TopicPartition(topic.topic_name, p) for p in sorted(refused)])
+        rest.topic_states.append(
+            LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=topic.topic_name,
+                topic_id=topic.topic_id,
+                partition_states=[
+                    s for s in topic.partition_states if s.partition_index in refused
+                ],
+            )
+        )
+    return rest
+
+
+async def _is_now(server: "BrokerServices", topic: str, topic_id: bytes) -> bool:
+    try:
+        info = await server.store.get_topic(topic)
+    except OttlaError as error:
+        logger.info("cannot ask for the id of topic=%s: %s", topic, error)
+        return False
+    return info is not None and info.topic_id == topic_id
+
+
+def _amend(response: LeaderAndIsrResponse, later: LeaderAndIsrResponse) -> None:
+    """Put later answers in the place of earlier ones."""
+    codes = {
+        (bytes(topic.topic_id), p.partition_index): p.error_code
+        for topic in later.topics
+        for p in topic.partition_errors
+    }
+    for topic in response.topics:
+        for p in topic.partition_errors:
+            key = (bytes(topic.topic_id), p.partition_index)
+            p.error_code = codes.get(key, p.error_code)
 
 
 def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[str]:
