@@ -51,7 +51,8 @@ def test_steps_are_counted_and_chosen():
 
 def test_a_new_controller_that_does_not_go_on_is_found(monkeypatch, capfd):
     monkeypatch.setattr(reassignment, "begin", reassignment.requested)
-    assert main(["--what", "reassign", "--partitions", "1", "--step", "12"]) == 1
+    chosen = ["--brokers", "6", "--seed", "3", "--step", "41"]
+    assert main(["--what", "reassign", "--partitions", "1", *chosen]) == 1
     out = capfd.readouterr().out
     assert "FAILED" in out
     assert "stuck" in out

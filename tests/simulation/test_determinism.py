@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 
-from ottla.sim.cluster import Plan, run
+from ottla.sim.cluster import run
+from ottla.sim.plans import Plan
 
 SEED = 7
 SECONDS = 8.0

@@ -16,7 +16,8 @@ import pytest
 from ottla.broker.routes import HANDLERS
 from ottla.net.client import Client
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import PORT, Cluster, Plan, Tracebacks
+from ottla.sim.cluster import PORT, Cluster, Tracebacks
+from ottla.sim.plans import Plan
 from ottla.wire import codec
 from ottla.wire.apis import APIS
 from ottla.wire.headers import encode_request_header

@@ -5,7 +5,8 @@ import pytest
 from ottla.controller import elections
 from ottla.log import producers
 from ottla.replication import fetching, isr
-from ottla.sim.cluster import Plan, run
+from ottla.sim.cluster import run
+from ottla.sim.plans import Plan
 
 
 def high_watermark_ignores_followers(patch):

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from ottla.sim.cluster import Plan, run
+from ottla.sim.cluster import run
+from ottla.sim.plans import Plan
 from ottla.sim.nemesis import FAULTS, NAMES
 
 # What a kept seed's fault once was is told by its id; fixes may have changed its course since.

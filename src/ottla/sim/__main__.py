@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ottla.sim.cluster import SIZES, Plan, Verdict, run
+from ottla.sim.cluster import Verdict, run
 from ottla.sim.nemesis import NAMES
+from ottla.sim.plans import SIZES, Plan, drawn
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -21,9 +22,16 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1, help="run so many seeds, from --seed on")
+    parser.add_argument(
+        "--drawn", action="store_true", help="draw sizes and settings by the seed, too"
+    )
     parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--min-isr", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of faults")
     parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--frail", type=int, default=0, help="partitions with unclean elections")
+    parser.add_argument("--administrators", type=int, default=0, help="people at work at once")
     parser.add_argument("--producers", type=int, default=2)
     parser.add_argument("--hasty-producers", type=int, default=1, help="acks=1, no second try")
     parser.add_argument("--consumers", type=int, default=2)
@@ -73,13 +81,17 @@ def main(argv: Sequence[str]) -> int:
     )
     failed = 0
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        plan = Plan(
-            seed,
-            **{name: getattr(arguments, name) for name in SIZES},
-            faults=arguments.faults,
-            mean_gap_s=arguments.gap,
-            operators=not arguments.no_operators,
-            careless=arguments.careless,
+        plan = (
+            drawn(seed)
+            if arguments.drawn
+            else Plan(
+                seed,
+                **{name: getattr(arguments, name) for name in SIZES},
+                faults=arguments.faults,
+                mean_gap_s=arguments.gap,
+                operators=not arguments.no_operators,
+                careless=arguments.careless,
+            )
         )
         sink = _print_line if arguments.trace else None
         began = time.monotonic()

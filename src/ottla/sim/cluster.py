@@ -10,7 +10,7 @@ import json
 import logging
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ottla.broker.broker import Broker
 from ottla.model.config import BrokerConfig
@@ -18,12 +18,14 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
+from ottla.sim.administrators import Administrator
 from ottla.sim.agreement import disagreements
 from ottla.sim.checkers import LogRecord, check_all
 from ottla.sim.clients import Consumer, HastyProducer, Producer, create_topic
 from ottla.sim.history import History
-from ottla.sim.nemesis import NAMES, Nemesis
+from ottla.sim.nemesis import Nemesis
 from ottla.sim.operators import Churn, Mover
+from ottla.sim.plans import Plan
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.world import Main, Node, Simulation
 from ottla.sim.znode_rules import check_znodes
@@ -32,58 +34,11 @@ from ottla.zookeeper.memory import MemoryZooKeeper
 
 PORT = 9092
 ZOOKEEPER_PORT = 2181
-REPLICATION = 3
+FRAIL = "frail"
+"""A topic of unclean elections: it may lose what it acknowledged, and keeps all else."""
 LOG_DIRS = ("/var/ottla/a", "/var/ottla/b")
 SUPERVISOR_RESTART_S = 1.0
 SETTLE_S = 180.0
-SIZES = ("brokers", "seconds", "partitions", "producers", "hasty_producers", "consumers")
-"""The numbers of a plan that a command line may set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run consists of. The seed decides all else."""
-
-    seed: int
-    brokers: int = 3
-    seconds: float = 60.0
-    partitions: int = 4
-    producers: int = 2
-    hasty_producers: int = 1
-    consumers: int = 2
-    topic: str = "events"
-    faults: tuple[str, ...] = NAMES
-    mean_gap_s: float = 4.0
-    operators: bool = True
-    """Whether topics come and go, and with more than three brokers also move."""
-    careless: bool = False
-    """Whether the nemesis goes beyond what is promised after a power loss."""
-    properties: dict[str, str] = field(default_factory=dict)
-
-    def replayed_by(self) -> str:
-        """Return the one command that runs this plan again."""
-        parts = [f"python -m ottla.sim --seed {self.seed}"]
-        default = Plan(0)
-        for name in (
-            "brokers",
-            "seconds",
-            "partitions",
-            "producers",
-            "consumers",
-            "hasty_producers",
-        ):
-            value = getattr(self, name)
-            if value != getattr(default, name):
-                parts.append(f"--{name.replace('_', '-')} {value:g}")
-        if self.mean_gap_s != default.mean_gap_s:
-            parts.append(f"--gap {self.mean_gap_s:g}")
-        if not self.operators:
-            parts.append("--no-operators")
-        if self.careless:
-            parts.append("--careless")
-        if self.faults != default.faults:
-            parts.append(f"--faults {','.join(self.faults) or 'none'}")
-        return " ".join(parts)
 
 
 @dataclass(slots=True)
@@ -134,10 +89,14 @@ class Cluster:
         self.zookeeper: MemoryZooKeeper | None = None
         self.brokers: dict[str, Broker] = {}
         self.history = History()
-        self.tps = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
+        self.firm = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
+        self.tps = self.firm + [TopicPartition(FRAIL, p) for p in range(plan.frail)]
+        """All that clients write to; `firm` are those that never lose what they acknowledged."""
+        if plan.frail:
+            self.history.frail.add(FRAIL)
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._operators: list[Churn | Mover] = []
+        self._operators: list[Churn | Mover | Administrator] = []
         self._exits: list[str] = []
         self._zookeeper_stopped = False
         self._stops: dict[str, asyncio.Event] = {}
@@ -168,8 +127,8 @@ class Cluster:
                 "zookeeper.session.timeout.ms": "6000",
                 "replica.lag.time.max.ms": "6000",
                 "replica.socket.timeout.ms": "6000",
-                "default.replication.factor": str(min(REPLICATION, self.plan.brokers)),
-                "min.insync.replicas": "2",
+                "default.replication.factor": str(self.plan.replicas),
+                "min.insync.replicas": str(self.plan.min_isr),
                 "auto.create.topics.enable": "false",
                 "log.segment.bytes": "16384",
                 "log.flush.offset.checkpoint.interval.ms": "5000",
@@ -275,13 +234,15 @@ class Cluster:
         return found
 
     def assignment(self) -> dict[TopicPartition, set[int]]:
-        """Return the replicas of the topic's partitions, by its znode."""
+        """Return the replicas of the clients' partitions, by their topics' znodes."""
         assert self.zookeeper is not None
-        entry = self.zookeeper.tree.nodes.get(f"/brokers/topics/{self.plan.topic}")
-        if entry is None or not entry.data:
-            return {}
-        replicas = json.loads(entry.data)["partitions"]
-        return {TopicPartition(self.plan.topic, int(p)): set(b) for p, b in replicas.items()}
+        found: dict[TopicPartition, set[int]] = {}
+        for topic in sorted({tp.topic for tp in self.tps}):
+            entry = self.zookeeper.tree.nodes.get(f"/brokers/topics/{topic}")
+            if entry is not None and entry.data:
+                replicas = json.loads(entry.data)["partitions"]
+                found |= {TopicPartition(topic, int(p)): set(b) for p, b in replicas.items()}
+        return found
 
     def all_in_sync(self) -> bool:
         """Whether every partition has a leader and its whole assignment in the ISR."""
@@ -377,6 +338,8 @@ class Cluster:
                 "topics_churned": sum(
                     o.generation for o in self._operators if isinstance(o, Churn)
                 ),
+                "asked": sum(o.done for o in self._operators if isinstance(o, Administrator)),
+                "unclean": self._unclean_elections(),
                 "moves_asked": sum(o.asked for o in self._operators if isinstance(o, Mover)),
             },
             self.history.gaps_s(began_s, ended_s),
@@ -394,13 +357,12 @@ class Cluster:
     async def serve_clients(self, world: World) -> None:
         """Create the topic; then be every client and operator, until they are told to stop."""
         client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
-        await create_topic(
-            client,
-            self.plan.topic,
-            self.plan.partitions,
-            min(REPLICATION, self.plan.brokers),
-            {"min.insync.replicas": str(min(2, self.plan.brokers))},
-        )
+        plan = self.plan
+        configs = {"min.insync.replicas": str(plan.min_isr)}
+        await create_topic(client, plan.topic, plan.partitions, plan.replicas, configs)
+        if plan.frail:
+            configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+            await create_topic(client, FRAIL, plan.frail, plan.replicas, configs)
         await client.close()
         for i in range(self.plan.producers):
             self._producers.append(
@@ -411,14 +373,20 @@ class Cluster:
                 HastyProducer(world, self.bootstrap, f"h{i}", self.tps, self.history, 0.3)
             )
         for i in range(self.plan.consumers):
-            self._consumers.append(Consumer(world, self.bootstrap, f"c{i}", self.tps, self.history))
+            self._consumers.append(
+                Consumer(world, self.bootstrap, f"c{i}", self.firm, self.history)
+            )
         if self.plan.operators:
             self._operators.append(Churn(world, self.bootstrap, "churn", self.history))
-            if self.plan.brokers > REPLICATION:
+            if plan.brokers > plan.replicas:
                 zookeeper = f"zk:{ZOOKEEPER_PORT}"
                 self._operators.append(
-                    Mover(world, self.bootstrap, zookeeper, self.tps, self.plan.brokers)
+                    Mover(world, self.bootstrap, zookeeper, self.tps, plan.brokers, plan.replicas)
                 )
+        for i in range(plan.administrators):
+            self._operators.append(
+                Administrator(world, self.bootstrap, f"a{i}", plan.brokers, plan.topic)
+            )
         async with asyncio.TaskGroup() as group:
             for operator in self._operators:
                 group.create_task(operator.run())
@@ -474,7 +442,7 @@ class Cluster:
 
     def _caught_up(self) -> bool:
         ends = {tp: max(self._ends(tp).values(), default=0) for tp in self.tps}
-        return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in self.tps)
+        return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in self.firm)
 
     def _replicas_equal(self) -> bool:
         """Whether all assigned replicas are there with the same end.
@@ -515,6 +483,11 @@ class Cluster:
             *check_znodes(self.zookeeper.writes),
             *(f"client: {line}" for line in self.history.complaints[:5]),
         ]
+
+    def _unclean_elections(self) -> int:
+        """Return how many states were written with leaders that have to recover (F43)."""
+        writes = self.zookeeper.writes if self.zookeeper is not None else ()
+        return sum(b'"leader_recovery_state":1' in (w.data or b"") for w in writes)
 
     def uncaught(self) -> list[str]:
         """Return what no callback and no main caught."""

@@ -29,7 +29,8 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.agreement import Facts, read_facts
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import ZOOKEEPER_PORT, Cluster, Plan, Tracebacks
+from ottla.sim.cluster import ZOOKEEPER_PORT, Cluster, Tracebacks
+from ottla.sim.plans import Plan
 from ottla.sim.scheduler import DeadlockError, SimulationError
 from ottla.sim.znode_rules import check_znodes
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest

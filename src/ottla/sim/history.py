@@ -57,6 +57,9 @@ class History:
     complaints: list[str] = field(default_factory=list)
     """Answers that no client should ever get."""
 
+    frail: set[str] = field(default_factory=set)
+    """Topics that may lose what they acknowledged: unclean elections are allowed there."""
+
     def invoke(
         self, process: str, tp: TopicPartition, values: tuple[bytes, ...], acks: int, now: float
     ) -> Write:

@@ -156,12 +156,14 @@ class Mover:
         zookeeper: str,
         tps: Sequence[TopicPartition],
         brokers: int,
+        replicas: int = 3,
     ) -> None:
         self.world = world
         self.client = Client(world, bootstrap, "mover", timeout_s=REQUEST_TIMEOUT_S)
         self.zookeeper = zookeeper
         self.tps = tps
         self.brokers = brokers
+        self.replicas = replicas
         self.stopping = False
         self.ended = False
         self.asked = 0
@@ -181,7 +183,7 @@ class Mover:
     def _wish(self) -> list[tuple[TopicPartition, list[int]]]:
         rng = self.world.random
         chosen = sorted(rng.sample(list(self.tps), rng.randint(1, len(self.tps))))
-        return [(tp, rng.sample(range(self.brokers), 3)) for tp in chosen]
+        return [(tp, rng.sample(range(self.brokers), self.replicas)) for tp in chosen]
 
     async def _by_znode(self) -> None:
         if self._session is None or not self._session.alive:

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from ottla.sim.__main__ import main, parse_arguments
-from ottla.sim.cluster import SIZES, Plan
+from ottla.sim.plans import SIZES, Plan, drawn
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from ottla.sim.cluster import SIZES, Plan
         Plan(7, brokers=5, seconds=12.5, partitions=2, producers=1, hasty_producers=0, consumers=3),
         Plan(7, mean_gap_s=1.3, operators=False, careless=True, faults=("kill", "pause")),
         Plan(7, faults=()),
+        *map(drawn, range(20)),
     ],
 )
 def test_the_printed_command_says_the_whole_plan(plan):

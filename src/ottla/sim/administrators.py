@@ -1,0 +1,164 @@
+"""Simulated administrators: several people who change topics at once, whatever is under way.
+
+Who may call: `cluster`, on the client node. Invariants: the Kafka protocol only; what one asks for
+is asked once, and a refusal is an answer like another (the others are at work, too); the topics
+they create and delete are their own, on the clients' topics they only hold preferred elections and
+change settings that lose nothing (faults F24 to F27, F43).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+
+from ottla.model.errors import OttlaError
+from ottla.model.ports import World
+from ottla.net.client import Client
+from ottla.sim.clients import REQUEST_TIMEOUT_S
+from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.wire.messages.create_partitions import CreatePartitionsRequest
+from ottla.wire.messages.create_topics import CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+TOPICS = ("ops-a", "ops-b", "ops-c")
+MOST_PARTITIONS = 6
+PREFERRED, UNCLEAN = 0, 1
+TOPIC_RESOURCE = 2
+SET, DELETE = 0, 1
+DELETE_VERSION = 5
+"""The last version that names topics."""
+SETTINGS = (
+    ("unclean.leader.election.enable", ("true", "false")),
+    ("min.insync.replicas", ("1", "2", "3")),
+    ("retention.ms", ("1000", "604800000")),
+    ("segment.bytes", ("1024", "16384")),
+    ("leader.replication.throttled.replicas", ("*",)),
+)
+HARMLESS_SETTINGS = (
+    ("segment.bytes", ("2048", "16384")),
+    ("flush.messages", ("1", "100")),
+    ("max.message.bytes", ("1048588", "2097164")),
+)
+
+
+class Administrator:
+    """One person with one request at a time."""
+
+    def __init__(
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        name: str,
+        brokers: int,
+        clients_topic: str,
+    ) -> None:
+        self.world = world
+        self.client = Client(world, bootstrap, name, timeout_s=REQUEST_TIMEOUT_S)
+        self.brokers = brokers
+        self.clients_topic = clients_topic
+        self.stopping = False
+        self.ended = False
+        self.done = 0
+        """Requests that were answered, refused ones among them."""
+
+    async def run(self) -> None:
+        """Do something now and then, until `stopping`."""
+        acts: tuple[Callable[[], Awaitable[None]], ...] = (
+            self._create, self._create, self._delete, self._grow, self._move, self._move,
+            self._cancel, self._elect, self._elect_clients, self._configure,
+            self._configure_clients,
+        )  # fmt: skip
+        while not self.stopping:
+            await asyncio.sleep(self.world.random.expovariate(1.0))
+            with contextlib.suppress(OttlaError):
+                await self.world.random.choice(acts)()
+                self.done += 1
+        await self.client.close()
+        self.ended = True
+
+    def _topic(self) -> str:
+        return self.world.random.choice(TOPICS)
+
+    def _replicas(self) -> list[int]:
+        rng = self.world.random
+        return rng.sample(range(self.brokers), rng.randint(1, min(4, self.brokers)))
+
+    async def _ask(self, request: object) -> None:
+        await self.client.call(request, "controller")
+
+    async def _create(self) -> None:
+        rng = self.world.random
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=self._topic(),
+            num_partitions=rng.randint(1, 3),
+            replication_factor=rng.randint(1, min(3, self.brokers)),
+        )
+        if rng.random() < 0.3:
+            topic.num_partitions = topic.replication_factor = -1
+            count = rng.randint(1, min(4, self.brokers))
+            topic.assignments = [
+                CreateTopicsRequest.CreatableReplicaAssignment(
+                    partition_index=p, broker_ids=rng.sample(range(self.brokers), count)
+                )
+                for p in range(rng.randint(1, 3))
+            ]
+        await self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=3000))
+
+    async def _delete(self) -> None:
+        request = DeleteTopicsRequest(topic_names=[self._topic()], timeout_ms=3000)
+        await self.client.call(request, "controller", version=DELETE_VERSION)
+
+    async def _grow(self) -> None:
+        count = self.world.random.randint(2, MOST_PARTITIONS)
+        topic = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=self._topic(), count=count, assignments=None
+        )
+        await self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=3000))
+
+    async def _move(self) -> None:
+        partitions = range(self.world.random.randint(1, MOST_PARTITIONS))
+        await self._reassign({p: self._replicas() for p in partitions})
+
+    async def _cancel(self) -> None:
+        await self._reassign(dict.fromkeys(range(MOST_PARTITIONS)))
+
+    async def _reassign(self, targets: "dict[int, list[int]] | dict[int, None]") -> None:
+        r = AlterPartitionReassignmentsRequest
+        partitions = [
+            r.ReassignablePartition(partition_index=p, replicas=replicas)
+            for p, replicas in targets.items()
+        ]
+        topic = r.ReassignableTopic(name=self._topic(), partitions=partitions)
+        await self._ask(r(timeout_ms=3000, topics=[topic]))
+
+    async def _elect(self) -> None:
+        await self._hold(self._topic(), self.world.random.choice((PREFERRED, UNCLEAN)))
+
+    async def _elect_clients(self) -> None:
+        await self._hold(self.clients_topic, PREFERRED)
+
+    async def _hold(self, topic: str, kind: int) -> None:
+        named = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0, 1, 2])
+        await self._ask(
+            ElectLeadersRequest(election_type=kind, topic_partitions=[named], timeout_ms=3000)
+        )
+
+    async def _configure(self) -> None:
+        await self._alter(self._topic(), SETTINGS)
+
+    async def _configure_clients(self) -> None:
+        await self._alter(self.clients_topic, HARMLESS_SETTINGS)
+
+    async def _alter(self, topic: str, settings: Sequence[tuple[str, Sequence[str]]]) -> None:
+        rng = self.world.random
+        name, values = rng.choice(settings)
+        r = IncrementalAlterConfigsRequest
+        operation = rng.choice((SET, SET, DELETE))
+        value = rng.choice(values) if operation == SET else None
+        config = r.AlterableConfig(name=name, config_operation=operation, value=value)
+        resource = r.AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[config]
+        )
+        # Any broker takes settings.
+        await self.client.call(r(resources=[resource], validate_only=False))
