@@ -27,6 +27,7 @@ class PartitionResult:
         "message",
         "open",
         "operation",
+        "partition",
         "required_offset",
         "topic",
     )
@@ -40,6 +41,7 @@ class PartitionResult:
         self.required_offset = -1
         self.open = False
         self.operation: ParkedProduce | None = None
+        self.partition: Partition | None = None
 
     def failed(self, code: ErrorCode, message: str | None = None) -> "PartitionResult":
         """Make this a failure that nothing waits for."""
@@ -57,12 +59,23 @@ class PartitionResult:
         """Close with failure: this broker leads no more."""
         self._close(code)
 
+    def too_late(self) -> ErrorCode:
+        """Return what to answer when the time is over.
+
+        Without a ZooKeeper session this broker may have been deposed without a word (fault F14),
+        and librdkafka sends again to whoever timed out: told that we do not lead, it asks who does.
+        """
+        if self.partition is None or self.partition.host.may_propose:
+            return ErrorCode.REQUEST_TIMED_OUT
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     def _close(self, code: ErrorCode) -> None:
         operation = self.operation
         if not self.open or operation is None:
             return
         self.open = False
         self.operation = None  # else each parked produce would be work for the cycle collector
+        self.partition = None
         self.code = code
         operation.remaining -= 1
         if not operation.remaining:
@@ -91,6 +104,7 @@ class ParkedProduce(Parked):
     def wait(self, result: PartitionResult, partition: Partition, required_offset: int) -> None:
         """Wait for one partition's high watermark."""
         result.operation = self
+        result.partition = partition
         result.required_offset = required_offset
         result.open = True
         self.remaining += 1
@@ -104,9 +118,10 @@ class ParkedProduce(Parked):
     def expire(self) -> None:
         for result in self.results:
             if result.open:
+                result.code = result.too_late()
                 result.open = False
                 result.operation = None
-                result.code = ErrorCode.REQUEST_TIMED_OUT
+                result.partition = None
         self.remaining = 0
         self.finish()
         self.deliver(self)

@@ -25,6 +25,7 @@ class Partition:
         self.isr = IsrState.of(isr)
         self.min_isr = min_isr
         self.waiters = []
+        self.host = types.SimpleNamespace(may_propose=True)
 
     def await_high_watermark(self, waiter):
         self.waiters.append(waiter)
@@ -67,6 +68,12 @@ def test_too_few_in_sync_when_the_offset_is_reached(parked):
     parked.partitions[0].isr = IsrState.of((1,))
     parked.results[0].reached(parked.partitions[0])
     assert parked.results[0].code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_time_over_without_a_session_sends_clients_to_look_for_the_leader(parked):
+    parked.partitions[1].host.may_propose = False
+    parked.operation.expire()
+    assert codes(parked) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_time_over(parked):
