@@ -1,0 +1,257 @@
+"""Consumer groups on brokers of ours, with the clients people use."""
+
+import asyncio
+import threading
+import time
+import uuid
+
+import pytest
+
+pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
+
+SETTINGS = {
+    "offsets_topic_num_partitions": "4",
+    "group_initial_rebalance_delay_ms": "0",
+}
+PARTITIONS = 6
+RECORDS = 600
+
+
+def fresh(prefix):
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    from cluster import OttlaCluster
+
+    folder = tmp_path_factory.mktemp("groups")
+    with OttlaCluster(folder, brokers=3, session_timeout_ms=4000, **SETTINGS) as cluster:
+        yield cluster
+
+
+def admin(cluster):
+    from confluent_kafka.admin import AdminClient
+
+    # One for all: a client that nobody holds takes its open requests with it.
+    if not hasattr(cluster, "admin"):
+        cluster.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
+    return cluster.admin
+
+
+def topic(cluster, records=RECORDS):
+    """Create a topic and fill it evenly; return its name."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import NewTopic
+
+    name = fresh("t")
+    new = NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    admin(cluster).create_topics([new], operation_timeout=20)[name].result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 2})
+    for n in range(records):
+        producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
+    assert producer.flush(30) == 0
+    return name
+
+
+class Member:
+    """A confluent-kafka consumer in a thread of its own, as in an application."""
+
+    def __init__(self, cluster, name, group, **settings):
+        from confluent_kafka import Consumer
+
+        values = {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
+            "log_level": 2,
+        }
+        settings = {k.replace("_", "."): v for k, v in settings.items()}
+        self.values = []
+        self.assigned = set()
+        self.revocations = 0
+        self.errors = []
+        self._stop = threading.Event()
+        self.consumer = Consumer(values | settings)
+        self.consumer.subscribe([name], on_assign=self._assign, on_revoke=self._revoke)
+        self._cooperative = "cooperative" in str(settings.get("partition.assignment.strategy"))
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _assign(self, _consumer, partitions):
+        found = {p.partition for p in partitions}
+        self.assigned = self.assigned | found if self._cooperative else found
+
+    def _revoke(self, _consumer, partitions):
+        self.revocations += len(partitions)
+        self.assigned = self.assigned - {p.partition for p in partitions}
+
+    def _run(self):
+        try:
+            while not self._stop.is_set():
+                for message in self.consumer.consume(100, 0.1):
+                    if message.error() is None:
+                        self.values.append(int(message.value()))
+                    else:
+                        self.errors.append(message.error())
+        finally:
+            self.consumer.close()
+
+    def stop(self):
+        self._stop.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+def until(condition, what, timeout_s=40):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+def covered(*members):
+    """Tell whether each partition has exactly one reader, and each member reads some."""
+    found = sorted(p for m in members for p in m.assigned)
+    return found == list(range(PARTITIONS)) and all(m.assigned for m in members)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_members_share_the_partitions_as_they_come_and_go(three, strategy):
+    name, group = topic(three), fresh("share")
+    one = Member(three, name, group, partition_assignment_strategy=strategy)
+    until(lambda: covered(one), "the first has all")
+    two = Member(three, name, group, partition_assignment_strategy=strategy)
+    until(lambda: covered(one, two), "the second has its share")
+    if strategy == "cooperative-sticky":
+        assert one.revocations == PARTITIONS // 2  # only what moved was taken away
+    one.stop()
+    until(lambda: covered(two), "the second has all again")
+    until(lambda: len(set(one.values + two.values)) == RECORDS, "all was read")
+    two.stop()
+    # What was committed at each handover is not read again.
+    assert sorted(one.values + two.values) == list(range(RECORDS))
+
+
+def test_a_static_member_restarts_without_a_rebalance(three):
+    name, group = topic(three), fresh("static")
+
+    def start(instance):
+        return Member(three, name, group, group_instance_id=instance, session_timeout_ms=30_000)
+
+    one, two = start("one"), start("two")
+    until(lambda: covered(one, two), "both read")
+    mine = set(two.assigned)
+    two.stop()
+    again = start("two")
+    until(lambda: again.assigned, "it is back")
+    assert again.assigned == mine
+    assert one.revocations <= PARTITIONS  # of the time when the second first came
+    assert covered(one, again)
+    fenced = start("two")
+    until(lambda: again.errors, "the one before is fenced")
+    assert again.errors[0].name() == "_FATAL" or "FENCED" in again.errors[0].name()
+    for member in (one, fenced):
+        member.stop()
+
+
+def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three):
+    from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+
+    name, group = topic(three), fresh("moves")
+    member = Member(three, name, group, auto_commit_interval_ms=200)
+    until(lambda: len(member.values) >= RECORDS, "all was read")
+    until(
+        lambda: committed(three, group, ConsumerGroupTopicPartitions) == RECORDS,
+        "all was committed",
+    )
+    described = admin(three).describe_consumer_groups([group])[group].result(20)
+    coordinator = described.coordinator.id
+    three.kill(coordinator)
+    try:
+        # Partitions led by the dead broker move too; that is not what this test is about.
+        producer = Producer(
+            {
+                "bootstrap.servers": three.bootstrap,
+                "enable.idempotence": True,
+                "log_level": 2,
+            }
+        )
+        for n in range(RECORDS, RECORDS + 60):
+            producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
+        assert producer.flush(40) == 0
+        until(lambda: len(set(member.values)) >= RECORDS + 60, "reading goes on")
+        until(
+            lambda: committed(three, group, ConsumerGroupTopicPartitions) == RECORDS + 60,
+            "committing goes on",
+        )
+        assert sorted(member.values) == list(range(RECORDS + 60)), "something was read twice"
+        moved = admin(three).describe_consumer_groups([group])[group].result(20)
+        assert moved.coordinator.id != coordinator
+        assert moved.state.name == "STABLE"
+    finally:
+        member.stop()
+        three.start_broker(coordinator)
+
+
+def committed(cluster, group, kind):
+    answer = admin(cluster).list_consumer_group_offsets([kind(group)])[group]
+    return sum(max(0, p.offset) for p in answer.result(20).topic_partitions)
+
+
+def test_aiokafka_members(three):
+    from aiokafka import AIOKafkaConsumer
+
+    name, group = topic(three), fresh("aio")
+
+    async def main():
+        members = [
+            AIOKafkaConsumer(
+                name, bootstrap_servers=three.bootstrap, group_id=group,
+                auto_offset_reset="earliest", session_timeout_ms=6000, heartbeat_interval_ms=300,
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        values = []
+        await asyncio.gather(*(m.start() for m in members))
+        try:
+            while len(values) < RECORDS or not all(m.assignment() for m in members):
+                for member in members:
+                    found = await member.getmany(timeout_ms=200)
+                    values += [int(r.value) for records in found.values() for r in records]
+            await members[0].commit()
+        finally:
+            await asyncio.gather(*(m.stop() for m in members))
+        assert set(values) == set(range(RECORDS))
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_kafka_python_members(three):
+    from kafka import KafkaAdminClient, KafkaConsumer
+
+    name, group = topic(three), fresh("kp")
+
+    def read(count):
+        consumer = KafkaConsumer(
+            name, bootstrap_servers=three.bootstrap, group_id=group,
+            auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
+        )  # fmt: skip
+        values = []
+        deadline = time.monotonic() + 40
+        while len(values) < count and time.monotonic() < deadline:
+            found = consumer.poll(500, max_records=count - len(values))
+            values += [int(r.value) for records in found.values() for r in records]
+        consumer.commit()
+        consumer.close()
+        return values
+
+    first = read(RECORDS // 2)
+    assert sorted(first + read(RECORDS // 2)) == list(range(RECORDS))
+    client = KafkaAdminClient(bootstrap_servers=three.bootstrap)
+    try:
+        assert group in str(client.list_groups())
+    finally:
+        client.close()
