@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Self
 
 VERSION = "3.9.1"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -56,3 +57,54 @@ def run(
     if check:
         assert done.returncode == 0, f"{tool} exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if not check else "")
+
+
+class OneJvm:
+    """Tools run one after the other in one JVM: `call` gives (exit code, all that was printed).
+
+    Without a Java compiler (a JRE only) each one gets a JVM of its own.
+    """
+
+    def __enter__(self) -> Self:
+        java_ = java() or "java"
+        modules = subprocess.run(
+            [java_, "--list-modules"], capture_output=True, text=True, timeout=30, check=True
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        if "jdk.compiler" in modules.stdout:
+            driver = Path(__file__).parent / "RunTools.java"
+            self._process = subprocess.Popen(
+                [java_, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                 "-cp", f"{libs()}/*", str(driver)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def call(self, tool: str, *arguments: str) -> tuple[int, str]:
+        """Run a tool. The test's own timeout bounds it."""
+        if self._process is None:
+            done = subprocess.run(
+                [java() or "java", "-Xmx256m", "-cp", f"{libs()}/*", tool, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            return done.returncode, done.stdout
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(("\t".join((tool, *arguments)) + "\n").encode())
+        stdin.flush()
+        head = stdout.readline()
+        assert head, "the JVM that runs the tools is gone"
+        code, length = map(int, head.split())
+        return code, stdout.read(length).decode()

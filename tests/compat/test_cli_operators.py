@@ -146,7 +146,11 @@ def test_from_plan_to_rollback(cluster, tmp_path):
     assert all(sorted(r) == [0, 1] for r in replicas(cluster, "mv").values())
     found = json.loads(ok(cluster, "reassign", "verify", "--file", plan, "--output", "json").stdout)
     assert {p["state"] for p in found} == {"done"}
-    ok(cluster, "reassign", "execute", "--file", "-", "--wait", 30, stdin=rollback)
+    done = ok(
+        cluster, "reassign", "execute", "--file", "-", "--throttle", 9_000_000, "--wait", 30,
+        stdin=rollback,
+    )  # fmt: skip
+    assert "throttles removed: broker 0, broker 1, broker 2, topic mv" in done.stderr
     assert replicas(cluster, "mv") == before
     done = call(cluster, "reassign", "verify", "--file", plan)
     assert done.returncode == 1
