@@ -17,6 +17,7 @@ from ottla.wire.messages.list_partition_reassignments import ListPartitionReassi
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
+from ottla.zookeeper.errors import ConnectionLossError, SessionExpiredError
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 TOPIC = 2
@@ -290,6 +291,36 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
     assert cluster.ask(2, r(topic_names=["t"]), 5).responses[0].error_code == (
         ErrorCode.NOT_CONTROLLER
     )
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_deletion_whose_mark_was_never_answered_is_waited_for(cluster, done):
+    store = cluster.brokers["b1"].services.current_store
+    mark = store.create_delete_topic_path
+
+    async def lose_the_reply(topic):
+        if done:
+            await mark(topic)
+        raise SessionExpiredError
+
+    store.create_delete_topic_path = lose_the_reply
+    asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000)
+    (result,) = cluster.ask(1, asked, 5).responses
+    expected = ErrorCode.NONE if done else ErrorCode.REQUEST_TIMED_OUT
+    assert result.error_code == expected
+    assert cluster.brokers["b1"].services.metadata.contains("t") is not done
+
+
+def test_a_deletion_that_cannot_even_be_looked_up_is_for_the_next_controller(cluster):
+    store = cluster.brokers["b1"].services.current_store
+
+    async def lost(topic):
+        raise ConnectionLossError
+
+    store.topic_exists = lost
+    asked = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000)
+    (result,) = cluster.ask(1, asked, 5).responses
+    assert result.error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_a_topic_that_is_going_already_is_unknown(cluster):

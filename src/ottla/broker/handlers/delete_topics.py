@@ -6,22 +6,40 @@ no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Answe
 `KafkaApis.handleDeleteTopicsRequest` and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
 """
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.zookeeper.errors import NodeExistsError
+from ottla.zookeeper.errors import (
+    ConnectionLossError,
+    NodeExistsError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
     from ottla.net.connection import Connection, Pending
 
+logger = logging.getLogger(__name__)
+
 FIRST_VERSION_BY_ID = 6
+REPLY_LOST = (
+    ConnectionLossError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+"""ZooKeeper may or may not have done it."""
+
 Result = DeleteTopicsResponse.DeletableTopicResult
 Named = tuple[str | None, bytes]
 
@@ -95,12 +113,25 @@ async def _delete_all(
 
 
 async def _mark(server: "BrokerServices", name: str) -> ErrorCode:
-    """Mark a topic for deletion; one that is marked already is waited for like any other."""
+    """Mark a topic for deletion; one that is marked already is waited for like any other.
+
+    So is one that may be: the answer to our mark was lost with the connection or the session. The
+    topic's end, if it comes, is what whoever asked wants to know.
+    """
     try:
         if not await server.store.topic_exists(name):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except REPLY_LOST as error:
+        logger.info("topic not looked up topic=%s error=%s", name, error)
+        return ErrorCode.NOT_CONTROLLER  # nothing is marked, and we are not it for much longer
+    except OttlaError as error:
+        return error.code
+    try:
         await server.store.create_delete_topic_path(name)
     except NodeExistsError:
+        return ErrorCode.NONE
+    except REPLY_LOST as error:
+        logger.info("topic perhaps marked for deletion topic=%s error=%s", name, error)
         return ErrorCode.NONE
     except OttlaError as error:
         return error.code
