@@ -26,6 +26,9 @@ STORIES = [
         "reassignment",
         "log_dir_failure",
         "preferred_leader",
+        "reassignment_overlap",
+        "reassignment_factor",
+        "eight_brokers",
     )
 ]
 
