@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
 from ottla.broker.metadata_cache import LEADER_DURING_DELETE
+from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
@@ -60,6 +61,7 @@ def handle(
         for topic in request.topic_states:
             let_go(server.replicas, _words(topic))
         server.metadata.apply(request)
+        _log(server, header, request)
     return answer(header, UpdateMetadataResponse(error_code=code))
 
 
@@ -75,7 +77,23 @@ async def take_in(
                 await asyncio.sleep(0)
             for _ in server.metadata.apply_in_slices(request):
                 await asyncio.sleep(0)
+            _log(server, header, request)
     return answer(header, UpdateMetadataResponse(error_code=code))
+
+
+def _log(server: "BrokerServices", header: RequestHeader, request: UpdateMetadataRequest) -> None:
+    """Write Kafka's line into state-change.log, where somebody listens."""
+    if not request.topic_states or not state_changes.logger.isEnabledFor(logging.INFO):
+        return
+    leaders = [p.leader for topic in request.topic_states for p in topic.partition_states]
+    deleted = leaders.count(LEADER_DURING_DELETE)
+    line = (
+        f"[Broker id={server.replicas.broker_id}] Add {len(leaders) - deleted} partitions and "
+        f"deleted {deleted} partitions from metadata cache in response to UpdateMetadata request "
+        f"sent by controller {request.controller_id} epoch {request.controller_epoch} with "
+        f"correlation id {header.correlation_id}"
+    )
+    state_changes.log_lines([line])
 
 
 def _words(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Iterator[Word]:
