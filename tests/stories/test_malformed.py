@@ -365,3 +365,22 @@ def test_no_producer_id_is_guessed():
         assert (second.error_code, second.producer_id_start) == (0, 1000)
 
     play(scene, 1)
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "not legal", "ä"])
+def test_no_broker_is_told_of_a_topic_whose_name_is_not_legal(name, caplog):
+    """A folder of that name could not be made, and the broker would take its disk for broken."""
+
+    async def scene(cluster):
+        await topic(cluster, name, (1, 2))
+        await topic(cluster, "legal", (1, 2))
+        told = {
+            told.topic_name
+            for request in cluster.told[1]
+            for told in getattr(request.message, "topic_states", ())
+        }
+        assert "legal" in told
+        assert name not in told
+        assert "ignored path=/brokers/topics/" in caplog.text
+
+    play(scene, 1, 2)

@@ -1,0 +1,102 @@
+"""Settings changed one by one, also where only AlterConfigs is served; throttles taken away."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.admin import configs, reassign
+from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
+from ottla.model.ids import TopicPartition
+
+
+class Cluster:
+    """A client of brokers that know DescribeConfigs, AlterConfigs and, if told so, its sister."""
+
+    def __init__(self, *, incremental):
+        self.incremental = incremental
+        self.settings = {(2, "t"): {"a": "1", "b": "2"}, (4, "0"): {}, (4, "1"): {}}
+        self.asked = []
+        self.silent = set()
+
+    async def call(self, request, broker=None, *, timeout_s=None, **_):
+        kind = type(request).__name__
+        self.asked.append((kind, broker))
+        if broker in self.silent:
+            raise ConnectionLostError("no answer in time")
+        if kind == "IncrementalAlterConfigsRequest" and not self.incremental:
+            raise UnsupportedVersionError("api 44 is not served")
+        resource = request.resources[0]
+        known = self.settings.get((resource.resource_type, resource.resource_name))
+        if known is None:
+            return SimpleNamespace(
+                results=[SimpleNamespace(error_code=3, error_message=None)],
+                responses=[SimpleNamespace(error_code=3, error_message="gone.")],
+            )
+        if kind == "DescribeConfigsRequest":
+            source = configs.OWN_SOURCE[resource.resource_type]
+            found = [
+                SimpleNamespace(name=k, value=v, config_source=source) for k, v in known.items()
+            ]
+            found.append(SimpleNamespace(name="c", value="9", config_source=5))
+            return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=found)])
+        if not request.validate_only:
+            if kind == "AlterConfigsRequest":
+                known.clear()
+            for config in resource.configs:
+                if getattr(config, "config_operation", configs.SET) == configs.DELETE:
+                    known.pop(config.name, None)
+                else:
+                    known[config.name] = config.value
+        return SimpleNamespace(responses=[SimpleNamespace(error_code=0, error_message=None)])
+
+    async def metadata(self, topics):
+        partitions = [SimpleNamespace(partition_index=0, replica_nodes=[0, 1])]
+        return SimpleNamespace(
+            brokers=[SimpleNamespace(node_id=b, rack=None) for b in (1, 0)],
+            topics=[
+                SimpleNamespace(name=t, error_code=0, partitions=partitions) for t in topics or ()
+            ],
+        )
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+def test_only_what_is_named_changes(incremental):
+    cluster = Cluster(incremental=incremental)
+
+    async def run():
+        await configs.alter(cluster, configs.TOPIC, "t", {"x": "3"}, ["a"], validate_only=True)
+        assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
+        await configs.alter(cluster, configs.TOPIC, "t", {"x": "3"}, ["a"])
+
+    asyncio.run(run())
+    assert cluster.settings[2, "t"] == {"b": "2", "x": "3"}
+
+
+def test_a_brokers_settings_are_never_written_back():
+    """Its passwords are not shown: writing back what is shown would lose them."""
+    cluster = Cluster(incremental=False)
+    with pytest.raises(UnsupportedVersionError):
+        asyncio.run(configs.alter(cluster, configs.BROKER, "0", {"x": "3"}))
+    assert ("AlterConfigsRequest", 0) not in cluster.asked
+    assert cluster.asked == [("IncrementalAlterConfigsRequest", 0)], "asked of that broker"
+
+
+def test_a_refusal_has_the_brokers_words_and_kafkas_name():
+    with pytest.raises(OttlaError, match=r"gone \(UNKNOWN_TOPIC_OR_PARTITION\)"):
+        asyncio.run(configs.alter(Cluster(incremental=True), configs.TOPIC, "nosuch", {"x": "1"}))
+
+
+def test_throttles_go_from_all_that_answer():
+    cluster = Cluster(incremental=True)
+    rate, replicas = reassign.BROKER_THROTTLES[0], reassign.TOPIC_THROTTLES[1]
+    cluster.settings[4, "0"] = {rate: "5", "kept": "1"}
+    cluster.settings[4, "1"] = {rate: "5"}
+    cluster.settings[2, "t"][replicas] = "0:1"
+    cluster.silent = {1}
+    plan = {TopicPartition("t", 0): (0, 1, 7)}
+    cleared, silent = asyncio.run(reassign.clear_throttles(cluster, plan))
+    assert cleared == ["broker 0", "topic t"]
+    assert silent == [1, 7], "one that does not answer, one that is dead"
+    assert cluster.settings[4, "0"] == {"kept": "1"}
+    assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
