@@ -546,6 +546,7 @@ class LogManager:
             "doomed": len(self._doomed),
             "tail_bytes": self.budget.used,
             "recovered_logs": self.recovered_logs,
+            "corrupt_reads": sum(log.corrupt_reads for log in self._logs.values()),
         }
 
 

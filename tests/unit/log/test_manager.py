@@ -232,6 +232,14 @@ def test_recovery_points_move_only_with_a_flush(kit):
     assert points == {tp: n + 1 for n, tp in enumerate(tps(3))}
 
 
+def test_damage_is_counted_for_the_whole_broker(kit):
+    manager = flushed(kit, 2)
+    assert manager.statistics()["corrupt_reads"] == 0
+    log = manager.logs()[1]
+    log.corrupt_reads += 2
+    assert manager.statistics()["corrupt_reads"] == 2
+
+
 def points_of(kit):
     path = kit.root / "data" / checkpoints.RECOVERY_POINTS
     return checkpoints.decode_offsets(path.read_bytes())
