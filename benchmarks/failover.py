@@ -301,16 +301,19 @@ async def wait_controller(store: Store, broker: int, timeout_s: float = 60) -> N
         await asyncio.sleep(0.05)
 
 
-async def wait_quiet(fakes: FakeProcess, store: Store) -> dict[str, Any]:
-    """Wait until the real broker is in office and nobody has been told anything for a while."""
+async def wait_over(
+    fakes: FakeProcess, store: Store, led: Sequence[TopicPartition]
+) -> dict[str, Any]:
+    """Wait until nobody has been told anything for a while, and nothing is led by the dead one."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         await asyncio.sleep(0.5)
         stats = await asyncio.to_thread(fakes.ask, "stats")
         told = stats["last"]
         if told.get("LeaderAndIsr") and time.time() - max(told.values()) > QUIET_S:
-            await wait_controller(store, REAL, 5)
-            return stats
+            found = await read_states(store, led)
+            if all(known.leader_and_isr.leader != VICTIM for known, _ in found.values()):
+                return stats
         assert time.monotonic() < deadline, f"not over within {LIMIT_S:.0f} s: {stats}"
 
 
@@ -362,12 +365,12 @@ async def one_failover(name: str, partitions: int, folder: Path) -> Result:
         rss_before = broker.real.memory_mb("VmRSS")
         broker.begin()
         died = (await asyncio.to_thread(fakes.ask, "die"))["at"]
-        stats = await wait_quiet(fakes, store)
-        asked = await zookeeper_requests(address) - asked
+        led = [tp for tp, replicas in wanted.items() if replicas[0] == VICTIM]
+        stats = await wait_over(fakes, store, led)
+        asked = await zookeeper_requests(address) - asked - len(led)
         cpu_s = broker.real.cpu_s() - cpu_s
         producer.cancel()
         found = await read_states(store, list(wanted))
-        led = [tp for tp, replicas in wanted.items() if replicas[0] == VICTIM]
         told_at = max(stats["last"].values())
         lessons = {b: await asyncio.to_thread(fakes.ask, "learned", of=b) for b in stats["kept"]}
         check(found, wanted, lessons)

@@ -263,7 +263,8 @@ class MetadataCache:
                     if deleted:
                         deleted.pop(TopicPartition(topic, index), None)
                 count += 1
-                if not count % SLICE:
+                if count >= SLICE:
+                    count = 0
                     yield
         replaced: list[TopicState] = []
         for topic, partitions in touched.items():
@@ -277,6 +278,10 @@ class MetadataCache:
                 topics[topic] = TopicState(topic, topic_id, _sorted(partitions))
                 if topic_id != ZERO_UUID:
                     names[topic_id] = topic
+            count += len(partitions)
+            if count >= SLICE:
+                count = 0
+                yield
         self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
         change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
         del old

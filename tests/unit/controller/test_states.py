@@ -96,3 +96,30 @@ def test_the_drawn_diagrams_are_those_of_the_tables():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert (docs / "STATES.md").read_text() == module.page()
+
+
+def test_subjects_that_came_the_same_way_share_their_history_and_others_do_not():
+    machine = partition_machine()
+    subjects = [TopicPartition("t", n) for n in range(4)]
+    for tp in subjects[:3]:
+        machine.begin(tp, PartitionState.ONLINE, 1)
+    machine.begin(subjects[3], PartitionState.OFFLINE, 1)
+    for tp in subjects:
+        machine.move(tp, PartitionState.ONLINE, 2)
+    machine.move(subjects[1], PartitionState.OFFLINE, 3)
+    assert machine.history(subjects[0]) is machine.history(subjects[2])
+    assert [m.before for m in machine.history(subjects[3])] == ["found", "OfflinePartition"]
+    assert [m.cause for m in machine.history(subjects[1])] == [1, 2, 3]
+    assert [m.cause for m in machine.history(subjects[0])] == [1, 2]
+    assert machine[subjects[1]] is PartitionState.OFFLINE
+    assert machine[subjects[0]] is PartitionState.ONLINE
+
+
+def test_legal_divides_and_tells_the_history_of_the_refused():
+    machine = partition_machine()
+    good, bad = TopicPartition("t", 0), TopicPartition("t", 1)
+    machine.begin(good, PartitionState.OFFLINE, 1)
+    legal, refused = machine.legal([good, bad], PartitionState.ONLINE)
+    assert legal == [good]
+    (problem,) = refused
+    assert (problem.subject, problem.before) == (bad, "NonExistentPartition")
