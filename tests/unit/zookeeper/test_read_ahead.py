@@ -1,0 +1,86 @@
+"""Many reads: a slice is taken while the next is on its way; lost connections lose nothing."""
+
+import asyncio
+
+import pytest
+
+from ottla.zookeeper.access import READS_AT_ONCE, Access
+from ottla.zookeeper.errors import NoNodeError, SessionExpiredError, ZooKeeperError
+from ottla.zookeeper.operations import Create
+
+MANY = 3 * READS_AT_ONCE + 7
+PATHS = [f"/n{i}" for i in range(MANY)]
+
+
+async def filled(z):
+    access = Access(await z.session())
+    for path in PATHS[::2]:
+        await access.write(Create(path, path.encode()))
+    return access
+
+
+def right(results):
+    """Tell whether each result is its own path's."""
+    for path, result in zip(PATHS, results, strict=True):
+        if int(path[2:]) % 2:
+            assert isinstance(result, NoNodeError)
+        else:
+            assert result[0] == path.encode()
+
+
+def test_results_come_slice_by_slice_while_the_next_one_is_asked_for(still):
+    async def scenario(z):
+        access = await filled(z)
+        asked, taken = [], []
+
+        def ask(path):
+            asked.append(path)
+            return access.session.get(path)
+
+        def take(start, found):
+            taken.append((start, len(found), len(asked)))
+
+        await access.read_slices(ask, PATHS, take)
+        n = READS_AT_ONCE
+        assert taken == [(0, n, 2 * n), (n, n, 3 * n), (2 * n, n, MANY), (3 * n, 7, MANY)]
+        assert asked == PATHS
+
+    still(scenario)
+
+
+@pytest.mark.parametrize("cut_after", [1, READS_AT_ONCE + 1, 2 * READS_AT_ONCE + 3, MANY - 1])
+def test_a_connection_lost_in_any_slice_loses_no_answer(still, cut_after):
+    async def scenario(z):
+        access = await filled(z)
+        count = 0
+
+        def ask(path):
+            nonlocal count
+            count += 1
+            if count == cut_after:
+                z.server.disconnect(access.session.session_id)
+            return access.session.get(path)
+
+        results = []
+        await access.read_slices(ask, PATHS, lambda _start, found: results.extend(found))
+        right(results)
+        assert count > MANY, "nothing was lost, so nothing was tried"
+
+    still(scenario)
+
+
+def test_an_ended_session_ends_it_and_leaves_no_answer_unlooked_at(still):
+    async def scenario(z):
+        problems = []
+        z.loop.set_exception_handler(lambda _loop, context: problems.append(context))
+        access = await filled(z)
+        reading = asyncio.ensure_future(access.get_many(PATHS))
+        await asyncio.sleep(0)
+        z.server.expire(access.session.session_id)
+        with pytest.raises(SessionExpiredError):
+            await reading
+        results = await access.read_all(access.session.get, PATHS)
+        assert all(isinstance(r, ZooKeeperError) for r in results)
+        assert problems == []
+
+    still(scenario)
