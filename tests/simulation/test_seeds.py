@@ -6,8 +6,8 @@ import random
 import pytest
 
 from ottla.sim.cluster import run
-from ottla.sim.plans import Plan
 from ottla.sim.nemesis import FAULTS, NAMES
+from ottla.sim.plans import Plan, drawn
 
 # What a kept seed's fault once was is told by its id; fixes may have changed its course since.
 KEPT = [
@@ -31,6 +31,12 @@ KEPT = [
         Plan(100043, brokers=5, mean_gap_s=2.0),
         id="a cancelled reassignment deleted the last replica in sync",
     ),
+    pytest.param(drawn(7), id="a broker that was away went on telling of a deleted topic"),
+    pytest.param(
+        drawn(29), id="a reassignment resumed in the middle of a deletion brought replicas back"
+    ),
+    pytest.param(drawn(54), id="a reassignment overwrote a partition that was just added"),
+    pytest.param(drawn(59), id="what a deleted topic had left behind kept the next one away"),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
 ]
@@ -56,7 +62,7 @@ def test_each_fault_alone(name):
 def test_fresh_seeds():
     """Seeds nobody has seen; a failure prints the command that replays it."""
     for _ in range(FRESH_SEEDS):
-        plan = Plan(random.SystemRandom().randrange(10**9), seconds=20.0, mean_gap_s=2.5)
+        plan = drawn(random.SystemRandom().randrange(10**9))
         verdict = run(plan)
         assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
 
