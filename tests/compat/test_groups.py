@@ -1,6 +1,7 @@
 """Consumer groups on brokers of ours, with the clients people use."""
 
 import asyncio
+import json
 import threading
 import time
 import uuid
@@ -255,3 +256,63 @@ def test_kafka_python_members(three):
         assert group in str(client.list_groups())
     finally:
         client.close()
+
+
+def ottla(cluster, capfd, *arguments):
+    """Run a command in this process; return (exit code, stdout, stderr)."""
+    from ottla.admin.cli import main
+
+    capfd.readouterr()
+    try:
+        code = main([*arguments, "--bootstrap-server", cluster.bootstrap])
+    except SystemExit as end:
+        code = end.code
+    said = capfd.readouterr()
+    return code, said.out, said.err
+
+
+def test_groups_on_the_command_line(three, capfd):
+    name, group = topic(three), fresh("cli")
+    member = Member(three, name, group, auto_commit_interval_ms=200)
+    until(lambda: len(member.values) == RECORDS, "all was read")
+
+    def lag():
+        code, out, _ = ottla(three, capfd, "groups", "lag", group, "--output", "json")
+        assert code == 0
+        return json.loads(out)[0]
+
+    until(lambda: lag()["lag"] == 0 and len(lag()["partitions"]) == PARTITIONS, "all is committed")
+    rows = lag()["partitions"]
+    assert [(r["partition"], r["committed"], r["end"]) for r in rows] == [
+        (p, RECORDS // PARTITIONS, RECORDS // PARTITIONS) for p in range(PARTITIONS)
+    ]
+    assert {r["client"] for r in rows} == {"rdkafka"}
+    code, out, _ = ottla(three, capfd, "groups", "describe", group)
+    assert code == 0
+    assert "Stable, 1 member" in out
+    assert f"{name}-0" in out
+    code, out, _ = ottla(three, capfd, "groups", "list", "--state", "stable")
+    assert (code, group in out) == (0, True)
+    back = ("groups", "reset-offsets", group, "--topic", f"{name}:0,1", "--to-offset", "40")
+    code, _, err = ottla(three, capfd, *back, "--execute")
+    assert (code, "has members" in err) == (1, True)
+    code, _, err = ottla(three, capfd, "groups", "delete", group, "--yes")
+    assert (code, "NON_EMPTY_GROUP" in err) == (1, True)
+    member.stop()
+    code, out, err = ottla(three, capfd, *back)
+    assert (code, "nothing was changed" in err) == (0, True)
+    assert lag()["lag"] == 0
+    assert ottla(three, capfd, *back, "--execute")[0] == 0
+    assert lag()["lag"] == 2 * (RECORDS // PARTITIONS - 40)
+    shift = ("groups", "reset-offsets", group, "--shift-by", "-1000", "--execute")
+    assert ottla(three, capfd, *shift)[0] == 0
+    assert lag()["lag"] == RECORDS
+    end = ("groups", "reset-offsets", group, "--to-datetime", "2100-01-01", "--execute")
+    assert ottla(three, capfd, *end)[0] == 0
+    assert lag()["lag"] == 0
+    code, out, _ = ottla(three, capfd, "groups", "lag", group)
+    assert "0 records behind" in out
+    assert ottla(three, capfd, "groups", "delete", group, "--yes")[0] == 0
+    code, _, err = ottla(three, capfd, "groups", "describe", group)
+    assert (code, f"there is no group {group}" in err) == (1, True)
+    assert ottla(three, capfd, "groups", "reset-offsets", group)[0] == 2

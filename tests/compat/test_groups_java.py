@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.admin import groups
 from ottla.admin.session import connected
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -147,6 +148,14 @@ def test_a_jvm_broker_takes_the_coordination_over_and_gives_it_back(tmp_path, ka
             until(lambda: facts() == (JVM, "STABLE", 1, 30), "the JVM coordinates")
             consume(30)
             assert facts() == (JVM, "STABLE", 1, 60)
+            # Our command line works with a JVM coordinator too.
+            described = connected(theirs.bootstrap, lambda c: groups.describe(c, group))
+            assert (described.coordinator, described.members[0].instance) == (JVM, "i")
+            (row,) = connected(theirs.bootstrap, lambda c: groups.lag(c, group))
+            assert (row.committed, row.end, row.lag) == (60, 60, 0)
+            assert group in [
+                g.group for g in connected(theirs.bootstrap, groups.list_groups) if g.state
+            ]
             lead(0)
             until(lambda: facts() == (0, "STABLE", 1, 60), "we coordinate again")
             consume(30)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin import elect_command, reassign_command, topics_command
+from ottla.admin import elect_command, groups_command, reassign_command, topics_command
 from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, cluster_folder
 from ottla.admin.output import Format, plural, print_json, say
 from ottla.model.errors import OttlaError
@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(topics_command.app, name="topics")
+app.add_typer(groups_command.app, name="groups")
 app.add_typer(reassign_command.app, name="reassign")
 app.command("elect")(elect_command.elect)
 

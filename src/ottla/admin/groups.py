@@ -1,0 +1,402 @@
+"""Groups: list, describe, measure, move and delete consumer groups, of any Kafka.
+
+Who may call: the command line. Invariants: a group is asked for at its coordinator, which is looked
+for again when it moved; offsets are only ever moved within what the log holds. Answers to Kafka's
+`ConsumerGroupCommand`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ottla.admin.session import error_name
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+from ottla.wire.codec import decode_versioned
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+
+EARLIEST, LATEST = -2, -1
+NOTHING = -1
+VERSION_OF_ONE_KEY = 2
+"""FindCoordinator of one group, which every broker since 1.1 understands."""
+
+VERSION_OF_ONE_GROUP = 5
+"""OffsetFetch of one group, with leader epochs."""
+
+TRIES = 60
+WAIT_S = 0.25
+MOVED = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+CONSUMER = "consumer"
+
+
+class GroupFacts(msgspec.Struct, frozen=True):
+    """A group as its coordinator lists it; `state` is empty where the broker does not tell."""
+
+    group: str
+    protocol_type: str
+    state: str
+    coordinator: int
+
+
+class MemberFacts(msgspec.Struct, frozen=True):
+    """A member and what it reads, as `topic-0`."""
+
+    member: str
+    instance: str | None
+    client: str
+    host: str
+    partitions: list[str]
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """A group with its members. `protocol` is its assignor."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: list[MemberFacts]
+
+
+class PartitionLag(msgspec.Struct, frozen=True):
+    """How far a group is in one partition; None where there is nothing to tell."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member: str | None
+    host: str | None
+    client: str | None
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """One committed offset."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def _failed(what: str, code: int) -> OttlaError:
+    name = error_name(code)
+    known = ErrorCode(code) if name != f"error {code}" else ErrorCode.UNKNOWN_SERVER_ERROR
+    return OttlaError(f"{what}: {name}", known)
+
+
+# --- the coordinator ----------------------------------------------------------------------------
+
+
+async def find_coordinator(client: Client, group: str) -> int:
+    """Return the broker that keeps a group; waits for one that is not there yet."""
+    code = 0
+    for attempt in range(TRIES):
+        if attempt:
+            await asyncio.sleep(WAIT_S)
+        request = FindCoordinatorRequest(key=group)
+        answer = await client.call(request, version=VERSION_OF_ONE_KEY)
+        code = answer.error_code
+        if code == 0:
+            return int(answer.node_id)
+        if code not in MOVED:
+            break
+    raise _failed(f"no coordinator for group {group}", code)
+
+
+async def at_coordinator(
+    client: Client,
+    group: str,
+    request: Any,
+    code_of: Callable[[Any], int],
+    *,
+    version: int | None = None,
+    timeout_s: float | None = None,
+) -> tuple[int, Any]:
+    """Ask a group's coordinator until it is the right one; return its id and the answer."""
+    answer = None
+    for attempt in range(TRIES):
+        if attempt:
+            await asyncio.sleep(WAIT_S)
+        node = await find_coordinator(client, group)
+        try:
+            answer = await client.call(request, node, version=version, timeout_s=timeout_s)
+        except OttlaError as error:
+            if not error.retriable or attempt == TRIES - 1:
+                raise
+            await client.metadata([])
+            continue
+        if code_of(answer) not in MOVED:
+            return node, answer
+    raise _failed(f"coordinator of group {group}", code_of(answer))
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+async def list_groups(client: Client) -> list[GroupFacts]:
+    """Return all groups of the cluster, by name."""
+    found: dict[str, GroupFacts] = {}
+    for broker in await client.broker_ids():
+        for _ in range(TRIES):
+            answer = await client.call(ListGroupsRequest(), broker)
+            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+            await asyncio.sleep(WAIT_S)
+        if answer.error_code:
+            raise _failed(f"groups of broker {broker}", answer.error_code)
+        for group in answer.groups:
+            found[group.group_id] = GroupFacts(
+                group.group_id, group.protocol_type, group.group_state, broker
+            )
+    return [found[name] for name in sorted(found)]
+
+
+async def describe(client: Client, group: str) -> GroupDescription:
+    """Return a group with its members; OttlaError if there is none of that name."""
+    request = DescribeGroupsRequest(groups=[group])
+    node, answer = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
+    found = answer.groups[0]
+    if found.error_code:
+        raise _failed(f"group {group}", found.error_code)
+    if found.group_state == "Dead":
+        raise OttlaError(f"there is no group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
+    members = [
+        MemberFacts(
+            m.member_id,
+            m.group_instance_id,
+            m.client_id,
+            m.client_host.removeprefix("/"),
+            [str(tp) for tp in _assigned(found.protocol_type, m.member_assignment)],
+        )
+        for m in found.members
+    ]
+    return GroupDescription(
+        group, found.group_state, found.protocol_type, found.protocol_data, node, members
+    )
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
+    """Return what a consumer was assigned; nothing for what is no consumer's assignment."""
+    if protocol_type != CONSUMER or not assignment:
+        return []
+    try:
+        said = decode_versioned(ConsumerProtocolAssignment, assignment, newer_ok=True)
+    except OttlaError:
+        return []
+    return sorted(
+        TopicPartition(t.topic, p) for t in said.assigned_partitions for p in t.partitions
+    )
+
+
+async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, Committed]:
+    """Return all that a group has committed."""
+    request = OffsetFetchRequest(group_id=group, topics=None)
+    _, answer = await at_coordinator(
+        client, group, request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP
+    )
+    if answer.error_code:
+        raise _failed(f"offsets of group {group}", answer.error_code)
+    found = {
+        TopicPartition(t.name, p.partition_index): Committed(
+            p.committed_offset, p.committed_leader_epoch, p.metadata or ""
+        )
+        for t in answer.topics
+        for p in t.partitions
+        if not p.error_code and p.committed_offset >= 0
+    }
+    return dict(sorted(found.items()))
+
+
+async def log_offsets(
+    client: Client, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    """Return the offset for a time, EARLIEST or LATEST of each partition that has a leader.
+
+    A time after the last record stands for the end, as it does for Kafka's tool.
+    """
+    wanted = list(partitions)
+    if not wanted:
+        return {}
+    await client.metadata(list(dict.fromkeys(tp.topic for tp in wanted)))
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp in wanted:
+        try:
+            by_leader.setdefault(await client.leader(*tp), []).append(tp)
+        except OttlaError:
+            continue  # deleted, or nobody leads it: there is nothing to tell
+    found: dict[TopicPartition, int] = {}
+    for leader, led in by_leader.items():
+        answer = await client.call(_list_offsets(led, timestamp), leader)
+        for topic in answer.topics:
+            for p in topic.partitions:
+                if p.error_code == 0:
+                    found[TopicPartition(topic.name, p.partition_index)] = p.offset
+    if timestamp >= 0:
+        late = [tp for tp, offset in found.items() if offset == NOTHING]
+        found |= await log_offsets(client, late, LATEST)
+    return found
+
+
+def _list_offsets(partitions: Sequence[TopicPartition], timestamp: int) -> Any:
+    r = ListOffsetsRequest
+    topics: dict[str, list[Any]] = {}
+    for topic, index in partitions:
+        one = r.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        topics.setdefault(topic, []).append(one)
+    return r(
+        replica_id=-1,
+        topics=[r.ListOffsetsTopic(name=n, partitions=ps) for n, ps in topics.items()],
+    )
+
+
+async def lag(client: Client, group: str) -> list[PartitionLag]:
+    """Return how far a group is in each partition that it reads or has read."""
+    described = await describe(client, group)
+    offsets = await committed_offsets(client, group)
+    readers = {partition: m for m in described.members for partition in m.partitions}
+    partitions = {str(tp): tp for tp in offsets}
+    for name in readers:
+        topic, _, index = name.rpartition("-")
+        partitions.setdefault(name, TopicPartition(topic, int(index)))
+    ends = await log_offsets(client, partitions.values(), LATEST)
+    rows = []
+    for name, tp in sorted(partitions.items(), key=lambda item: item[1]):
+        committed, end, member = offsets.get(tp), ends.get(tp), readers.get(name)
+        behind = None if committed is None or end is None else max(0, end - committed.offset)
+        rows.append(
+            PartitionLag(
+                tp.topic,
+                tp.partition,
+                None if committed is None else committed.offset,
+                end,
+                behind,
+                None if member is None else member.member,
+                None if member is None else member.host,
+                None if member is None else member.client,
+            )
+        )
+    return rows
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
+    """Delete groups; return what stood against it for each, None where nothing did."""
+    results: dict[str, str | None] = {}
+    for group in groups:
+        request = DeleteGroupsRequest(groups_names=[group])
+        _, answer = await at_coordinator(client, group, request, lambda a: a.results[0].error_code)
+        code = answer.results[0].error_code
+        results[group] = error_name(code) if code else None
+    return results
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Where a group's offset of one partition is, and where it is to be."""
+
+    topic: str
+    partition: int
+    current: int | None
+    new: int
+
+
+async def plan_reset(
+    client: Client,
+    group: str,
+    partitions: Sequence[TopicPartition] | None,
+    target: "Target",
+) -> list[Move]:
+    """Work out a reset of these partitions, of all with an offset for None; changes nothing."""
+    offsets = await committed_offsets(client, group)
+    chosen = sorted(offsets) if partitions is None else list(partitions)
+    starts = await log_offsets(client, chosen, EARLIEST)
+    ends = await log_offsets(client, chosen, LATEST)
+    missing = [str(tp) for tp in chosen if tp not in starts or tp not in ends]
+    if missing:
+        raise OttlaError(f"no such partitions, or nobody leads them: {', '.join(missing)}")
+    if target.timestamp is not None:
+        wished = await log_offsets(client, chosen, target.timestamp)
+    else:
+        wished = {tp: target.offset(tp, offsets, starts, ends) for tp in chosen}
+    return [
+        Move(
+            tp.topic,
+            tp.partition,
+            offsets[tp].offset if tp in offsets else None,
+            min(max(wished[tp], starts[tp]), ends[tp]),
+        )
+        for tp in chosen
+    ]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where to: exactly one of these is set. `timestamp` is milliseconds since 1970."""
+
+    earliest: bool = False
+    latest: bool = False
+    to_offset: int | None = None
+    shift_by: int | None = None
+    timestamp: int | None = None
+
+    def offset(
+        self,
+        tp: TopicPartition,
+        offsets: Mapping[TopicPartition, Committed],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> int:
+        if self.earliest:
+            return starts[tp]
+        if self.latest:
+            return ends[tp]
+        if self.to_offset is not None:
+            return self.to_offset
+        assert self.shift_by is not None
+        if tp not in offsets:
+            raise OttlaError(f"{tp} has no offset to shift: choose another target for it")
+        return offsets[tp].offset + self.shift_by
+
+
+async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
+    """Commit a plan for a group without members."""
+    r = OffsetCommitRequest
+    topics: dict[str, list[Any]] = {}
+    for move in moves:
+        one = r.OffsetCommitRequestPartition(
+            partition_index=move.partition, committed_offset=move.new, committed_metadata=""
+        )
+        topics.setdefault(move.topic, []).append(one)
+    request = r(
+        group_id=group,
+        topics=[r.OffsetCommitRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
+    )
+
+    def worst(answer: Any) -> int:
+        codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
+        return codes[0] if codes else 0
+
+    _, answer = await at_coordinator(client, group, request, worst)
+    code = worst(answer)
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        raise OttlaError(f"group {group} has members: stop them first, or they would overwrite it")
+    if code:
+        raise _failed(f"offsets of group {group} were not reset", code)
