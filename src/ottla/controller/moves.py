@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SLICE = 200
-WRITE_SLICE = 500
+WRITE_SLICE = 1000
 MOVES_A_LINE = 1000
 MAX_CONFLICTS = 50
 """How often one partition may be decided again because its znode kept changing."""
