@@ -27,12 +27,18 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, timeout_s: float) -> None:
+def wait_for_port(
+    port: int,
+    process: subprocess.Popen[bytes],
+    log: Path,
+    timeout_s: float,
+    host: str = "127.0.0.1",
+) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
         with socket.socket() as probe:
             probe.settimeout(0.2)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return
         if process.poll() is not None or time.monotonic() > deadline:
             tail = log.read_text(errors="replace")[-2000:]
@@ -86,8 +92,15 @@ class OttlaCluster:
     def bootstrap(self) -> str:
         return ",".join(self.address(b) for b in self.ids)
 
+    def host(self, broker: int) -> str:
+        return "127.0.0.1"
+
     def address(self, broker: int) -> str:
-        return f"127.0.0.1:{self.ports[broker]}"
+        return f"{self.host(broker)}:{self.ports[broker]}"
+
+    def command(self, broker: int, config: Path) -> list[str]:
+        """Return what starts a broker with this file of settings."""
+        return [sys.executable, "-m", "ottla", "broker", "--config", str(config)]
 
     def data(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}"
@@ -111,7 +124,7 @@ class OttlaCluster:
         config.write_text("".join(f"{k}={v}\n" for k, v in values.items()))
         with self.log(broker).open("ab") as out:
             self.processes[broker] = subprocess.Popen(
-                [sys.executable, "-m", "ottla", "broker", "--config", str(config)],
+                self.command(broker, config),
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -120,7 +133,13 @@ class OttlaCluster:
             self._wait(broker)
 
     def _wait(self, broker: int, timeout_s: float = 30) -> None:
-        wait_for_port(self.ports[broker], self.processes[broker], self.log(broker), timeout_s)
+        wait_for_port(
+            self.ports[broker],
+            self.processes[broker],
+            self.log(broker),
+            timeout_s,
+            self.host(broker),
+        )
 
     def kill(self, broker: int) -> None:
         """kill -9."""
@@ -152,16 +171,17 @@ class OttlaCluster:
                 process.kill()
                 process.wait(10)
 
+    def log_bytes(self, broker: int, partition: str) -> bytes:
+        """Return the bytes of a replica's segments in order, of `topic-n`."""
+        segments = sorted((self.data(broker) / partition).glob("*.log"))
+        return b"".join(p.read_bytes() for p in segments)
+
     def replica_differences(self, topic: str, partitions: int) -> list[str]:
         """Compare the log bytes of all replicas (call it when the brokers are stopped)."""
         wrong = []
         for partition in range(partitions):
             name = f"{topic}-{partition}"
-            logs = {
-                b: b"".join(p.read_bytes() for p in sorted((self.data(b) / name).glob("*.log")))
-                for b in self.ids
-                if (self.data(b) / name).is_dir()
-            }
+            logs = {b: self.log_bytes(b, name) for b in self.ids if (self.data(b) / name).is_dir()}
             sizes = {b: len(data) for b, data in logs.items()}
             if len(set(logs.values())) > 1:
                 wrong.append(f"{name}: replicas differ, bytes by broker {sizes}")

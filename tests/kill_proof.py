@@ -54,6 +54,8 @@ class Writer:
     rate: int
     numbers: Counter[str]  # the next number per key; goes on across rounds
     topic: str = TOPIC
+    keys: int = 24
+    request_timeout_ms: int = 30_000
     acks: list[Ack] = field(default_factory=list)
     failed: int = 0
 
@@ -65,6 +67,7 @@ class Writer:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 2,
+                "request.timeout.ms": self.request_timeout_ms,
                 "message.timeout.ms": 60_000,
                 "log_level": 2,
             }
@@ -90,7 +93,7 @@ class Writer:
         self._producer.flush(60)
 
     def _send(self) -> None:
-        key = f"k{random.randrange(24)}"
+        key = f"k{random.randrange(self.keys)}"
         number = self.numbers[key]
         self.numbers[key] += 1
         try:

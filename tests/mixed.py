@@ -1,25 +1,10 @@
-"""A cluster of both kinds of brokers, ours and Apache Kafka 3.9's, and what a test asks of it.
+"""A cluster of both kinds of brokers, ours and Apache Kafka 3.9's, and what a test does with it."""
 
-Who leads, who follows and who is the controller is read from ZooKeeper with kazoo; that every
-broker tells its clients the same is asked of each broker by itself.
-"""
-
-import asyncio
-import json
 import sys
-import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
-
-from ottla.log.files import OsFiles
-from ottla.net.peer import PeerConnection
-from ottla.net.runtime import real_world
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
@@ -31,123 +16,13 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from ottla.wire.messages.metadata import MetadataRequest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cluster import OttlaCluster  # tests are no package
 from kafka39 import Kafka39Cluster
+from seen import Znodes, ask, disagreements, until
 
 SESSION_MS = 4000
-REASSIGN_ZNODE = "/admin/reassign_partitions"
-
-
-def until(condition: Callable[[], Any], timeout_s: float, what: str | Callable[[], str]) -> Any:
-    """Wait for something to become true; return it."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            said = what() if callable(what) else what
-            raise AssertionError(f"not within {timeout_s} s: {said}")
-        time.sleep(0.1)
-
-
-@dataclass(frozen=True)
-class State:
-    """A partition as its znodes have it. `zk_version` is that of the state znode."""
-
-    leader: int
-    isr: tuple[int, ...]
-    leader_epoch: int
-    controller_epoch: int
-
-
-class Znodes:
-    """What ZooKeeper says, read and now and then written with kazoo."""
-
-    def __init__(self, hosts: str) -> None:
-        self.client = KazooClient(hosts=hosts, timeout=20)
-
-    def __enter__(self) -> Self:
-        self.client.start(timeout=30)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.client.stop()
-        self.client.close()
-
-    def read(self, path: str) -> Any:
-        """Return a znode's JSON, or None without it."""
-        try:
-            data, _ = self.client.get(path)
-        except NoNodeError:
-            return None
-        return json.loads(data)
-
-    def names(self, path: str) -> list[str]:
-        try:
-            return sorted(self.client.get_children(path))
-        except NoNodeError:
-            return []
-
-    def brokers(self) -> list[int]:
-        return sorted(map(int, self.names("/brokers/ids")))
-
-    def controller(self) -> int:
-        """Return the controller's id, -1 for none."""
-        found = self.read("/controller")
-        return -1 if found is None else found["brokerid"]
-
-    def controller_epoch(self) -> int:
-        return self.read("/controller_epoch") or 0
-
-    def assignment(self, topic: str) -> dict[int, list[int]]:
-        found = self.read(f"/brokers/topics/{topic}")
-        return {int(p): r for p, r in found["partitions"].items()} if found else {}
-
-    def moving(self, topic: str) -> bool:
-        """Tell whether a partition of a topic is on its way to other brokers."""
-        found = self.read(f"/brokers/topics/{topic}") or {}
-        return bool(found.get("adding_replicas") or found.get("removing_replicas"))
-
-    def states(self, topic: str) -> dict[int, State]:
-        asked = {
-            p: self.client.get_async(f"/brokers/topics/{topic}/partitions/{p}/state")
-            for p in self.assignment(topic)
-        }
-        states = {}
-        for partition, answer in asked.items():
-            with suppress(NoNodeError):
-                found = json.loads(answer.get(timeout=20)[0])
-                states[partition] = State(
-                    found["leader"],
-                    tuple(found["isr"]),
-                    found["leader_epoch"],
-                    found["controller_epoch"],
-                )
-        return states
-
-    def full(self, topic: str) -> bool:
-        """Tell whether every replica is in sync and every partition has a leader."""
-        assignment, states = self.assignment(topic), self.states(topic)
-        return bool(assignment) and all(
-            p in states and states[p].leader in r and sorted(states[p].isr) == sorted(r)
-            for p, r in assignment.items()
-        )
-
-    def delete_controller(self) -> None:
-        with suppress(NoNodeError):
-            self.client.delete("/controller")
-
-    def ask_to_reassign(self, topic: str, target: dict[int, list[int]]) -> None:
-        """Write the znode by which tools before KIP-455 ask for a reassignment."""
-        wanted = [
-            {"topic": topic, "partition": p, "replicas": replicas} for p, replicas in target.items()
-        ]
-        value = {"version": 1, "partitions": wanted}
-        self.client.create(REASSIGN_ZNODE, json.dumps(value).encode())
 
 
 class MixedCluster:
@@ -256,38 +131,14 @@ class MixedCluster:
 
     def disagreements(self, *topics: str) -> str:
         """Return where a broker's Metadata differs from the znodes, "" if nowhere."""
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
-        )
-        truth: dict[str, Any] = {
-            "controller": self.znodes.controller(),
-            "brokers": self.znodes.brokers(),
-        }
-        for topic in topics:
-            for partition, state in self.znodes.states(topic).items():
-                truth[f"{topic}-{partition}"] = (state.leader, sorted(state.isr))
-        for broker in self.running():
-            found = self.ask(broker, request, 9)
-            said: dict[str, Any] = {
-                "controller": found.controller_id,
-                "brokers": sorted(b.node_id for b in found.brokers),
-            }
-            for topic in found.topics:
-                for p in topic.partitions:
-                    said[f"{topic.name}-{p.partition_index}"] = (p.leader_id, sorted(p.isr_nodes))
-            if said != truth:
-                return f"broker {broker} says {said}, the znodes {truth}"
-        return ""
-
-    def ask(self, broker: int, request: Any, version: int) -> Any:
-        """Send one request to one broker; return its answer."""
-        return asyncio.run(_ask(self.address(broker), request, version))
+        addresses = {b: self.address(b) for b in self.running()}
+        return disagreements(self.znodes, addresses, *topics)
 
     def refusals(self, broker: int) -> dict[str, bytes]:
         """Ask a broker that is not the controller for what only that does: its answers' bytes."""
         return {
             type(request).__name__: b"".join(
-                encode_response(self.ask(broker, request, version), version)
+                encode_response(ask(self.address(broker), request, version), version)
             )
             for request, version in _for_the_controller(self.znodes.names("/brokers/topics"))
         }
@@ -297,7 +148,7 @@ class MixedCluster:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 
         def given() -> int:
-            answer = self.ask(broker, request, 4)
+            answer = ask(self.address(broker), request, 4)
             return 0 if answer.error_code else answer.producer_id + 1
 
         return until(given, 20, f"broker {broker} gives a producer id") - 1
@@ -377,13 +228,3 @@ def _for_the_controller(topics: Iterable[str]) -> list[tuple[Any, int]]:
         (AllocateProducerIdsRequest(broker_id=77), 0),
         (ControlledShutdownRequest(broker_id=77), 3),
     ]
-
-
-async def _ask(address: str, request: Any, version: int) -> Any:
-    host, _, port = address.rpartition(":")
-    world = real_world(OsFiles())
-    peer = await PeerConnection.open(world, host, int(port), "mixed", timeout_s=5)
-    try:
-        return await peer.send(request, version, 15)
-    finally:
-        peer.close()
