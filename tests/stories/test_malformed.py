@@ -220,7 +220,7 @@ RAW = {
     "nested deeply": b"[" * 100_000,
     "huge": b'{"x":"' + b"x" * 900_000 + b'"}',
 }
-VALUES = (None, "x", "", -1, 2**31, 10**30, 1.5, True, [], {}, [[]], {"x": 1}, "x" * 5000)
+VALUES = (None, "x", -1, 2**31, 1.5, [], {}, [[]])
 
 
 MORE = {
@@ -250,7 +250,6 @@ PATHS = (
     "/controller",
     "/controller_epoch",
     "/brokers/ids/1",
-    "/brokers/ids/2",
     "/brokers/ids/77",
     "/brokers/topics/t",
     "/brokers/topics/new",
