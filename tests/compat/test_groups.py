@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -316,3 +318,40 @@ def test_groups_on_the_command_line(three, capfd):
     code, _, err = ottla(three, capfd, "groups", "describe", group)
     assert (code, f"there is no group {group}" in err) == (1, True)
     assert ottla(three, capfd, "groups", "reset-offsets", group)[0] == 2
+
+
+def test_consuming_as_a_member_on_the_command_line(three, capfd):
+    name, group = topic(three), fresh("member")
+    read = ("consume", name, "--group", group, "--from-beginning", "--timeout-ms", "1500")
+    code, out, _ = ottla(three, capfd, *read, "--max-messages", "100")
+    assert code == 0
+    first = out.split()
+    code, out, _ = ottla(three, capfd, *read)
+    assert code == 0
+    assert sorted(map(int, first + out.split())) == list(range(RECORDS))
+    assert ottla(three, capfd, *read, "--partition", "0")[0] == 2
+
+
+def test_a_member_of_ours_shares_with_one_of_librdkafka(three):
+    from confluent_kafka import Producer
+
+    name, group = topic(three, records=0), fresh("mixed")
+    theirs = Member(three, name, group, partition_assignment_strategy="range")
+    until(lambda: covered(theirs), "theirs has all")
+    command = [
+        sys.executable, "-m", "ottla", "consume", name, "--group", group, "--from-beginning",
+        "--timeout-ms", "4000", "--bootstrap-server", three.bootstrap,
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
+        until(lambda: len(theirs.assigned) == PARTITIONS // 2, "ours has its share")
+        producer = Producer({"bootstrap.servers": three.bootstrap, "log_level": 2})
+        for n in range(RECORDS):
+            producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
+        assert producer.flush(30) == 0
+        out, _ = ours.communicate(timeout=60)
+    mine = [int(line) for line in out.split()]
+    until(lambda: covered(theirs), "theirs has all again")
+    until(lambda: len(theirs.values) + len(mine) >= RECORDS, "all was read")
+    theirs.stop()
+    assert len(mine) == RECORDS // 2
+    assert sorted(theirs.values + mine) == list(range(RECORDS))

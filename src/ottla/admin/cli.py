@@ -175,6 +175,10 @@ def consume(
     offset: Annotated[
         int | None, typer.Option(help="Start here; needs exactly one --partition", min=0)
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Read as a member of this group, and commit what was printed"),
+    ] = None,
     max_messages: Annotated[int | None, typer.Option(help="Stop after so many", min=1)] = None,
     timeout_ms: Annotated[
         int | None, typer.Option(help="Stop when nothing came for so long", min=1)
@@ -193,6 +197,8 @@ def consume(
 
     if offset is not None and len(partition or []) != 1:
         raise typer.BadParameter("--offset belongs to one partition: add --partition N")
+    if group is not None and partition:
+        raise typer.BadParameter("--group shares the partitions out: leave --partition away")
     consume_command.run(
         bootstrap(bootstrap_server, directory),
         consume_command.Wanted(
@@ -204,6 +210,7 @@ def consume(
             timeout_ms=timeout_ms,
             key_separator=key_separator,
             as_json=output is Format.json,
+            group=group,
         ),
     )
 

@@ -52,6 +52,11 @@ class Reader:
     def start_at_offset(self, partition: int, offset: int) -> None:
         self._positions[partition] = offset
 
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each partition: all before it has been given to the sink."""
+        return self._positions
+
     async def _offset(self, partition: int, timestamp: int) -> int:
         topic = ListOffsetsRequest.ListOffsetsTopic(
             name=self._topic,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ottla.admin import topics
 from ottla.admin.consume import EARLIEST, LATEST, Reader, Sink
+from ottla.admin.group_consumer import GroupReader
 from ottla.admin.output import plural, say
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
@@ -31,6 +32,7 @@ class Wanted:
     timeout_ms: int | None
     key_separator: str | None
     as_json: bool
+    group: str | None = None
 
 
 class Printer:
@@ -92,11 +94,22 @@ async def _consume(client: Client, wanted: Wanted, sink: Sink) -> None:
                 f"--partition {partition}: topic {wanted.topic} has partitions 0 to {known[-1]}"
             )
     topic_id = uuid_from_text(facts.topic_id) if facts.topic_id else ZERO_UUID
+    idle_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
+    if wanted.group is not None:
+        member = GroupReader(
+            client,
+            world(),
+            wanted.group,
+            wanted.topic,
+            lambda: Reader(client, world(), wanted.topic, topic_id),
+            from_beginning=wanted.from_beginning,
+        )
+        await member.read(sink, idle_s)
+        return
     reader = Reader(client, world(), wanted.topic, topic_id)
     if wanted.offset is not None:
         reader.start_at_offset(wanted.partitions[0], wanted.offset)
     else:
         start = EARLIEST if wanted.from_beginning else LATEST
         await reader.start_at(wanted.partitions or known, start)
-    idle_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
     await reader.read(sink, idle_s)
