@@ -1,4 +1,4 @@
-"""Draw the state machines of controller and broker from their tables.
+"""Draw the state machines of controller, broker and consumer groups from their tables.
 
     python docs/draw_states.py
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 from ottla.broker.state import BROKER_MOVES, BrokerState
 from ottla.controller.states import PARTITION_MOVES, REPLICA_MOVES, PartitionState, ReplicaState
+from ottla.coordinators.group_states import GROUP_MOVES, GroupState
 
 HEAD = """\
-# The controller's two state machines, and the broker's
+# The controller's two state machines, the broker's and a group's
 
-Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py` and
-`src/ottla/broker/state.py`; do not edit. A move that is not drawn is refused, in the controller
+Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py`,
+`src/ottla/broker/state.py` and `src/ottla/coordinators/group_states.py`; do not edit. A move that is not drawn is refused, in the controller
 with the history of its subject.
 """
 
@@ -39,6 +40,11 @@ WHAT = {
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: "asks the controller to move leadership away",
     BrokerState.SHUTTING_DOWN: "closes everything, also after a start that failed",
     BrokerState.UNKNOWN: "never entered; Kafka's number for what a reader does not know",
+    GroupState.EMPTY: "no member; it may hold offsets",
+    GroupState.PREPARING_REBALANCE: "members are asked to join; those who did wait",
+    GroupState.COMPLETING_REBALANCE: "a generation has begun; the leader's assignment is awaited",
+    GroupState.STABLE: "every member may have its assignment",
+    GroupState.DEAD: "deleted, or moved to another coordinator",
 }
 
 
@@ -62,7 +68,12 @@ def plain(state: Enum) -> str:
 
 
 def page() -> str:
-    parts = ("Partitions", PARTITION_MOVES), ("Replicas", REPLICA_MOVES), ("Brokers", BROKER_MOVES)
+    parts = (
+        ("Partitions", PARTITION_MOVES),
+        ("Replicas", REPLICA_MOVES),
+        ("Brokers", BROKER_MOVES),
+        ("Consumer groups", GROUP_MOVES),
+    )
     return HEAD + "".join(draw(title, moves) for title, moves in parts)
 
 
