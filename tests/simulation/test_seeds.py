@@ -35,6 +35,9 @@ KEPT = [
     pytest.param(
         drawn(29), id="a reassignment resumed in the middle of a deletion brought replicas back"
     ),
+    pytest.param(
+        drawn(1052), id="a replica moved away unseen went on when its topic was deleted, too"
+    ),
     pytest.param(drawn(54), id="a reassignment overwrote a partition that was just added"),
     pytest.param(drawn(59), id="what a deleted topic had left behind kept the next one away"),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LAST_EPOCH = 2**31 - 1
+"""Newer than any leader epoch."""
+
 
 def _refusal(server: "BrokerServices", request: UpdateMetadataRequest) -> ErrorCode:
     """Return why an update changes nothing here, NONE if it does."""
@@ -97,8 +100,11 @@ def _log(server: "BrokerServices", header: RequestHeader, request: UpdateMetadat
 
 
 def _words(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Iterator[Word]:
-    """Return what an update says of a topic's replicas; one being deleted is StopReplica's."""
+    """Return what an update says of a topic's replicas.
+
+    Of a topic on its way out only assigned replicas will hear by StopReplica: others are out now.
+    """
     for state in topic.partition_states:
-        if state.leader != LEADER_DURING_DELETE:
-            tp = TopicPartition(topic.topic_name, state.partition_index)
-            yield tp, state.leader_epoch, state.replicas
+        going = state.leader == LEADER_DURING_DELETE
+        tp = TopicPartition(topic.topic_name, state.partition_index)
+        yield tp, LAST_EPOCH if going else state.leader_epoch, state.replicas
