@@ -8,7 +8,7 @@ target. Answers to Kafka's `AbstractControllerBrokerRequestBatch`.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.controller.context import Context
@@ -20,10 +20,11 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
-from ottla.wire.codec import encode_request, encode_request_in_slices
+from ottla.wire.codec import APIS, encode_request, encode_request_in_slices, encode_struct
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.primitives import uvarint
 
 LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
 LEADER_AND_ISR_VERSION = 7
@@ -39,6 +40,11 @@ TOPICS_FREED = 50
 
 _BROKER_EPOCH_AT = 9
 """Where an UpdateMetadata v8 keeps the broker epoch: after controller id, its kind and epoch."""
+
+_TOPICS_AT = 18
+"""Where a LeaderAndIsr v7 keeps its topics: after controller, its kind and epoch, epoch, type."""
+
+_LEADER_AND_ISR_FLEXIBLE = APIS[LEADER_AND_ISR].flexible_version
 
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -69,9 +75,9 @@ class Outgoing:
 
 
 class _Told:
-    """A LeaderAndIsr's content for one partition; one wire object for all who are told it."""
+    """A LeaderAndIsr's content for one partition, encoded once for all who are told it."""
 
-    __slots__ = ("_wire", "assignment", "is_new", "state")
+    __slots__ = ("_encoded", "assignment", "is_new", "state")
 
     def __init__(
         self, state: LeaderIsrAndControllerEpoch, assignment: ReplicaAssignment, *, is_new: bool
@@ -79,14 +85,13 @@ class _Told:
         self.state = state
         self.assignment = assignment
         self.is_new = is_new
-        self._wire: LeaderAndIsrRequest.LeaderAndIsrPartitionState | None = None
+        self._encoded = b""
 
-    def wire(self, tp: TopicPartition) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState:
-        if self._wire is None:
+    def encoded(self, partition: int) -> bytes:
+        if not self._encoded:
             state = self.state.leader_and_isr
-            self._wire = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
-                topic_name=tp.topic,
-                partition_index=tp.partition,
+            wire = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                partition_index=partition,
                 controller_epoch=self.state.controller_epoch,
                 leader=state.leader,
                 leader_epoch=state.leader_epoch,
@@ -98,7 +103,8 @@ class _Told:
                 is_new=self.is_new,
                 leader_recovery_state=state.recovery_state,
             )
-        return self._wire
+            self._encoded = encode_struct(wire, LEADER_AND_ISR_VERSION, _LEADER_AND_ISR_FLEXIBLE)
+        return self._encoded
 
 
 class RequestBatch:
@@ -211,28 +217,23 @@ class RequestBatch:
             broker_epoch=context.brokers[broker].epoch,
             type=0,
         )
-        topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
+        topics: dict[str, list[bytes]] = {}
         leaders: set[int] = set()
         become_leader = 0
         for count, (tp, what) in enumerate(told.items(), 1):
-            topic = topics.get(tp.topic)
-            if topic is None:
-                topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(
-                    topic_name=tp.topic, topic_id=context.topic_id(tp.topic)
-                )
-                topics[tp.topic] = topic
-                message.topic_states.append(topic)
+            partitions = topics.get(tp.topic)
+            if partitions is None:
+                partitions = topics[tp.topic] = []
             leader = what.state.leader_and_isr.leader
             leaders.add(leader)
             become_leader += leader == broker
-            topic.partition_states.append(what.wire(tp))
+            partitions.append(what.encoded(tp.partition))
             if count % PAUSE_EVERY == 0:
                 yield None
         message.live_leaders = [
             live for leader in sorted(leaders) if (live := self._live_leader(leader)) is not None
         ]
-        parts = yield from encode_request_in_slices(message, LEADER_AND_ISR_VERSION)
-        body: list[Buffer] = [b"".join(parts)]
+        body: list[Buffer] = [self._with_topics(message, topics)]
         yield Outgoing(
             broker,
             LEADER_AND_ISR,
@@ -241,6 +242,22 @@ class RequestBatch:
             len(told),
             f"{become_leader} become-leader and {len(told) - become_leader} become-follower",
         )
+
+    def _with_topics(
+        self, message: LeaderAndIsrRequest, topics: Mapping[str, Sequence[bytes]]
+    ) -> bytes:
+        """Encode a request that names no topics, and put encoded partitions in by topic."""
+        empty = b"".join(encode_request(message, LEADER_AND_ISR_VERSION))
+        parts = [empty[:_TOPICS_AT], uvarint(len(topics) + 1)]
+        for topic, partitions in topics.items():
+            head = LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=topic, topic_id=self._context.topic_id(topic)
+            )
+            encoded = encode_struct(head, LEADER_AND_ISR_VERSION, _LEADER_AND_ISR_FLEXIBLE)
+            # It ends in an array of no partitions and no tagged fields, a byte each.
+            parts += [encoded[:-2], uvarint(len(partitions) + 1), *partitions, encoded[-1:]]
+        parts.append(empty[_TOPICS_AT + 1 :])
+        return b"".join(parts)
 
     def _live_leader(self, broker_id: int) -> LeaderAndIsrRequest.LeaderAndIsrLiveLeader | None:
         broker = self._context.brokers.get(broker_id)

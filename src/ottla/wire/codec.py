@@ -42,6 +42,7 @@ __all__ = [
     "encode_request",
     "encode_request_in_slices",
     "encode_response",
+    "encode_struct",
     "encode_versioned",
     "request_class",
     "request_decoder",
@@ -59,6 +60,8 @@ _sliced_readers: dict[tuple[int, int], SlicedReader] = {}
 _sliced_writers: dict[tuple[int, int], SlicedWriter] = {}
 _struct_readers: dict[tuple[type[WireStruct], int], Reader] = {}
 _struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
+
+_part_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 
 _VERSION = struct.Struct(">h")
 
@@ -227,6 +230,18 @@ def encode_request_in_slices(message: Message, version: int) -> Generator[None, 
     except OttlaError as error:
         raise WireError(f"{type(message).__name__}: {error}", error.code) from error
     return parts
+
+
+def encode_struct(value: WireStruct, version: int, flexible: int | None) -> bytes:
+    """Return one struct as it stands inside its message, whose first flexible version is given.
+
+    For parts that many requests hold: they are encoded once and joined.
+    """
+    kind = type(value)
+    writer = _part_writers.get((kind, version))
+    if writer is None:
+        writer = _part_writers[kind, version] = compile_writer(kind.LAYOUT, version, flexible)
+    return b"".join(_encode(writer, value))
 
 
 def encode_response(message: Message, version: int) -> list[Buffer]:

@@ -11,7 +11,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import TopicPartition
-from ottla.wire.codec import decode_request
+from ottla.wire.codec import decode_request, encode_request
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -194,3 +194,26 @@ def test_requests_are_in_the_versions_of_3_9():
     batch.stop([2], T1, delete=False)
     versions = {o.api_key: o.version for o in batch.build()}
     assert versions == {LEADER_AND_ISR: 7, UPDATE_METADATA: 8, STOP_REPLICA: 4}
+
+
+def test_joined_parts_are_the_bytes_of_the_whole_request():
+    c = context()
+    for n in range(300):
+        c.assignments["t"][n] = ReplicaAssignment((1, 2), (2,), ())
+        state = LeaderAndIsr(1 + n % 2, n, (1, 2), n, n % 2)
+        c.leadership[TopicPartition("t", n)] = LeaderIsrAndControllerEpoch(state, 7)
+    c.leadership[U0] = LeaderIsrAndControllerEpoch(LeaderAndIsr(2, 0, (2,), 0), 8)
+    batch = RequestBatch(c, 1, "PLAINTEXT")
+    lead(c, batch, *c.partitions_of("t"))
+    lead(c, batch, U0, is_new=True)
+    first, second = (o for o in batch.build() if o.api_key == LEADER_AND_ISR)
+    for out in (first, second):
+        body = b"".join(out.encode())
+        message = decode_request(LEADER_AND_ISR, out.version, body)
+        assert b"".join(encode_request(message, out.version)) == body
+        assert [len(t.partition_states) for t in message.topic_states] == [300, 1]
+        assert [p.partition_index for p in message.topic_states[0].partition_states] == [
+            *range(300)
+        ]
+        assert message.topic_states[1].partition_states[0].is_new
+        assert [leader.broker_id for leader in message.live_leaders] == [1, 2]
