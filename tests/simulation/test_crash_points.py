@@ -49,13 +49,15 @@ def test_steps_are_counted_and_chosen():
     assert {1, 10, 991, 1000} <= some
 
 
-def test_a_new_controller_that_does_not_go_on_is_found(monkeypatch, capfd):
+def test_a_new_controller_that_does_not_go_on_is_found(monkeypatch):
     monkeypatch.setattr(reassignment, "begin", reassignment.requested)
-    chosen = ["--brokers", "6", "--seed", "3", "--step", "41"]
-    assert main(["--what", "reassign", "--partitions", "1", *chosen]) == 1
-    out = capfd.readouterr().out
-    assert "FAILED" in out
-    assert "stuck" in out
+    outcome = enumerate_deaths("reassign", 1, brokers=6, seed=3, chosen=range(25, 36).__contains__)
+    assert any("stuck" in found[0] for found in outcome.failures.values())
+
+
+def test_the_command_says_what_it_tried(capfd):
+    assert main(["--what", "create", "--partitions", "1", "--step", "2"]) == 0
+    assert "tried=1 failed=0" in capfd.readouterr().out
 
 
 def test_a_replica_that_never_hears_that_it_is_out_is_found(monkeypatch):
