@@ -1,6 +1,7 @@
 """Every request of groups in every version, right and wrong, asked of Kafka 3.9 and of us.
 
-The answers must be equal, but for what is random or an address. Both begin empty and are asked the
+The answers must be equal, but for what is random or an address, and so must be what stands in
+`__consumer_offsets` afterwards. Both begin empty and are asked the
 same questions in the same order over an own minimal client.
 """
 
@@ -14,12 +15,18 @@ import pytest
 from ottla.log.files import OsFiles
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
-from ottla.wire.codec import encode_versioned
+from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.leave_group import LeaveGroupRequest
@@ -28,6 +35,7 @@ from ottla.wire.messages.offset_commit import OffsetCommitRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.records import iter_batches, iter_records
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -378,19 +386,50 @@ async def transcript(port):
     finally:
         for peer in asker.peers.values():
             peer.close()
-    return asker.lines
+    return asker
 
 
-def test_the_same_answers(tmp_path, kafka_tools):
+def records(asker, folder):
+    """Return what stands in the groups' log: a line for each batch, times replaced."""
+    lines = []
+    for index in range(3):
+        data = memoryview((folder / f"__consumer_offsets-{index}" / f"{0:020}.log").read_bytes())
+        for pos, batch in iter_batches(data):
+            found = sorted(describe_record(asker, r) for r in iter_records(data, pos))
+            facts = (batch.attributes, batch.producer_id, batch.producer_epoch)
+            lines.append(f"{index} {facts} {found}")
+    return lines
+
+
+def describe_record(asker, record):
+    kind = int.from_bytes(record.key[:2], "big")
+    key = decode_versioned(GroupMetadataKey if kind == 2 else OffsetCommitKey, record.key)
+    text = f"key v{kind} {asker.plain(key)}"
+    if record.value is not None:
+        version = int.from_bytes(record.value[:2], "big")
+        cls = GroupMetadataValue if kind == 2 else OffsetCommitValue
+        value = asker.plain(decode_versioned(cls, record.value))
+        text += f" value v{version} {value}"
+    return re.sub(r"'(\w*timestamp)': \d+", r"'\1': NOW", text)
+
+
+def test_the_same_answers_and_the_same_records(tmp_path, kafka_tools):
     from cluster import OttlaCluster
     from kafka39 import Kafka39Cluster
 
     with Kafka39Cluster(tmp_path / "kafka", brokers=1, heap_mb=320, **SETTINGS) as kafka:
-        theirs = asyncio.run(transcript(kafka.ports[0]))
+        asker = asyncio.run(transcript(kafka.ports[0]))
+        theirs = asker.lines
+    their_records = records(asker, kafka.data(0))
     with OttlaCluster(tmp_path / "ours", brokers=1, **SETTINGS) as cluster:
-        ours = asyncio.run(transcript(cluster.ports[0]))
+        asker = asyncio.run(transcript(cluster.ports[0]))
+        ours = asker.lines
+    our_records = records(asker, cluster.data(0))
     different = [(a, b) for a, b in zip(theirs, ours, strict=False) if a != b]
     for a, b in different[:20]:
         print(f"kafka {a}\nottla {b}\n")
     assert not different, f"{len(different)} of {len(theirs)} answers differ"
     assert len(theirs) == len(ours) > 500
+    for a, b in zip(their_records, our_records, strict=False):
+        assert a == b
+    assert len(their_records) == len(our_records) > 50
