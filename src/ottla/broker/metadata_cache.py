@@ -282,6 +282,9 @@ class MetadataCache:
             if count >= SLICE:
                 count = 0
                 yield
+        if self.snapshot is not old:  # topics were forgotten meanwhile, and stay so
+            for topic in old.topics.keys() - self.snapshot.topics.keys() - touched.keys():
+                names.pop(topics.pop(topic).topic_id, None)
         self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
         change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
         del old

@@ -3,7 +3,8 @@
 Who may call: the broker's replica_control handler, inside its own coroutine. Invariants:
 - one control request at a time, in the order they came; each partition's change is one step, and
   between partitions others may run, so that 2,000 of them never stall a produce
-- a lower controller epoch is refused whole (R10); within a request only a *higher* leader epoch is
+- a lower controller epoch is refused whole (R10), also when a newer one is heard of half way;
+  the newer controller tells everything again; within a request only a *higher* leader epoch is
   applied (R8 is the handler's: it knows the broker epoch)
 - a topic id that differs from the one on disk is never overwritten (R15, KIP-516)
 
@@ -75,6 +76,9 @@ async def apply_leader_and_isr(
             if turn.over:
                 _spread(replicas, applied)
                 await turn.next()
+                if request.controller_epoch < replicas.controller_epoch:
+                    # A replica that the newer controller has just let go must not come back.
+                    return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         took_s = replicas.clock.monotonic() - began_s
         applied.told.finished(took_s, correlation_id, request.controller_id, count)
         _spread(replicas, applied)

@@ -45,10 +45,16 @@ def let_go(replicas: ReplicaManager, words: Iterable[Word]) -> list[TopicPartiti
     return [partition.tp for partition in stopped]
 
 
-def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition]) -> None:
-    """Delete replicas of topics that are deleted, as their StopReplica would have."""
+def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: bytes) -> None:
+    """Delete replicas of topics that are deleted, as their StopReplica would have.
+
+    `topic_id` is that of the topic which bears the name now: what has it is alive, and stays.
+    """
     stopped = []
     for tp in dead:
+        log = replicas.logs.get(tp)
+        if log is not None and log.topic_id == topic_id:
+            continue  # buried and created anew while this caller asked ZooKeeper
         logger.warning("buried partition=%s: its topic was deleted, the name is another's", tp)
         partition = replicas.partitions.get(tp)
         if partition is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 from types import SimpleNamespace
 
 from ottla.broker.handlers import update_metadata
@@ -9,6 +10,7 @@ from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode
+from ottla.model.state_changes import LOGGER_NAME
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
@@ -163,3 +165,45 @@ async def test_a_large_frame_of_nonsense_closes_its_connection():
     router.dispatch(conn, frame(large(1))[:-5])
     await count_turns_until(lambda: conn.closed is not None)
     assert leaders(server) == set()
+
+
+@on_a_loop
+async def test_what_is_forgotten_while_a_large_update_is_taken_in_stays_forgotten():
+    server, router = make()
+    first = large(1, partitions=5)
+    first.topic_states[0].topic_name = "gone"
+    router.dispatch(Answer(), frame(first))
+    assert server.metadata.contains("gone")
+    conn = Answer()
+    request = large(1)
+    del request.topic_states[0]
+    router.dispatch(conn, frame(request))
+    await count_turns_until(server.metadata.taking_in.locked)
+    for _ in range(TOPICS + 2):  # strays of each topic come first, then slices
+        await asyncio.sleep(0)
+    server.metadata.forget(["gone"])
+    assert conn.parts is None
+    await count_turns_until(lambda: conn.parts is not None)
+    assert set(server.metadata.snapshot.topics) == {"t1", "t2"}
+    assert set(server.metadata.snapshot.names_by_id.values()) == {"t1", "t2"}
+
+
+def test_the_state_change_log_counts_what_was_taken_in(caplog):
+    caplog.set_level(logging.INFO, LOGGER_NAME)
+
+    @on_a_loop
+    async def scenario():
+        _, router = make()
+        for leader, partitions in ((1, 5), (1, PARTITIONS), (-2, 4)):
+            conn = Answer()
+            router.dispatch(conn, frame(large(leader, partitions=partitions)))
+            if partitions == PARTITIONS:
+                await count_turns_until(lambda conn=conn: conn.parts is not None)
+
+    scenario()
+    lines = [r.getMessage() for r in caplog.records if r.name == LOGGER_NAME]
+    assert [line.partition(" from metadata")[0] for line in lines] == [
+        "[Broker id=1] Add 15 partitions and deleted 0 partitions",
+        "[Broker id=1] Add 6000 partitions and deleted 0 partitions",
+        "[Broker id=1] Add 0 partitions and deleted 12 partitions",
+    ]

@@ -1,9 +1,13 @@
 """A replica that hears in UpdateMetadata that it is out stops, and only then."""
 
+import asyncio
+
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.replication import turns
 from ottla.replication.strays import let_go
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 
 TP = TopicPartition("t", 0)
 
@@ -61,5 +65,71 @@ def test_a_log_of_a_deleted_topic_makes_way_for_the_next_of_its_name(wired):
         assert taken[1].topics[0].partition_errors[0].error_code == 0
         assert c[1].log().log_end_offset == 0
         assert c[1].partition().topic_id == new
+
+    wired(scenario, brokers=1)
+
+
+def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wired):
+    """The second still waits for ZooKeeper's word while the first has done what it says."""
+
+    async def scenario(c):
+        new = bytes(15) + b"\x09"
+        await c.controller.lead(1, replicas=[1], new=True)
+        await c.produce(1, "old")
+        state = c.controller.states["t", 0]
+        asked = []
+
+        async def get_topic(_name):
+            asked.append(asyncio.get_running_loop().create_future())
+            await asked[-1]
+            return TopicInfo("t", new, {})
+
+        c[1].services.store.get_topic = get_topic
+        state.leader_epoch = 0
+        first = asyncio.ensure_future(c.controller.tell(state, topic_id=new))
+        second = asyncio.ensure_future(c.controller.tell(state, topic_id=new))
+        await c.until(lambda: len(asked) == 2)
+        asked[0].set_result(None)
+        await asyncio.wait((first, second), return_when=asyncio.FIRST_COMPLETED)
+        assert (await c.produce(1, "new")).error_code == 0
+        asked[1].set_result(None)
+        await asyncio.gather(first, second)
+        assert [value for _, _, value in c[1].records()] == [b"new"]
+        assert c[1].partition().topic_id == new
+
+    wired(scenario, brokers=1)
+
+
+def test_a_request_ends_half_way_when_a_newer_controller_is_heard_of(wired, monkeypatch):
+    """Else it would bring back what that controller let go in the meantime."""
+    monkeypatch.setattr(turns, "SLICE_S", -1)
+
+    async def scenario(c):
+        node, count = c[1], 50
+        state = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+        request = LeaderAndIsrRequest(
+            controller_id=99,
+            controller_epoch=1,
+            broker_epoch=node.epoch,
+            topic_states=[
+                LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                    topic_name="t",
+                    topic_id=bytes(15) + b"\x07",
+                    partition_states=[
+                        state(partition_index=p, leader=1, isr=[1], replicas=[1], is_new=True)
+                        for p in range(count)
+                    ],
+                )
+            ],
+        )
+        answer = asyncio.ensure_future(node.send(request, 7))
+        while not node.replicas.partitions:
+            await asyncio.sleep(0)
+        assert let_go(node.replicas, [(TP, 1, [2])]) == [TP]
+        node.replicas.controller_epoch = 2
+        assert (await answer).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert TP not in node.replicas.partitions
+        assert len(node.replicas.partitions) < count - 1
+        assert node.replicas.controller_epoch == 2
 
     wired(scenario, brokers=1)

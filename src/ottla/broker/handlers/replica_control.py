@@ -114,7 +114,8 @@ async def _buried(
         }
         if not refused or not await _is_now(server, topic.topic_name, bytes(topic.topic_id)):
             continue
-        bury(server.replicas, [TopicPartition(topic.topic_name, p) for p in sorted(refused)])
+        dead = [TopicPartition(topic.topic_name, p) for p in sorted(refused)]
+        bury(server.replicas, dead, bytes(topic.topic_id))
         rest.topic_states.append(
             LeaderAndIsrRequest.LeaderAndIsrTopicState(
                 topic_name=topic.topic_name,

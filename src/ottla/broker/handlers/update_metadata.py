@@ -61,10 +61,11 @@ def handle(
         return answer_later(server, conn, header, request, take_in(server, header, request))
     code = _refusal(server, request)
     if code is ErrorCode.NONE:
+        told = _told(request)
         for topic in request.topic_states:
             let_go(server.replicas, _words(topic))
         server.metadata.apply(request)
-        _log(server, header, request)
+        _log(server, header, request, told)
     return answer(header, UpdateMetadataResponse(error_code=code))
 
 
@@ -75,24 +76,37 @@ async def take_in(
     async with server.metadata.taking_in:
         code = _refusal(server, request)
         if code is ErrorCode.NONE:
+            told = _told(request)
             for topic in request.topic_states:
                 let_go(server.replicas, _words(topic))
                 await asyncio.sleep(0)
             for _ in server.metadata.apply_in_slices(request):
                 await asyncio.sleep(0)
-            _log(server, header, request)
+            _log(server, header, request, told)
     return answer(header, UpdateMetadataResponse(error_code=code))
 
 
-def _log(server: "BrokerServices", header: RequestHeader, request: UpdateMetadataRequest) -> None:
-    """Write Kafka's line into state-change.log, where somebody listens."""
+def _told(request: UpdateMetadataRequest) -> tuple[int, int] | None:
+    """Count what an update adds and deletes, before it is emptied; None where nobody listens."""
     if not request.topic_states or not state_changes.logger.isEnabledFor(logging.INFO):
-        return
+        return None
     leaders = [p.leader for topic in request.topic_states for p in topic.partition_states]
     deleted = leaders.count(LEADER_DURING_DELETE)
+    return len(leaders) - deleted, deleted
+
+
+def _log(
+    server: "BrokerServices",
+    header: RequestHeader,
+    request: UpdateMetadataRequest,
+    told: tuple[int, int] | None,
+) -> None:
+    """Write Kafka's line into state-change.log, where somebody listens."""
+    if told is None:
+        return
     line = (
-        f"[Broker id={server.replicas.broker_id}] Add {len(leaders) - deleted} partitions and "
-        f"deleted {deleted} partitions from metadata cache in response to UpdateMetadata request "
+        f"[Broker id={server.replicas.broker_id}] Add {told[0]} partitions and "
+        f"deleted {told[1]} partitions from metadata cache in response to UpdateMetadata request "
         f"sent by controller {request.controller_id} epoch {request.controller_epoch} with "
         f"correlation id {header.correlation_id}"
     )
