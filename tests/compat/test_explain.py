@@ -110,6 +110,7 @@ def _follows_kafkas_format(folder, leader):
     assert f"[Broker id={leader}] Handling LeaderAndIsr request correlationId" in logs[leader]
     assert re.search(
         rf"\[Broker id={leader}\] Add [1-9]\d* partitions and deleted 0 partitions from metadata "
-        r"cache in response to UpdateMetadata request sent by controller \d epoch \d with correlation id",
+        r"cache in response to UpdateMetadata request sent by controller \d epoch \d with "
+        r"correlation id",
         logs[leader],
     )
