@@ -37,6 +37,7 @@ HEARTBEAT_S = 1.0
 COMMIT_S = 5.0
 WAIT_S = 0.25
 PATIENCE_S = 60.0
+TRIES = 20
 LEAVE_VERSION = 2
 """The last that names one member, as every broker understands."""
 
@@ -94,6 +95,8 @@ class GroupReader:
         self._generation = -1
         self._coordinator: int | None = None
         self._committed: dict[int, int] = {}
+        self._shared_out: dict[str, int] = {}
+        """as the leader of this generation: how many partitions of each topic were given out"""
 
     async def read(self, sink: Sink, idle_s: float | None) -> None:
         """Read as a member until the sink has enough, or nothing came for `idle_s`."""
@@ -125,6 +128,10 @@ class GroupReader:
                 if clock.monotonic() >= commit_at_s:
                     commit_at_s = clock.monotonic() + COMMIT_S
                     await self._commit(reader)
+                    if await self._topics_grew():
+                        await self._stop(reading)
+                        await self._commit(reader)
+                        return False
                 request = HeartbeatRequest(
                     group_id=self._group, generation_id=self._generation, member_id=self._member
                 )
@@ -172,6 +179,7 @@ class GroupReader:
                 continue
             self._check(joined.error_code, "join")
             self._member, self._generation = joined.member_id, joined.generation_id
+            self._shared_out = {}
             assignments = await self._assign(joined) if joined.leader == self._member else []
             synced = await self._ask(
                 SyncGroupRequest(
@@ -203,13 +211,34 @@ class GroupReader:
             said = decode_versioned(ConsumerProtocolSubscription, member.metadata, newer_ok=True)
             subscriptions[member.member_id] = said.topics
         names = sorted({topic for topics in subscriptions.values() for topic in topics})
-        topics = (await self._client.metadata(names)).topics
-        known = {t.name or "": len(t.partitions) for t in topics}
+        known = await self._counts(names)
+        for _ in range(TRIES):
+            if known.get(self._topic):
+                break
+            # Just created, and this broker has not heard of it yet.
+            await asyncio.sleep(WAIT_S)
+            known = await self._counts(names)
+        self._shared_out = known
         one = SyncGroupRequest.SyncGroupRequestAssignment
         return [
             one(member_id=member, assignment=_encode(topics))
             for member, topics in assign_range(known, subscriptions).items()
         ]
+
+    async def _counts(self, topics: list[str]) -> dict[str, int]:
+        found = (await self._client.metadata(topics)).topics
+        return {t.name or "": len(t.partitions) for t in found}
+
+    async def _topics_grew(self) -> bool:
+        """Tell whether we led, and there are partitions now that nobody was given."""
+        shared_out = self._shared_out
+        if not shared_out:
+            return False
+        try:
+            known = await self._counts(list(shared_out))
+        except OttlaError:
+            return False
+        return any(known.get(topic, 0) > count for topic, count in shared_out.items())
 
     def _forget(self, code: int) -> None:
         """Begin anew as far as the coordinator has forgotten us."""
