@@ -70,7 +70,7 @@ class FakePartition:
         assert leader_only
         return self.log
 
-    def append_as_leader(self, records, acks, _wall_ms, origin):
+    def append_as_leader(self, records, acks, _wall_ms, origin, *_guard):
         if self.refusal is not None:
             raise self.refusal
         assert origin == "coordinator"
