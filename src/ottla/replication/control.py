@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.model.cluster import EPOCH_DURING_DELETE
+from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.replication.partition import Partition
@@ -229,6 +229,13 @@ def _lead(
     before = partition.leader, partition.leader_epoch
     if partition.make_leader(state, topic_id, log):
         applied.leaders.append(partition)
+        if state.leader_recovery_state == RECOVERING:
+            # As in Kafka there is nothing to recover from: its first ISR change says so.
+            logger.warning(
+                "elected uncleanly partition=%s epoch=%d: what only others had from offset=%d on "
+                "is lost",
+                partition.tp, partition.leader_epoch, log.log_end_offset,
+            )  # fmt: skip
     if partition.is_leader:
         applied.told.leads(partition, log, *before)
     applied.replicas_of_leaders.update(state.replicas)

@@ -142,6 +142,7 @@ class LeaderFetcher:
         self.fetches_total = 0
         self.bytes_total = 0
         self.errors_total = 0
+        self.records_lost_total = 0
 
     # --- what the manager does ------------------------------------------------------------------
 
@@ -498,16 +499,26 @@ class LeaderFetcher:
 
     def _truncate(self, state: Followed, offset: int, why: str) -> None:
         log = state.partition.local_log(leader_only=False)
-        level = logging.INFO
-        if offset < log.high_watermark:
-            level = logging.WARNING
-        elif offset >= log.log_end_offset:
-            level = logging.DEBUG  # an epoch of ours without a record goes, no record does
+        # Below the log end an epoch of ours without a record goes, but no record does.
+        level = logging.INFO if offset < log.log_end_offset else logging.DEBUG
         logger.log(
             level, "truncate partition=%s to=%d end=%d hw=%d why=%s",
             state.tp, offset, log.log_end_offset, log.high_watermark, why,
         )  # fmt: skip
+        self._note_loss(state, offset)
         log.truncate_to(offset)
+
+    def _note_loss(self, state: Followed, offset: int) -> None:
+        """Report the committed records that the leader does not have from `offset` on (F43)."""
+        log = state.partition.local_log(leader_only=False)
+        first = max(offset, log.log_start_offset)
+        if first < log.high_watermark:
+            self.records_lost_total += log.high_watermark - first
+            logger.warning(
+                "lost records partition=%s offsets=%d..%d leader=%d epoch=%d: they were committed, "
+                "the leader does not have them",
+                state.tp, first, log.high_watermark - 1, self.leader, state.leader_epoch,
+            )  # fmt: skip
 
     def _refused(self, states: list[Followed], code: ErrorCode) -> None:
         """Try again later, or wait for the controller if it is we who are behind."""
@@ -596,4 +607,5 @@ class LeaderFetcher:
             "fetches_total": self.fetches_total,
             "bytes_total": self.bytes_total,
             "errors_total": self.errors_total,
+            "records_lost_total": self.records_lost_total,
         }

@@ -9,6 +9,7 @@ import random
 
 import pytest
 
+from ottla.model.cluster import RECOVERING
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
@@ -155,6 +156,39 @@ def test_no_divergence_on_unclean_elections(wired):
         assert values(c[1])[0] == "common"
 
     wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+def test_an_unclean_election_tells_which_committed_records_are_lost(wired, caplog):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "common")
+        await c.settle()
+        await c[2].stop()
+        await c.controller.lead(1, isr=[1], to=[1])
+        for value in ("lost", "too"):
+            assert (await c.produce(1, value)).error_code == 0
+        await c[1].stop()
+        await c[2].start()
+        await c.controller.lead(2, isr=[2], to=[])
+        state = c.controller.states["t", 0]
+        state.leader_recovery_state = RECOVERING
+        await c.controller.tell(state, [2])
+        await c.produce(2, "other", acks=1)
+        await c[1].start()
+        await c.controller.tell(state, [1])
+        await c.until(lambda: len(c[2].partition().isr.committed) == 2)
+        assert values(c[1]) == ["common", "other"]
+        (fetcher,) = c[1].replicas.fetchers.statistics()["fetchers"]
+        assert fetcher["records_lost_total"] == 2
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [text.partition(":")[0] for text in warnings if "uncleanly" in text] == [
+        "elected uncleanly partition=t-0 epoch=2"
+    ]
+    assert [text.partition(":")[0] for text in warnings if "lost records" in text] == [
+        "lost records partition=t-0 offsets=1..2 leader=2 epoch=2"
+    ]
 
 
 # --- the rules ------------------------------------------------------------------------------------
