@@ -77,7 +77,7 @@ _FORMAT = 'the format is {"version":1,"partitions":[{"topic":"t","partition":0,"
 
 
 def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _check_log_dirs(entry: _Entry, where: str) -> None:

@@ -129,17 +129,30 @@ def _journals(
 
 
 def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
-    """Give all lines up to a moment, of however many journals, to `take`; return the damage."""
-    from ottla.explain.journals import Damage, read  # noqa: PLC0415 - lazy
+    """Give all lines up to a moment, of however many journals, to `take`; return the damage.
+
+    NoJournalError if there is no such line: an answer drawn from nothing would mislead.
+    """
+    from ottla.explain.journals import Damage, NoJournalError, read  # noqa: PLC0415 - lazy
+    from ottla.explain.moments import shown  # noqa: PLC0415 - lazy
 
     damage = Damage()
     seen = 0
+    first = None
+    taken = False
     for entry in read(journals, damage):
+        first = entry.line.ts if first is None else first
         if gap is not None and damage.count + damage.missing != seen:
             seen = damage.count + damage.missing
             gap()
         if until is None or entry.line.ts <= until:
             take(entry)
+            taken = True
+    if not taken:
+        names = ", ".join(str(file) for files in journals for file in files)
+        if first is not None:
+            raise NoJournalError(f"nothing was written until then; the first is of {shown(first)}")
+        raise NoJournalError(f"no line of a controller's journal in {names}")
     return damage
 
 

@@ -84,6 +84,23 @@ def test_no_journal_at_all(tmp_path, ottla):
     assert err.startswith(f"ottla: no journal in {tmp_path}")
 
 
+@pytest.mark.parametrize("words", [["replay"], ["replay", "--diff"], ["why", "t-0"]])
+@pytest.mark.parametrize("content", [b"", b"\x00rubbish\n" * 3, b"{}\n"])
+def test_a_file_that_is_no_journal_answers_nothing(tmp_path, ottla, words, content):
+    file = tmp_path / JOURNAL_NAME
+    file.write_bytes(content)
+    code, out, err = ottla(*words, file)
+    assert (code, out) == (1, "")
+    assert err == f"ottla: no line of a controller's journal in {file}\n"
+
+
+def test_a_moment_before_the_first_line(told, ottla):
+    folder = told("broker_failure").folder
+    code, out, err = ottla("replay", folder, "--diff", "--until", "1999-01-01T00:00:00")
+    assert (code, out) == (1, "")
+    assert "nothing was written until then; the first is of " in err
+
+
 def test_replay_shows_the_cluster_and_later_lines_are_left_out(told, ottla, tmp_path):
     journal = told("broker_failure")
     (source,) = [f for files in journal.files for f in files if f.stat().st_size > 2000]
