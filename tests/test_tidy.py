@@ -23,6 +23,8 @@ DECIDERS = {
     "log/producers.py",
     "log/validate.py",
     "log/retention.py",
+    "log/compaction.py",
+    "log/cleaner_batches.py",
     "replication/isr.py",
     "replication/throttle.py",
     "replication/truncation.py",

@@ -35,6 +35,7 @@ from ottla.log.checkpoints import (
     MetaProperties,
     decode_meta_properties,
 )
+from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import BrokerConfig, TopicConfig
@@ -213,6 +214,7 @@ class Broker:
         await server.replicas.start()
         await self.membership.join()
         self.tasks.start(keep_house(self.world, self.config, self.logs), "housekeeping")
+        self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
         server.enter(BrokerState.RUNNING)
         logger.info(

@@ -64,6 +64,8 @@ class LocalLog:
         self.recovery_point = loaded.recovery_point
         self.deleted_files = loaded.deleted_files
         """renamed to .deleted; the manager removes them after file.delete.delay.ms"""
+        self.cleaned_offset = -1
+        """below it the cleaner has been; -1 if it never was here"""
         self.truncations = 0
         """grows with every truncation: what was read by a worker before is worth nothing"""
         self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
@@ -93,6 +95,9 @@ class LocalLog:
         self._rules = Rules(config)
         self._index_interval = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
+        self._segment_ms = config.segment_ms
+        if config.compact:  # what must be compacted in time may not stay in the active segment
+            self._segment_ms = min(self._segment_ms, config.max_compaction_lag_ms)
         self._max_index_entries = max(config.segment_index_bytes // _TIME_INDEX_ENTRY, 1)
         self._active.index_limit = self._max_index_entries
         self._flush_messages = config.flush_messages
@@ -142,7 +147,7 @@ class LocalLog:
             full = segment.size + size > self._segment_bytes or last > segment.max_offset
             waited = max_timestamp > self._roll_timestamp or (
                 segment.first_batch_timestamp() < 0
-                and now_ms - segment.created_ms > self.config.segment_ms
+                and now_ms - segment.created_ms > self._segment_ms
             )
             if full or waited or len(segment.offsets) >= self._max_index_entries:
                 # At the log end, even if a gap (compaction) precedes the batch: a segment that
@@ -161,8 +166,8 @@ class LocalLog:
             return _NEVER
         jitter = self.config.segment_jitter_ms
         if jitter:
-            jitter = int(self._world.random.random() * min(jitter, self.config.segment_ms))
-        return first_timestamp + self.config.segment_ms - jitter
+            jitter = int(self._world.random.random() * min(jitter, self._segment_ms))
+        return first_timestamp + self._segment_ms - jitter
 
     # Segments --------------------------------------------------------------------------
 
@@ -264,6 +269,56 @@ class LocalLog:
             raise self._fail(error, "write of partition.metadata") from error
         self.topic_id = topic_id
         self._metadata_unsynced = True
+
+    # Cleaning --------------------------------------------------------------------------
+
+    def fail(self, error: OSError, doing: str) -> StorageError:
+        """Take the log offline: the cleaner could not read or write; return what to raise."""
+        return self._fail(error, doing)
+
+    def holds(self, segments: list[Segment]) -> bool:
+        """Tell whether these neighbours are still segments of this log."""
+        if not segments:
+            return True
+        at = self._segment_index(segments[0].base_offset)
+        return self.segments[at : at + len(segments)] == segments
+
+    def range_of(self, segment: Segment) -> tuple[int, int]:
+        """Return the segment's base offset and that of the next one (or the log end)."""
+        at = self._segment_index(segment.base_offset) + 1
+        upper = self.segments[at].base_offset if at < len(self.segments) else self.log_end_offset
+        return segment.base_offset, upper
+
+    def dirty_segments(self, start: int, upto: int) -> list[Segment]:
+        """Return the segments with offsets in [start, upto)."""
+        found = self.segments[self._segment_index(start) :]
+        return [s for s in found if s.base_offset < upto]
+
+    def replace_segments(self, old: list[Segment], size: int, suffixes: list[str]) -> None:
+        """Put the `.cleaned` files of these suffixes, durable by now, in the place of `old`.
+
+        A crash before the last one is `.swap` undoes it, a later one completes it at the next
+        start (Kafka's `LocalLog.replaceSegments`).
+        """
+        if self.failed is not None:
+            raise self.failed
+        at = self._segment_index(old[0].base_offset)
+        assert self.segments[at : at + len(old)] == old, old
+        new = Segment.open(
+            self._files, self.dir, old[0].base_offset, size, max(s.created_ms for s in old)
+        )
+        try:
+            for suffix in suffixes:
+                self._files.rename(new.path(suffix) + ".cleaned", new.path(suffix) + ".swap")
+            self._delete_files(old)
+            for suffix in suffixes:
+                self._files.rename(new.path(suffix) + ".swap", new.path(suffix))
+            gone = {segment.base_offset for segment in old[1:]}
+            self._drop_snapshots(lambda offset: offset not in gone)
+        except OSError as error:
+            raise self._fail(error, "swap of cleaned segments") from error
+        self.segments[at : at + len(old)] = [new]
+        self._unsynced_folders = [self.dir]
 
     def _delete_files(self, segments: list[Segment]) -> None:
         for segment in segments:

@@ -95,10 +95,12 @@ class Log(LocalLog):
         fresh: bool = False,
         budget: TailBudget | None = None,
         producer_expiration_ms: int = 86_400_000,
+        cleaned_offset: int = -1,
     ) -> "Log":
         """Load the log of an existing folder, or begin an empty one in it.
 
-        `clean` says the folder was closed cleanly, `fresh` that it was made just now. OSError
+        `clean` says the folder was closed cleanly, `fresh` that it was made just now,
+        `cleaned_offset` how far the cleaner was (-1: never here). OSError
         means the log dir is bad; nothing else is wrong enough not to open.
         """
         loader = Loader(
@@ -110,10 +112,12 @@ class Log(LocalLog):
             log_start_offset=log_start_offset,
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
-            compact=config.compact,
+            compact=config.compact or cleaned_offset >= 0,
         )
         loaded = loader.begin() if fresh else loader.load()
-        return cls(tp, dir_path, config, world, loaded, budget or TailBudget())
+        log = cls(tp, dir_path, config, world, loaded, budget or TailBudget())
+        log.cleaned_offset = cleaned_offset
+        return log
 
     def __repr__(self) -> str:
         return f"Log({self.tp}, {self.log_start_offset}..{self.log_end_offset})"
@@ -530,6 +534,7 @@ class Log(LocalLog):
     def _after_truncation(self, offset: int) -> None:
         self.log_end_offset = offset
         self.truncations += 1
+        self.cleaned_offset = min(self.cleaned_offset, offset)
         self._truncated = True
         self._tail.clear()
         self._roll_timestamp = _UNKNOWN

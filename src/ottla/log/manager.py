@@ -45,6 +45,7 @@ class LogDir:
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    cleaned: dict[TopicPartition, int] = field(default_factory=dict)
     forgotten: set[TopicPartition] = field(default_factory=set)
     """deleted logs whose recovery points the checkpoint may still name"""
 
@@ -180,6 +181,7 @@ class LogManager:
         log_dir.recovery_points = self._read(log_dir, checkpoints.RECOVERY_POINTS, names)
         log_dir.log_starts = self._read(log_dir, checkpoints.LOG_STARTS, names)
         log_dir.high_watermarks = self._read(log_dir, checkpoints.HIGH_WATERMARKS, names)
+        log_dir.cleaned = self._read(log_dir, checkpoints.CLEANER_OFFSETS, names)
         folders = [n for n in names if "-" in n and files.is_dir(log_dir.file(n))]
         for done, name in enumerate(folders, 1):
             self._load_folder(log_dir, name)
@@ -230,6 +232,7 @@ class LogManager:
             fresh=fresh,
             budget=self.budget,
             producer_expiration_ms=self._expiration_ms,
+            cleaned_offset=log_dir.cleaned.get(tp, -1),
         )
         log.on_failure = self._log_failed
         log.on_recovery_point_lowered = self._recovery_point_lowered
@@ -297,6 +300,7 @@ class LogManager:
             self._files.make_dirs(log_dir.file(str(tp)))
             named = log_dir.recovery_points.pop(tp, None) is not None or tp in log_dir.forgotten
             log_dir.log_starts.pop(tp, None)
+            log_dir.cleaned.pop(tp, None)
             log = self._open_log(log_dir, tp, clean=fresh, fresh=fresh)
             log.owes_recovery_point = named
         except OSError as error:
@@ -316,7 +320,12 @@ class LogManager:
         delay_s = log.config.file_delete_delay_ms / 1000
         offline = log_dir.offline is not None
         log.abandon()
-        for known in (log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks):
+        for known in (
+            log_dir.recovery_points,
+            log_dir.log_starts,
+            log_dir.high_watermarks,
+            log_dir.cleaned,
+        ):
             known.pop(tp, None)
         log_dir.forgotten.add(tp)
         if offline:
@@ -437,6 +446,14 @@ class LogManager:
                 except OSError as error:
                     self._dir_failed(log_dir, error)
 
+    async def write_cleaned_offsets(self, workers: Workers, log: Log) -> None:
+        """Write how far the cleaner was in each log of this log's dir (Kafka's file)."""
+        log_dir = self._dir_of(log)
+        logs = [other for other in self._logs.values() if self._dir_of(other) is log_dir]
+        offsets = {o.tp: o.cleaned_offset for o in logs if o.cleaned_offset >= 0}
+        path = log_dir.file(checkpoints.CLEANER_OFFSETS)
+        await self._write_with(workers, [(path, checkpoints.encode_offsets(offsets))])
+
     async def _write_with(self, workers: Workers, files: list[tuple[str, bytes]]) -> None:
         for path, data in files:
             log_dir = self._dirs[path.rpartition("/")[0]]
@@ -489,6 +506,10 @@ class LogManager:
             _logger.warning("retention failed tp=%s error=%s", log.tp, error)
         log.expire_producers(now_ms)
         log.release_idle()
+        self.doom_deleted(log)
+
+    def doom_deleted(self, log: Log) -> None:
+        """Have the files that the log renamed to .deleted removed after file.delete.delay.ms."""
         delay_s = log.config.file_delete_delay_ms / 1000
         for path in log.deleted_files:
             self._doom(path, delay_s)

@@ -176,7 +176,9 @@ class Loader:
                     self._remove(name)
                 else:
                     swaps.append(name)
-            elif name.endswith((".deleted", ".cleaned")):
+        # Only now: as long as a .cleaned file is there, a crash finds that the swap is not whole.
+        for name in names:
+            if name.endswith((".deleted", ".cleaned")):
                 self._remove(name)
         swapped_logs = [n for n in swaps if n.endswith(".log.swap")]
         if swapped_logs:
@@ -188,7 +190,8 @@ class Loader:
                     continue
                 if first <= offset < end:
                     self._remove(name)
-        for name in swaps:
+        # The log first: without a .log.swap nothing that was renamed before is removed again.
+        for name in sorted(swaps, key=lambda n: not n.endswith(".log.swap")):
             self._files.rename(self._path(name), self._path(name.removesuffix(".swap")))
         if swaps:
             _log.info("finished an interrupted swap tp=%s files=%d", self._tp, len(swaps))

@@ -228,7 +228,7 @@ def _check_content(
     if rules.per_record:
         facts = check_records(payload, header[COUNT], start=start)
         if facts.has_null_key and rules.compact:
-            raise InvalidRecordError("a compacted topic takes no record without a key")
+            raise InvalidRecordError("Compacted topic cannot accept message without key")
         max_timestamp = header[BASE_TS] + facts.max_timestamp_delta
         if rules.bounds_timestamps and not rules.log_append_time:
             _check_timestamps(

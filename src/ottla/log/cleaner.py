@@ -1,0 +1,378 @@
+"""The cleaner: compacts the logs of topics with cleanup.policy=compact, the dirtiest first.
+
+Who may call: `broker.Broker` runs it. Answers to Kafka's `LogCleaner`; what to clean and what stays
+is decided by `compaction`. Invariants: only closed, replicated, decided and flushed segments are
+read; it works in slices of a few milliseconds and others run in between, so after each pause it
+looks whether the log is still what it was: a truncation, a deletion or another policy aborts it,
+and nothing is lost but the work. Files that cannot be written take their log dir offline.
+"""
+
+import asyncio
+import logging
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ottla.log import compaction
+from ottla.log.aborted import AbortedTransaction
+from ottla.log.cleaner_batches import (
+    Kept,
+    assemble,
+    draft,
+    empty_batch,
+    note_keys,
+    payload_of,
+    sift,
+)
+from ottla.log.cleaner_output import CleanedSegment
+from ottla.log.compaction import Dirt, Fate, LastWritten, OffsetMap, Transactions
+from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.log.segment import Segment
+from ottla.log.transactions import read_marker
+from ottla.log.validate import ATTRIBUTES, BASE, CODEC_MASK, CONTROL, COUNT, LAST_DELTA, Header
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import CorruptRecordError, InvalidRecordError, StorageError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer, World
+from ottla.wire.compression import compress
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SLICE_S = 0.004
+"""how long the cleaner works before others may"""
+_LEAST_BACKOFF_S = 0.05
+_BIG = 1 << 14
+"""payloads from this size on are compressed by a worker"""
+
+
+class CleaningAbortedError(Exception):
+    """The log changed under the cleaner; never leaves the module."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """One cleaning of one log."""
+
+    log: Log
+    dirt: Dirt
+    offsets: OffsetMap
+    now_ms: int
+    truncations: int
+    segments: list[Segment]
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def check(self) -> None:
+        """Raise unless the segments at hand are still those of the log."""
+        log = self.log
+        whole = log.truncations == self.truncations and log.holds(self.segments)
+        if log.failed is not None or not whole or not log.config.compact:
+            raise CleaningAbortedError
+
+
+class LogCleaner:
+    """Cleans the logs of one manager, one at a time."""
+
+    def __init__(self, world: World, config: BrokerConfig, logs: LogManager) -> None:
+        self._world = world
+        self._config = config
+        self._logs = logs
+        self._slice_began_s = 0.0
+        self._spent_bytes = 0
+        self.uncleanable: set[TopicPartition] = set()
+        """logs in which something unexpected was found; left alone until the next start"""
+        self.cleanings = 0
+        self.aborted = 0
+
+    async def run(self) -> None:
+        """Clean until cancelled. A loop root."""
+        if not self._config.flag("log.cleaner.enable"):
+            return
+        while True:
+            if not await self.clean_filthiest():
+                backoff_s = self._config.integer("log.cleaner.backoff.ms") / 1000
+                await asyncio.sleep(max(backoff_s, _LEAST_BACKOFF_S))
+
+    async def clean_filthiest(self) -> bool:
+        """Clean the log with the largest share of dirt; tell whether that went well."""
+        self._slice_began_s = self._world.clock.monotonic()
+        found = await self._filthiest()
+        if found is None:
+            return False
+        log, dirt = found
+        try:
+            await self._clean(log, dirt)
+            return True
+        except CleaningAbortedError:
+            self.aborted += 1
+            logger.info("cleaning aborted tp=%s", log.tp)
+        except StorageError:
+            pass  # the log said so, and its dir is offline
+        except (CorruptRecordError, InvalidRecordError) as error:
+            self.uncleanable.add(log.tp)
+            logger.error("log cannot be cleaned tp=%s error=%s", log.tp, error)  # noqa: TRY400
+        return False
+
+    # Choosing --------------------------------------------------------------------------
+
+    async def _filthiest(self) -> tuple[Log, Dirt] | None:
+        best: tuple[Log, Dirt] | None = None
+        now_ms = self._world.clock.wall_ms()
+        for log in self._logs.logs():
+            config = log.config
+            if not config.compact or log.failed is not None or log.tp in self.uncleanable:
+                continue
+            dirt = dirt_of(log, now_ms)
+            if not dirt.is_worth_it(config.min_cleanable_dirty_ratio):
+                continue
+            if best is None or dirt.ratio > best[1].ratio:
+                best = log, dirt
+            await self._breathe()
+        if best is None or best[0].failed is not None:
+            return None
+        return best[0], dirt_of(best[0], now_ms)
+
+    # Cleaning --------------------------------------------------------------------------
+
+    async def _clean(self, log: Log, dirt: Dirt) -> None:
+        offsets = OffsetMap(
+            self._config.integer("log.cleaner.dedupe.buffer.size"),
+            float(str(self._config["log.cleaner.io.buffer.load.factor"])),
+        )
+        work = _Work(log, dirt, offsets, self._world.clock.wall_ms(), log.truncations, [])
+        try:
+            await self._map_keys(work)
+            end = offsets.latest_offset + 1
+            transactions = Transactions()
+            segments = [s for s in log.segments[:-1] if s.base_offset < end]
+            sizes = [_size_of(s) for s in segments]
+            at = 0
+            for count in compaction.group_segments(
+                sizes,
+                log.config.segment_bytes,
+                log.config.segment_index_bytes,
+                dirt.first_uncleanable,
+            ):
+                work.segments = segments[at : at + count]
+                await self._clean_group(work, transactions)
+                at += count
+        except OSError as error:
+            raise log.fail(error, "cleaning") from error
+        log.cleaned_offset = end
+        await self._logs.write_cleaned_offsets(self._world.workers, log)
+        self.cleanings += 1
+        logger.info(
+            "cleaned tp=%s offsets=%d..%d keys=%d bytes=%d->%d",
+            log.tp,
+            dirt.first_dirty,
+            end,
+            len(offsets),
+            work.bytes_read,
+            work.bytes_written,
+        )
+
+    async def _map_keys(self, work: _Work) -> None:
+        """Read the dirty part into the map, until it is full; batches are read as a whole."""
+        log, first, offsets = work.log, work.dirt.first_dirty, work.offsets
+        upto = work.dirt.first_uncleanable
+        transactions = Transactions()
+        transactions.expect(log.aborted_transactions(first, upto))
+        offsets.latest_offset = first - 1
+        segments = log.dirty_segments(first, upto)
+        for number, segment in enumerate(segments):
+            work.segments = [segment]
+            place = segment.find(max(first, segment.base_offset))
+            if place is None:
+                continue
+            for _, header, batch in segment.batches(place[0]):
+                if offsets.is_full:
+                    return
+                if header[ATTRIBUTES] & CONTROL:
+                    transactions.see_marker(header, _ending(header, batch))
+                elif not transactions.see_batch(header):
+                    payload = payload_of(batch, header)
+                    await self._all(work, note_keys(payload, header, offsets, first))
+                offsets.latest_offset = max(
+                    offsets.latest_offset, header[BASE] + header[LAST_DELTA]
+                )
+                await self._tick(work, len(batch))
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else upto
+            offsets.latest_offset = max(offsets.latest_offset, following - 1)
+
+    async def _clean_group(self, work: _Work, transactions: Transactions) -> None:
+        log, group = work.log, work.segments
+        work.check()
+        producers = {
+            p.id: LastWritten(p.epoch, p.batches[-1].last_offset if p.batches else None)
+            for p in log.producers.producers.values()
+        }
+        rules = compaction.Rules(
+            work.offsets, transactions, producers, work.now_ms, log.config.delete_retention_ms
+        )
+        output = CleanedSegment(
+            self._world.files,
+            log.dir,
+            group[0].base_offset,
+            group[-1].created_ms,
+            log.config.index_interval_bytes,
+        )
+        done = False
+        try:
+            kept: list[AbortedTransaction] = []
+            for segment in group:
+                transactions.expect(log.aborted_transactions(*log.range_of(segment)))
+                await self._clean_into(work, segment, output, rules)
+            kept += transactions.kept
+            transactions.kept = []
+            output.finish(kept)
+            await self._world.workers.run(output.make_durable)
+            work.check()
+            output.close()
+            done = True  # from here on a crash completes it
+            log.replace_segments(group, output.size, output.suffixes)
+            self._logs.doom_deleted(log)
+            work.bytes_written += output.size
+        finally:
+            if not done:
+                output.discard()
+
+    async def _clean_into(
+        self, work: _Work, segment: Segment, output: CleanedSegment, rules: compaction.Rules
+    ) -> None:
+        for _, header, batch in segment.batches(0):
+            control = bool(header[ATTRIBUTES] & CONTROL)
+            ending = _ending(header, batch) if control else None
+            verdict = rules.judge(header, ending, control and not header[COUNT])
+            made: Buffer | None = None
+            if verdict.fate is Fate.EMPTY:
+                made = empty_batch(header)
+            elif verdict.fate is not Fate.DROP:
+                made = await self._sift(work, header, batch, rules, verdict)
+            if made is not None:
+                output.add(made)
+            work.bytes_read += len(batch)
+            await self._tick(work, len(batch) + (len(made) if made is not None else 0))
+
+    async def _sift(
+        self,
+        work: _Work,
+        header: Header,
+        batch: memoryview,
+        rules: compaction.Rules,
+        verdict: compaction.Verdict,
+    ) -> Buffer | None:
+        """Return what stays of a batch: itself where nothing changes, None if nothing is left."""
+        attributes = header[ATTRIBUTES]
+        waits = bool(attributes & compaction.DELETE_HORIZON)
+        if verdict.fate is Fate.KEEP and (waits or not verdict.dies_later):
+            return batch
+        payload = payload_of(batch, header)
+        if verdict.fate is Fate.KEEP:
+            kept = await self._all(work, sift(payload, header, _EVERYTHING))
+            dies = True
+        else:
+            kept = await self._all(work, sift(payload, header, rules))
+            dies = kept.tombstones and not waits
+        horizon = rules.new_horizon_ms if dies else None
+        return await self._rebuild(work, header, batch, payload, kept, horizon, verdict.fate)
+
+    async def _rebuild(
+        self,
+        work: _Work,
+        header: Header,
+        batch: memoryview,
+        payload: bytes,
+        kept: Kept,
+        horizon: int | None,
+        fate: Fate,
+    ) -> Buffer | None:
+        if not kept.places:
+            return empty_batch(header) if fate is Fate.SIFT_AND_KEEP else None
+        if len(kept.places) == header[COUNT] and horizon is None:
+            return batch
+        made = await self._all(work, draft(payload, header, kept, horizon))
+        codec = header[ATTRIBUTES] & CODEC_MASK
+        body: bytes = made.payload
+        if codec and len(body) >= _BIG:
+            body = await self._world.workers.run(compress, codec, body)
+            work.check()
+        elif codec:
+            body = compress(codec, body)
+        return assemble(header, made, body)
+
+    # Pace ------------------------------------------------------------------------------
+
+    async def _all(self, work: _Work, steps: Generator[None, None, T]) -> T:
+        """Run a generator to its end, with pauses."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await self._tick(work, 0)
+
+    async def _tick(self, work: _Work, size: int) -> None:
+        """Count bytes read or written; pause if it is time, then look whether all is as it was."""
+        self._spent_bytes += size
+        if await self._breathe():
+            work.check()
+
+    async def _breathe(self) -> bool:
+        """Let others run if the slice is over; return whether they did."""
+        clock = self._world.clock
+        worked_s = clock.monotonic() - self._slice_began_s
+        if worked_s < SLICE_S:
+            return False
+        rate = float(str(self._config["log.cleaner.io.max.bytes.per.second"]))
+        await asyncio.sleep(max(worked_s, self._spent_bytes / rate - worked_s))
+        self._spent_bytes = 0
+        self._slice_began_s = clock.monotonic()
+        return True
+
+
+class _Everything(compaction.Rules):
+    """Rules by which every record stays: those of a marker that only gets its delete horizon."""
+
+    def __init__(self) -> None:
+        super().__init__(OffsetMap(0), Transactions(), {}, 0, 0)
+
+
+_EVERYTHING = _Everything()
+
+
+def dirt_of(log: Log, now_ms: int) -> Dirt:
+    """Return what of a log may be cleaned now."""
+    segments = [
+        compaction.SegmentFacts(s.base_offset, s.size, s.largest_timestamp, s.first_batch_timestamp)
+        for s in log.segments
+    ]
+    facts = compaction.LogFacts(
+        segments,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        log.recovery_point,
+        log.cleaned_offset,
+    )
+    lags = compaction.Lags(log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms)
+    return compaction.find_dirt(facts, lags, now_ms)
+
+
+def _size_of(segment: Segment) -> compaction.SegmentSize:
+    return compaction.SegmentSize(
+        segment.base_offset,
+        segment.size,
+        len(segment.offsets) * OFFSET_ENTRY,
+        len(segment.times) * TIME_ENTRY,
+    )
+
+
+def _ending(header: Header, batch: memoryview) -> bool | None:
+    """Return whether a marker aborts; None for control records of another kind, or none at all."""
+    marker = read_marker(batch) if header[COUNT] else None
+    return None if marker is None else marker.aborted

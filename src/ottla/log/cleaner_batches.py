@@ -1,0 +1,198 @@
+"""Batches under the cleaner's hands: walked record by record, and built again from what stays.
+
+Who may call: `cleaner`. Pure functions over bytes. Answers to Kafka's `MemoryRecords.filterTo`,
+`DefaultRecordBatch.writeEmptyHeader` and `MemoryRecordsBuilder` with a delete horizon. Invariants:
+base offset, last offset delta, leader epoch, producer id, epoch and sequence of a batch never
+change; a record keeps its offset and its timestamp; what is built has a right CRC.
+"""
+
+import struct
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from ottla.log.compaction import DELETE_HORIZON, OffsetMap, Rules
+from ottla.log.validate import (
+    ATTRIBUTES,
+    BASE,
+    BASE_SEQUENCE,
+    BASE_TS,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    COUNT,
+    HEADER_SIZE,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME,
+    MAX_TS,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
+)
+from ottla.model.errors import CorruptRecordError
+from ottla.wire.compression import decompress
+from ottla.wire.record_check import read_varint, varint
+from ottla.wire.records import crc32c
+
+_BEFORE_CRC = struct.Struct(">qiibI")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_CRC_FROM = 21
+_MAGIC = 2
+_MAX_BATCH_BYTES = 2**31 - 1
+_STEP = 512
+"""records looked at between two chances to let others run: about a millisecond"""
+
+_Place = tuple[int, int, int, int, int, bytes | None, bool]
+
+
+class Kept(NamedTuple):
+    """What stays of a batch's records."""
+
+    places: list[tuple[int, int, int, int]]
+    """(start, end, timestamp delta, where the offset delta begins) of each, in the payload"""
+    tombstones: bool
+
+
+def payload_of(batch: memoryview, header: Header) -> bytes:
+    """Return a batch's records, decompressed."""
+    body = batch[HEADER_SIZE:]
+    codec = header[ATTRIBUTES] & CODEC_MASK
+    return bytes(decompress(codec, body, _MAX_BATCH_BYTES) if codec else body)
+
+
+def walk(payload: bytes, count: int) -> Iterator[_Place]:
+    """Yield (start, end, timestamp delta, offset field's place, offset delta, key, has value)."""
+    pos = 0
+    try:
+        for _ in range(count):
+            start = pos
+            size, pos = read_varint(payload, pos)
+            end = pos + size
+            timestamp, offset_at = read_varint(payload, pos + 1)
+            delta, pos = read_varint(payload, offset_at)
+            size, pos = read_varint(payload, pos)
+            key = None
+            if size >= 0:
+                key = payload[pos : pos + size]
+                pos += size
+            size, pos = read_varint(payload, pos)
+            if pos + max(size, 0) > end or end > len(payload):
+                raise CorruptRecordError("a record is longer than it claims")
+            yield start, end, timestamp, offset_at, delta, key, size >= 0
+            pos = end
+    except IndexError as error:
+        raise CorruptRecordError("a record ends beyond its batch") from error
+
+
+def note_keys(
+    payload: bytes, header: Header, offsets: OffsetMap, start: int
+) -> Generator[None, None, None]:
+    """Put the batch's keys from offset `start` on into the map; yields now and then."""
+    base = header[BASE]
+    for number, (_, _, _, _, delta, key, _) in enumerate(walk(payload, header[COUNT]), 1):
+        if key is not None and base + delta >= start:
+            offsets.put(key, base + delta)
+        if not number % _STEP:
+            yield
+
+
+def sift(payload: bytes, header: Header, rules: Rules) -> Generator[None, None, Kept]:
+    """Find the records that stay; yields now and then."""
+    places = []
+    tombstones = False
+    tombstones_go = rules.tombstones_go(header)
+    base = header[BASE]
+    for number, place in enumerate(walk(payload, header[COUNT]), 1):
+        start, end, timestamp, offset_at, delta, key, has_value = place
+        if rules.keeps(key, base + delta, tombstones_go and not has_value):
+            places.append((start, end, timestamp, offset_at))
+            tombstones = tombstones or not has_value
+        if not number % _STEP:
+            yield
+    return Kept(places, tombstones)
+
+
+class Draft(NamedTuple):
+    """A batch to be built: its new header fields and its records before compression."""
+
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    records: int
+    payload: bytes
+
+
+def draft(
+    payload: bytes, header: Header, kept: Kept, new_horizon_ms: int | None
+) -> Generator[None, None, Draft]:
+    """Put together what stays; `new_horizon_ms` becomes the base timestamp. Yields now and then.
+
+    Without a horizon the base timestamp is that of the first record that stays, as Kafka has it.
+    """
+    attributes = header[ATTRIBUTES]
+    base = old_base = header[BASE_TS]
+    fixed = attributes & LOG_APPEND_TIME  # then the records' own timestamps count for nothing
+    if new_horizon_ms is not None:
+        base = new_horizon_ms
+        attributes |= DELETE_HORIZON
+    elif not (attributes & DELETE_HORIZON or fixed):
+        base = old_base + kept.places[0][2]
+    shift = 0 if fixed else old_base - base
+    parts: list[bytes] = []
+    for number, (start, end, timestamp, offset_at) in enumerate(kept.places, 1):
+        if shift:
+            _, body = read_varint(payload, start)
+            moved = payload[body : body + 1] + varint(timestamp + shift)
+            parts += (varint(len(moved) + end - offset_at), moved, payload[offset_at:end])
+        else:
+            parts.append(payload[start:end])
+        if not number % _STEP:
+            yield
+    youngest = old_base + max(place[2] for place in kept.places)
+    return Draft(
+        attributes,
+        base,
+        header[MAX_TS] if fixed else youngest,
+        len(kept.places),
+        b"".join(parts),
+    )
+
+
+def assemble(header: Header, made: Draft, body: bytes) -> bytes:
+    """Return the batch of `made`, whose records are `body` once they are compressed."""
+    return _pack(
+        header, made.attributes, made.base_timestamp, made.max_timestamp, made.records, body
+    )
+
+
+def empty_batch(header: Header) -> bytes:
+    """Return a batch without records that still tells its producer's sequence and epoch."""
+    attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON)
+    return _pack(header, attributes, -1, header[MAX_TS], 0, b"")
+
+
+def _pack(
+    header: Header,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    body: bytes,
+) -> bytes:
+    under_crc = (
+        _AFTER_CRC.pack(
+            attributes,
+            header[LAST_DELTA],
+            base_timestamp,
+            max_timestamp,
+            header[PRODUCER_ID],
+            header[PRODUCER_EPOCH],
+            header[BASE_SEQUENCE],
+            count,
+        )
+        + body
+    )
+    length = len(under_crc) + _CRC_FROM - BATCH_OVERHEAD
+    return (
+        _BEFORE_CRC.pack(header[BASE], length, header[LEADER_EPOCH], _MAGIC, crc32c(under_crc))
+        + under_crc
+    )

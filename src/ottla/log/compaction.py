@@ -1,0 +1,348 @@
+"""Compaction: which part of a log is cleaned, and which of its records stay. A decider, no I/O.
+
+Who may call: `cleaner`. Answers to Kafka's `LogCleanerManager.cleanableOffsets`, `LogToClean`,
+`SkimpyOffsetMap`, `CleanedTransactionMetadata` and the deciding half of `Cleaner`. Invariants: the
+last record of every key stays, and so does everything at or above the first offset that may not
+be cleaned; a record of an undecided transaction is never looked at; a producer's last batch stays,
+if need be without records, so that its sequence and epoch are not forgotten.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ottla.log.aborted import AbortedTransaction
+from ottla.log.validate import (
+    ATTRIBUTES,
+    BASE,
+    BASE_TS,
+    CONTROL,
+    LAST_DELTA,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    Header,
+)
+
+NOT_CLEANED = -1
+DELETE_HORIZON = 0x40
+"""Attribute of a batch whose base timestamp is the time at which its tombstones may go."""
+
+_NEVER = 2**63 - 1
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+# What is cleaned ---------------------------------------------------------------------------
+
+
+class SegmentFacts(NamedTuple):
+    """What choosing a log needs of a segment; timestamps only if it comes to them."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: Callable[[], int]
+    first_timestamp: Callable[[], int]
+
+
+class LogFacts(NamedTuple):
+    """A log as the choice sees it; the last segment is the active one."""
+
+    segments: Sequence[SegmentFacts]
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    flushed_offset: int
+    cleaned_offset: int
+
+
+class Lags(NamedTuple):
+    """The topic's min.compaction.lag.ms and max.compaction.lag.ms."""
+
+    min_ms: int
+    max_ms: int
+
+
+class Dirt(NamedTuple):
+    """What could be cleaned: offsets [first_dirty, first_uncleanable), and how much that is."""
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue: bool
+    """records wait for longer than max.compaction.lag.ms"""
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def is_worth_it(self, min_ratio: float) -> bool:
+        return self.ratio > min_ratio or (self.overdue and self.cleanable_bytes > 0)
+
+
+def find_dirt(log: LogFacts, lags: Lags, now_ms: int) -> Dirt:
+    """Return what of a log may be cleaned: nothing active, undecided, unflushed or too young."""
+    first_dirty = log.cleaned_offset
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        first_dirty = log.log_start_offset
+    segments = log.segments
+    closed = segments[:-1]
+    at_active = first_dirty >= segments[-1].base_offset
+    dirty = [] if at_active else closed[_floor(closed, first_dirty) :]
+    bound = min(log.last_stable_offset, segments[-1].base_offset, log.flushed_offset)
+    if lags.min_ms > 0:
+        for segment in dirty:
+            if segment.largest_timestamp() > now_ms - lags.min_ms:
+                bound = min(bound, segment.base_offset)
+                break
+    bound = max(first_dirty, bound)
+    upto = segments[_floor(segments, bound)].base_offset
+    cleanable = sum(s.size for s in dirty if s.base_offset < upto) if first_dirty < upto else 0
+    clean = sum(s.size for s in closed if s.base_offset < first_dirty)
+    overdue = False
+    if lags.max_ms < _NEVER:
+        stamps = [t for s in dirty if s.size and (t := s.first_timestamp()) > 0]
+        overdue = min(stamps, default=_NEVER) < now_ms - lags.max_ms
+    return Dirt(first_dirty, upto, clean, cleanable, overdue)
+
+
+def _floor(segments: Sequence[SegmentFacts], offset: int) -> int:
+    """Return the index of the segment whose range holds `offset`."""
+    index = 0
+    for at, segment in enumerate(segments):
+        if segment.base_offset > offset:
+            break
+        index = at
+    return index
+
+
+class SegmentSize(NamedTuple):
+    """What grouping needs of a segment, in bytes."""
+
+    base_offset: int
+    size: int
+    offset_index: int
+    time_index: int
+
+
+def group_segments(
+    segments: Sequence[SegmentSize], max_size: int, max_index: int, end_offset: int
+) -> list[int]:
+    """Return how many neighbouring segments become one, group by group, oldest first.
+
+    A group's log, either index and offset range fit into one segment (`groupSegmentsBySize`).
+    """
+    groups: list[int] = []
+    at = 0
+    while at < len(segments):
+        first = segments[at]
+        size, index, time_index = first.size, first.offset_index, first.time_index
+        stop = at + 1
+        while stop < len(segments):
+            more = segments[stop]
+            upper = segments[stop + 1].base_offset if stop + 1 < len(segments) else end_offset
+            fits = (
+                size + more.size <= max_size
+                and index + more.offset_index <= max_index
+                and time_index + more.time_index <= max_index
+                and (not more.size or upper - 1 - first.base_offset <= _MAX_RELATIVE_OFFSET)
+            )
+            if not fits:
+                break
+            size, index = size + more.size, index + more.offset_index
+            time_index += more.time_index
+            stop += 1
+        groups.append(stop - at)
+        at = stop
+    return groups
+
+
+# The last offset of every key --------------------------------------------------------------
+
+
+class OffsetMap:
+    """Key to the offset of its last record, of a bounded number of keys.
+
+    Keys of 16 bytes and more are kept as 16 bytes of their BLAKE2b, shorter ones as they are, so
+    that the two never meet.
+    """
+
+    ENTRY_BYTES = 200
+    """Memory of one entry, at most: a dict slot while the dict grows, 16 bytes, an int."""
+
+    __slots__ = ("_get", "_offsets", "latest_offset", "limit")
+
+    def __init__(self, max_bytes: int, load_factor: float = 1.0) -> None:
+        self.limit = max(int(max_bytes * load_factor) // self.ENTRY_BYTES, 1)
+        self.latest_offset = -1
+        """the last offset of what was read into the map as a whole"""
+        self._offsets: dict[bytes, int] = {}
+        self._get = self._offsets.get
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._offsets) >= self.limit
+
+    def put(self, key: bytes, offset: int) -> None:
+        if len(key) > 15:
+            key = blake2b(key, digest_size=16).digest()
+        self._offsets[key] = offset
+
+    def get(self, key: bytes) -> int:
+        """Return the offset of the key's last record, -1 if it is not among the dirty ones."""
+        if len(key) > 15:
+            key = blake2b(key, digest_size=16).digest()
+        return self._get(key, -1)
+
+
+# Transactions and producers ----------------------------------------------------------------
+
+
+class Transactions:
+    """Which transactions were seen on the way through the log, and how they ended."""
+
+    def __init__(self) -> None:
+        self._coming: list[tuple[int, AbortedTransaction]] = []
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        """by producer id, of those going on: the transaction, and whether it still has batches"""
+        self._committed: set[int] = set()
+        self.kept: list[AbortedTransaction] = []
+        """aborted ones whose marker was reached and must stay in the index; taken by the caller"""
+
+    def expect(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Add aborted transactions of the range that comes next."""
+        for entry in aborted:
+            heapq.heappush(self._coming, (entry.first_offset, entry))
+
+    def _reach(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            entry = heapq.heappop(self._coming)[1]
+            self._aborted.setdefault(entry.producer_id, (entry, False))
+
+    def see_marker(self, header: Header, aborted: bool | None) -> bool:
+        """Return whether a marker's transaction has no batch left.
+
+        `aborted` tells how it ended; None that it is no marker (of another kind, kept).
+        """
+        self._reach(header[BASE] + header[LAST_DELTA])
+        producer_id = header[PRODUCER_ID]
+        if aborted is None:
+            return False
+        if aborted:
+            entry, has_batches = self._aborted.pop(producer_id, (None, False))
+            if entry is not None and has_batches:
+                self.kept.append(entry)
+                return False
+            return True
+        if producer_id in self._committed:
+            self._committed.remove(producer_id)
+            return False
+        return True
+
+    def see_batch(self, header: Header) -> bool:
+        """Return whether a batch of data belongs to an aborted transaction."""
+        self._reach(header[BASE] + header[LAST_DELTA])
+        if not header[ATTRIBUTES] & TRANSACTIONAL:
+            return False
+        found = self._aborted.get(header[PRODUCER_ID])
+        if found is None:
+            self._committed.add(header[PRODUCER_ID])
+            return False
+        self._aborted[header[PRODUCER_ID]] = (found[0], True)
+        return True
+
+
+class LastWritten(NamedTuple):
+    """What an active producer wrote last: its epoch, and its last data offset (None: a marker)."""
+
+    epoch: int
+    offset: int | None
+
+
+# What stays --------------------------------------------------------------------------------
+
+
+class Fate(Enum):
+    """What becomes of a batch."""
+
+    DROP = "drop"
+    SIFT = "sift"
+    """its records are looked at one by one; it goes with the last of them"""
+    SIFT_AND_KEEP = "sift and keep"
+    """as SIFT, but the header stays without records: it is its producer's last word"""
+    EMPTY = "empty"
+    """only the header stays"""
+    KEEP = "keep"
+    """a marker that stays as it is, or gets its delete horizon"""
+
+
+class Verdict(NamedTuple):
+    """What becomes of a batch, and whether its marker begins to wait for its delete horizon."""
+
+    fate: Fate
+    dies_later: bool
+
+
+class Rules:
+    """Decides batch by batch, in order; see `Cleaner.checkBatchRetention`."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: Transactions,
+        producers: Mapping[int, LastWritten],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self.offsets = offsets
+        self._transactions = transactions
+        self._producers = producers
+        self._now_ms = now_ms
+        self.new_horizon_ms = now_ms + delete_retention_ms
+
+    def judge(self, header: Header, aborted: bool | None, empty: bool = False) -> Verdict:
+        """Decide on a batch; `aborted` and `empty` are a control batch's."""
+        control = bool(header[ATTRIBUTES] & CONTROL)
+        if not control:
+            free = go = self._transactions.see_batch(header)
+        elif empty:  # its marker went earlier
+            self._transactions.see_marker(header, None)
+            free = go = True
+        else:
+            free = self._transactions.see_marker(header, aborted)
+            go = free and self._is_over(header)
+        last = self._is_last_word(header)
+        if go:
+            return Verdict(Fate.EMPTY if last else Fate.DROP, False)
+        if control:
+            return Verdict(Fate.KEEP, free)
+        return Verdict(Fate.SIFT_AND_KEEP if last else Fate.SIFT, False)
+
+    def _is_over(self, header: Header) -> bool:
+        return bool(header[ATTRIBUTES] & DELETE_HORIZON) and header[BASE_TS] <= self._now_ms
+
+    def _is_last_word(self, header: Header) -> bool:
+        if header[PRODUCER_ID] < 0:
+            return False
+        last = self._producers.get(header[PRODUCER_ID])
+        if last is None:
+            return False
+        if last.offset is None:
+            return bool(header[ATTRIBUTES] & CONTROL) and header[PRODUCER_EPOCH] == last.epoch
+        return header[BASE] + header[LAST_DELTA] == last.offset
+
+    def tombstones_go(self, header: Header) -> bool:
+        """Tell whether the tombstones of this batch have outlived delete.retention.ms."""
+        return self._is_over(header)
+
+    def keeps(self, key: bytes | None, offset: int, dead: bool) -> bool:
+        """Tell whether a record stays: it is its key's last one, and no `dead` tombstone."""
+        if offset > self.offsets.latest_offset:
+            return True
+        return key is not None and not dead and offset >= self.offsets.get(key)
