@@ -55,6 +55,10 @@ DECIDERS = {
     "coordinators/groups.py",
     "coordinators/offsets.py",
     "coordinators/timers.py",
+    "coordinators/transaction.py",
+    "coordinators/transaction_records.py",
+    "coordinators/transaction_states.py",
+    "coordinators/transactions.py",
 }
 WORLDLY = {
     "asyncio", "socket", "ssl", "threading", "time", "random", "os", "pathlib",

@@ -95,6 +95,9 @@ class Broker:
             on_log_dir_offline=self._log_dir_offline,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
+        producer_ids = ProducerIds(
+            config.broker_id, lambda: self.services.broker_epoch, channel.send
+        )
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -114,9 +117,7 @@ class Broker:
                 heard_epoch=lambda: self.services.replicas.controller_epoch,
             ),
             controller_channel=channel,
-            producer_ids=ProducerIds(
-                config.broker_id, lambda: self.services.broker_epoch, channel.send
-            ),
+            producer_ids=producer_ids,
             topic_creation=creation,
             coordination=Coordination(
                 world,
@@ -126,6 +127,7 @@ class Broker:
                 creation,
                 self.tasks,
                 lambda: self.services.store,
+                producer_ids,
             ),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
@@ -298,6 +300,7 @@ class Broker:
             "logs": self.logs.statistics(),
             "replicas": self.services.replicas.statistics(),
             "groups": self.services.coordination.groups.statistics(),
+            "transactions": self.services.coordination.transactions.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
         }
 

@@ -15,6 +15,12 @@ from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
 from ottla.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from ottla.coordinators.state_log import StateLog
+from ottla.coordinators.transaction_coordinator import (
+    TRANSACTIONS_TOPIC,
+    ProducerIdSource,
+    TransactionCoordinator,
+)
+from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
@@ -26,8 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GROUP_KEY = 0
-"""FindCoordinator's key type of a group id."""
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+"""FindCoordinator's key types of a group id and of a transactional id."""
 
 
 class Coordination:
@@ -42,19 +48,35 @@ class Coordination:
         creation: TopicCreation,
         tasks: Tasks,
         store: "Callable[[], Store]",
+        producer_ids: ProducerIdSource,
     ) -> None:
         self._metadata = metadata
         self._creation = creation
         self._tasks = tasks
         self._store = store
-        self._default_counts = {OFFSETS_TOPIC: config.integer("offsets.topic.num.partitions")}
+        self._default_counts = {
+            OFFSETS_TOPIC: config.integer("offsets.topic.num.partitions"),
+            TRANSACTIONS_TOPIC: config.integer("transaction.state.log.num.partitions"),
+        }
         self._counts: dict[str, int] = {}
         self._asking: dict[str, None] = {}
         self._creating: dict[str, None] = {}
         self.groups = GroupCoordinator(
             world, config, replicas, lambda: self.partition_count(OFFSETS_TOPIC)
         )
-        self.logs: dict[int, StateLog] = {GROUP_KEY: self.groups.log}
+        self.transactions = TransactionCoordinator(
+            world,
+            config,
+            replicas,
+            lambda: self.partition_count(TRANSACTIONS_TOPIC),
+            metadata,
+            producer_ids,
+        )
+        self.verifier = TransactionVerifier(world, config, metadata, self.transactions)
+        self.logs: dict[int, StateLog] = {
+            GROUP_KEY: self.groups.log,
+            TRANSACTION_KEY: self.transactions.log,
+        }
         self._by_topic = {log.topic: log for log in self.logs.values()}
         replicas.on_leadership = self._leadership_changed
         metadata.on_change(self._metadata_changed)
@@ -65,8 +87,11 @@ class Coordination:
             if info is not None:
                 self._counts[topic] = len(info.assignment)
         self.groups.start()
+        self.transactions.start()
 
     async def close(self) -> None:
+        await self.verifier.close()
+        await self.transactions.close()
         await self.groups.close()
 
     # --- what coordinators must hear of -----------------------------------------------------------

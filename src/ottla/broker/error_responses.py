@@ -10,6 +10,8 @@ from typing import Any
 
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.wire.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -25,7 +27,10 @@ from ottla.wire.messages import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -37,6 +42,7 @@ from ottla.wire.messages import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -45,7 +51,9 @@ from ottla.wire.messages import (
     produce,
     stop_replica,
     sync_group,
+    txn_offset_commit,
     update_metadata,
+    write_txn_markers,
 )
 
 Build = Callable[[Any, int, int, str | None], Any]
@@ -336,6 +344,96 @@ def _delete_groups(request: Any, _version: int, code: int, _message: str | None)
     )
 
 
+def _add_partitions(request: Any, version: int, code: int, _message: str | None) -> Any:
+    r = add_partitions_to_txn.AddPartitionsToTxnResponse
+    if version >= 4:
+        return r(error_code=code)
+    return r(
+        results_by_topic_v3_and_below=[
+            r.AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    r.AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=code
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def _txn_offset_commit(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = txn_offset_commit.TxnOffsetCommitResponse
+    return r(
+        topics=[
+            r.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    r.TxnOffsetCommitResponsePartition(
+                        partition_index=p.partition_index, error_code=code
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _write_txn_markers(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = write_txn_markers.WriteTxnMarkersResponse
+    return r(
+        markers=[
+            r.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    r.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            r.WritableTxnMarkerPartitionResult(
+                                partition_index=index, error_code=code
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _describe_producers(request: Any, _version: int, code: int, message: str | None) -> Any:
+    r = describe_producers.DescribeProducersResponse
+    return r(
+        topics=[
+            r.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    r.PartitionResponse(
+                        partition_index=index, error_code=code, error_message=message
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_transactions(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = describe_transactions.DescribeTransactionsResponse
+    return r(
+        transaction_states=[
+            r.TransactionState(transactional_id=name, error_code=code)
+            for name in request.transactional_ids
+        ]
+    )
+
+
 _BUILDERS: dict[int, Build] = {
     0: _produce,
     1: _fetch,
@@ -360,6 +458,11 @@ _BUILDERS: dict[int, Build] = {
     21: _delete_records,
     22: _init_producer_id,
     23: _epochs,
+    24: _add_partitions,
+    25: _simple(add_offsets_to_txn.AddOffsetsToTxnResponse),
+    26: _simple(end_txn.EndTxnResponse),
+    27: _write_txn_markers,
+    28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs(alter_configs.AlterConfigsResponse),
     35: _simple(describe_log_dirs.DescribeLogDirsResponse),
@@ -372,6 +475,9 @@ _BUILDERS: dict[int, Build] = {
     47: _simple(offset_delete.OffsetDeleteResponse),
     56: _simple(alter_partition.AlterPartitionResponse),
     60: _with_message(describe_cluster.DescribeClusterResponse),
+    61: _describe_producers,
+    65: _describe_transactions,
+    66: _simple(list_transactions.ListTransactionsResponse),
     67: _simple(allocate_producer_ids.AllocateProducerIdsResponse),
 }
 

@@ -28,6 +28,9 @@ from ottla.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     replica_control,
+    transaction_admin,
+    transaction_markers,
+    transactions,
     update_metadata,
 )
 from ottla.broker.router import Handle
@@ -56,6 +59,11 @@ HANDLERS: Mapping[int, Handle] = {
     21: delete_records.handle,
     22: init_producer_id.handle,
     23: offset_for_leader_epoch.handle,
+    24: transactions.add_partitions,
+    25: transactions.add_offsets,
+    26: transactions.end_txn,
+    27: transaction_markers.handle,
+    28: transactions.txn_offset_commit,
     32: describe_configs.handle,
     33: alter_configs.replace_all,
     35: describe_log_dirs.handle,
@@ -68,5 +76,8 @@ HANDLERS: Mapping[int, Handle] = {
     47: group_offsets.offset_delete,
     56: controller_requests.alter_partition,
     60: describe_cluster.handle,
+    61: transaction_admin.describe_producers,
+    65: transaction_admin.describe_transactions,
+    66: transaction_admin.list_transactions,
     67: controller_requests.allocate_producer_ids,
 }

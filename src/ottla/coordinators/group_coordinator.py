@@ -28,6 +28,7 @@ from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.state_log import NOBODY, AppendSettings, Producer, StateLog
 from ottla.coordinators.timers import Now
+from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -346,11 +347,12 @@ class GroupCoordinator:
         then: Committed,
         *,
         producer: Producer = NOBODY,
+        guard: object = TRUSTED,
     ) -> None:
         """Write offsets; `then` gets an error for each partition when they are in the log.
 
-        With a `producer` they belong to its transaction and show only after
-        `complete_transaction`.
+        With a `producer` they belong to its transaction, verified under `guard`, and show only
+        after `complete_transaction`.
         """
         transactional = producer.transactional
         # Older clients commit for the group without a name.
@@ -386,7 +388,14 @@ class GroupCoordinator:
             results.update(dict.fromkeys(kept, _COMMIT_ERRORS.get(failure, failure)))
             then(results)
 
-        self.log.append(self.log.partition_for(group_id), records, written, producer=producer)
+        self.log.append(
+            self.log.partition_for(group_id), records, written, producer=producer, guard=guard
+        )
+
+    @staticmethod
+    def as_commit_error(failure: ErrorCode) -> ErrorCode:
+        """Return what a client is told of offsets that could not be written."""
+        return _COMMIT_ERRORS.get(failure, failure)
 
     def _commit_written(
         self,

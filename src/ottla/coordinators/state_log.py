@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+from ottla.log.producers import TRUSTED
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
@@ -278,8 +279,13 @@ class StateLog:
         *,
         producer: Producer = NOBODY,
         acks: int | None = None,
+        timeout_ms: int | None = None,
+        guard: object = TRUSTED,
     ) -> None:
-        """Append records as one batch; `then` is called at once, or when they are committed."""
+        """Append records as one batch; `then` is called at once, or when they are committed.
+
+        A transaction's records need the `guard` under which their partition was verified.
+        """
         replicas, settings = self._replicas, self._settings
         acks = settings.acks if acks is None else acks
         error = self.standing(index)
@@ -299,7 +305,7 @@ class StateLog:
                 )
             )
             wall_ms = replicas.clock.wall_ms()
-            info = partition.append_as_leader(memoryview(batch), acks, wall_ms, COORDINATOR)
+            info = partition.append_as_leader(memoryview(batch), acks, wall_ms, COORDINATOR, guard)
         except OttlaError as failure:
             logger.info("append failed topic=%s partition=%d error=%s", self.topic, index, failure)
             then(failure.code, -1)
@@ -316,7 +322,7 @@ class StateLog:
 
         operation = ParkedProduce(replicas.purgatory, [result], deliver)
         operation.wait(result, partition, info.last_offset + 1)
-        replicas.purgatory.park(operation, settings.timeout_ms)
+        replicas.purgatory.park(operation, timeout_ms or settings.timeout_ms)
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ottla.log.aborted import AbortedTransaction, overlapping
 from ottla.log.index import CorruptIndexError
 from ottla.log.local_log import LocalLog
-from ottla.log.producers import Producers, WrittenBatch
+from ottla.log.producers import TRUSTED, Producers, WrittenBatch
 from ottla.log.recovery import Loaded, Loader, load_snapshot, replay
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
 from ottla.log.retention import Limits, SegmentFacts, expired_segments
@@ -157,15 +157,24 @@ class Log(LocalLog):
     # Appending -------------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: memoryview, leader_epoch: int, now_ms: int, *, origin: str = CLIENT
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        origin: str = CLIENT,
+        guard: object = TRUSTED,
     ) -> AppendInfo:
-        """Append one batch; its buffer is patched in place and must not be reused by the caller."""
+        """Append one batch; its buffer is patched in place and must not be reused by the caller.
+
+        A transaction's first batch needs the `guard` under which it was verified.
+        """
         if self.failed is not None:
             raise self.failed
         batch, header = check_leader_batch(records, self._rules, origin, now_ms)
         producer_id = header[PRODUCER_ID]
         if producer_id >= 0:
-            repeated = self._check_producer(batch, header, origin)
+            repeated = self._check_producer(batch, header, origin, guard)
             if repeated is not None:
                 return self._duplicate(repeated, header[COUNT])
         first = self.log_end_offset
@@ -285,7 +294,7 @@ class Log(LocalLog):
         return stop
 
     def _check_producer(
-        self, batch: memoryview, header: Header, origin: str
+        self, batch: memoryview, header: Header, origin: str, guard: object
     ) -> WrittenBatch | None:
         attributes = header[ATTRIBUTES]
         if attributes & CONTROL:
@@ -295,7 +304,7 @@ class Log(LocalLog):
                     header[PRODUCER_ID], header[PRODUCER_EPOCH], marker.coordinator_epoch
                 )
             return None
-        return self.producers.check(
+        repeated = self.producers.check(
             header[PRODUCER_ID],
             header[PRODUCER_EPOCH],
             header[BASE_SEQUENCE],
@@ -303,6 +312,11 @@ class Log(LocalLog):
             bool(attributes & TRANSACTIONAL),
             origin == CLIENT,
         )
+        if repeated is None and guard is not TRUSTED and attributes & TRANSACTIONAL:
+            self.producers.check_guard(
+                header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], guard
+            )
+        return repeated
 
     def _duplicate(self, repeated: WrittenBatch, count: int) -> AppendInfo:
         return AppendInfo(

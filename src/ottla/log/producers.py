@@ -33,6 +33,25 @@ CRC_COVERS_FROM = 6
 """The snapshot's CRC covers everything from this byte on."""
 
 
+TRUSTED: object = object()
+"""The guard of what needs no verification: markers, and all where that is switched off."""
+
+
+class Guard:
+    """A transaction's first batch on its way into this log, while its coordinator is asked.
+
+    The append needs this very object (KIP-890): a marker that comes between the question and the
+    append takes it away, so that no answer outlives the transaction it was about.
+    """
+
+    __slots__ = ("epoch", "lowest_sequence", "timestamp")
+
+    def __init__(self, epoch: int, sequence: int, timestamp: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.timestamp = timestamp
+
+
 class WrittenBatch(NamedTuple):
     """A batch that is in the log: the last sequence and offset, and how far back it reaches."""
 
@@ -102,6 +121,7 @@ class Producers:
 
     __slots__ = (
         "_decided",
+        "_guards",
         "_ongoing",
         "expiration_ms",
         "first_unstable_offset",
@@ -116,6 +136,8 @@ class Producers:
         """first offset -> producer id of transactions without a marker, in offset order"""
         self._decided: dict[int, int] = {}
         """first offset -> marker's offset of transactions whose marker is above the HW"""
+        self._guards: dict[int, Guard] = {}
+        """producer id -> what its transaction's first batch here must come with"""
 
     # Deciding --------------------------------------------------------------------------
 
@@ -197,6 +219,37 @@ class Producers:
         producer = self.producers.get(producer_id)
         return producer is not None and producer.epoch == epoch and producer.txn_first is not None
 
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int
+    ) -> Guard | None:
+        """Return the guard to append with once the transaction is verified; None: it is by now."""
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return None
+        guard = self._guards.get(producer_id)
+        if guard is None:
+            guard = self._guards[producer_id] = Guard(epoch, sequence, now_ms)
+        elif epoch > guard.epoch:
+            guard.epoch, guard.lowest_sequence = epoch, sequence
+        elif epoch == guard.epoch:
+            guard.lowest_sequence = min(sequence, guard.lowest_sequence)
+        return guard
+
+    def check_guard(self, producer_id: int, epoch: int, sequence: int, guard: object) -> None:
+        """Raise unless a transactional batch belongs to a transaction its coordinator knows of."""
+        known = self._guards.get(producer_id)
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return
+        if known is None or known is not guard:
+            raise OttlaError(
+                f"a batch of producer {producer_id} is part of no transaction under way",
+                ErrorCode.INVALID_TXN_STATE,
+            )
+        if sequence > known.lowest_sequence:
+            raise OutOfOrderSequenceError(
+                f"producer {producer_id} begins its transaction with sequence {sequence}, but "
+                f"{known.lowest_sequence} came before"
+            )
+
     # Noting ----------------------------------------------------------------------------
 
     def update(
@@ -227,6 +280,7 @@ class Producers:
         if is_transactional and producer.txn_first is None:
             producer.txn_first = first_offset
             self._ongoing[first_offset] = producer_id
+            self._guards.pop(producer_id, None)
             self._settle()
 
     def end_transaction(
@@ -243,6 +297,7 @@ class Producers:
         if producer is None:
             producer = self.producers[producer_id] = Producer(producer_id)
         first = producer.txn_first
+        self._guards.pop(producer_id, None)
         producer.adopt_epoch(epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp = timestamp
@@ -282,12 +337,15 @@ class Producers:
         ]
         for producer_id in gone:
             del self.producers[producer_id]
+        if self._guards:
+            self._guards = {p: g for p, g in self._guards.items() if g.timestamp > limit}
         return len(gone)
 
     def clear(self) -> None:
         self.producers.clear()
         self._ongoing.clear()
         self._decided.clear()
+        self._guards.clear()
         self.first_unstable_offset = None
 
     def oldest_ongoing(self) -> int | None:

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ottla.log.log import AppendInfo, Log
+from ottla.log.producers import TRUSTED
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import (
     ErrorCode,
@@ -254,7 +255,12 @@ class Partition:
     # --- the leader's data path -----------------------------------------------------------------
 
     def append_as_leader(
-        self, records: memoryview, acks: int, wall_ms: int, origin: str = "client"
+        self,
+        records: memoryview,
+        acks: int,
+        wall_ms: int,
+        origin: str = "client",
+        guard: object = TRUSTED,
     ) -> AppendInfo:
         """Append what a client sent and let followers and the high watermark know."""
         log = self.log
@@ -265,7 +271,7 @@ class Partition:
                 f"{self.tp}: ISR {self.isr.committed} is below min.insync.replicas {self.min_isr}"
             )
         end = log.log_end_offset
-        info = log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin)
+        info = log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin, guard=guard)
         if log.log_end_offset != end:
             if self._at_end:
                 self._wake_followers(end)

@@ -35,7 +35,7 @@ def codes(struct):
     found = []
     for field in type(struct).LAYOUT.fields:
         value = getattr(struct, field.name)
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             found.append(value)
         elif field.struct is not None and isinstance(value, list):
             for entry in value:

@@ -5,8 +5,8 @@ with acks=all it waits in the purgatory for what is not replicated yet. With ack
 the connection, since there is no other way to tell. A successful answer for one partition is not
 encoded but patched: its bytes differ from the last one's in four fields.
 
-Answers to `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. Transaction
-verification (KIP-890) is not done here yet.
+Answers to `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
+batches need before is in `transactional_produce`.
 """
 
 import struct
@@ -14,9 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
+from ottla.broker.handlers import transactional_produce
+from ottla.broker.handlers.transactional_produce import Verified
 from ottla.broker.leader_hints import name_leader
 from ottla.log.log import AppendInfo
+from ottla.log.producers import TRUSTED
+from ottla.log.validate import CLIENT
 from ottla.model.errors import ErrorCode, InvalidRecordError, OttlaError, UnsupportedFormatError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.replication.partition import Partition
@@ -62,15 +67,60 @@ _MARK = 0x0102030405060708
 def handle(
     server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
 ) -> "Sequence[Buffer] | Pending | None":
-    acks = request.acks
+    if request.transactional_id is not None and server.coordination.verifier.enabled:
+        return _verified(server, conn, header, request)
+    return _append_all(server, conn, header, request, None, None)
+
+
+def _append_all(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: ProduceRequest,
+    verified: Verified | None,
+    pending: "Pending | None",
+) -> "Sequence[Buffer] | Pending | None":
+    """Append every batch; `pending` is there if somebody was asked before, for the answer."""
     topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1 and acks in (1, ACKS_ALL):
-        return _one(server, conn, header, request)
-    return _many(server, conn, header, request)
+    if len(topics) == 1 and len(topics[0].partition_data) == 1 and request.acks in (1, ACKS_ALL):
+        return _one(server, conn, header, request, verified, pending)
+    return _many(server, conn, header, request, verified, pending)
+
+
+def _verified(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
+) -> "Sequence[Buffer] | Pending | None":
+    """Append once it is known what belongs to the producer's transaction."""
+    at_once: list[Verified] = []
+    pending: Pending | None = None
+
+    def then(found: Verified) -> None:
+        if pending is None:
+            at_once.append(found)
+            return
+        try:
+            parts = _append_all(server, conn, header, request, found, pending)
+        except CloseConnection as decision:
+            pending.fail(str(decision))
+        else:
+            if parts is not pending:
+                pending.complete(parts)  # type: ignore[arg-type]
+
+    transactional_produce.verify(server, header.api_version, request, then)
+    if at_once:
+        return _append_all(server, conn, header, request, at_once[0], None)
+    # Not pipelined: what the producer sent after it must not come first.
+    pending = conn.pending(pipelined=False)
+    return pending
 
 
 def _append(
-    server: "BrokerServices", header: RequestHeader, topic: str, item: object, acks: int
+    server: "BrokerServices",
+    header: RequestHeader,
+    topic: str,
+    item: object,
+    acks: int,
+    verified: Verified | None,
 ) -> tuple[Partition, AppendInfo]:
     """Append one partition's batch; raises what is wrong with it, or with us."""
     assert isinstance(item, ProduceRequest.PartitionProduceData)
@@ -84,7 +134,13 @@ def _append(
         raise InvalidRecordError("a produce request needs one record batch per partition")
     if version < FIRST_VERSION_WITH_ZSTD:
         _check_old(version, records)
-    return partition, partition.append_as_leader(records, acks, replicas.clock.wall_ms())
+    now_ms = replicas.clock.wall_ms()
+    if records[ATTRIBUTES_AT + 1] & transactional_produce.TRANSACTIONAL:
+        guard: object = TRUSTED
+        if server.coordination.verifier.enabled:
+            guard = verified and verified.guard(TopicPartition(topic, item.index))
+        return partition, partition.append_as_leader(records, acks, now_ms, CLIENT, guard)
+    return partition, partition.append_as_leader(records, acks, now_ms)
 
 
 def _check_old(version: int, records: memoryview) -> None:
@@ -96,13 +152,18 @@ def _check_old(version: int, records: memoryview) -> None:
 
 
 def _one(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: ProduceRequest,
+    verified: Verified | None,
+    pending: "Pending | None",
 ) -> "Sequence[Buffer] | Pending":
     """Serve the usual request: one partition, with an answer."""
     topic = request.topic_data[0]
     item = topic.partition_data[0]
     try:
-        partition, info = _append(server, header, topic.name, item, request.acks)
+        partition, info = _append(server, header, topic.name, item, request.acks, verified)
     except OttlaError as error:
         result = PartitionResult(topic.name, item.index).failed(error.code, str(error))
         return answer(header, _response(server, conn, header, [result]))
@@ -111,7 +172,7 @@ def _one(
         result = PartitionResult(topic.name, item.index)
         result.info = info
         waiting: list[tuple[PartitionResult, Partition]] = [(result, partition)]
-        return _park(server, conn, header, [result], waiting, request.timeout_ms)
+        return _park(server, conn, header, [result], waiting, request.timeout_ms, pending)
     return _patched(header, partition, info)
 
 
@@ -162,7 +223,12 @@ def _template(partition: Partition, version: int) -> tuple[bytes, bytes]:
 
 
 def _many(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: ProduceRequest,
+    verified: Verified | None,
+    pending: "Pending | None",
 ) -> "Sequence[Buffer] | Pending | None":
     acks = request.acks
     results: list[PartitionResult] = []
@@ -175,7 +241,7 @@ def _many(
                 result.failed(ErrorCode.INVALID_REQUIRED_ACKS)
                 continue
             try:
-                partition, info = _append(server, header, topic.name, item, acks)
+                partition, info = _append(server, header, topic.name, item, acks, verified)
             except OttlaError as error:
                 result.failed(error.code, str(error))
                 continue
@@ -189,7 +255,7 @@ def _many(
             raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
         return None
     if waiting:
-        return _park(server, conn, header, results, waiting, request.timeout_ms)
+        return _park(server, conn, header, results, waiting, request.timeout_ms, pending)
     return answer(header, _response(server, conn, header, results))
 
 
@@ -200,18 +266,21 @@ def _park(
     results: list[PartitionResult],
     waiting: list[tuple[PartitionResult, Partition]],
     timeout_ms: int,
+    pending: "Pending | None",
 ) -> "Pending":
     """Wait for the in-sync replicas."""
-    pending = conn.pending(pipelined=True)
+    if pending is None:
+        pending = conn.pending(pipelined=True)
+    token = pending
 
     def deliver(operation: ParkedProduce) -> None:
         result = results[0]
         if len(results) == 1 and result.code is ErrorCode.NONE:
             info = result.info
             assert info is not None
-            pending.complete(_patched(header, waiting[0][1], info))
+            token.complete(_patched(header, waiting[0][1], info))
             return
-        pending.complete(answer(header, _response(server, conn, header, operation.results)))
+        token.complete(answer(header, _response(server, conn, header, operation.results)))
 
     operation = ParkedProduce(server.replicas.purgatory, results, deliver)
     for result, partition in waiting:

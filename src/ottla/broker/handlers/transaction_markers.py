@@ -1,0 +1,130 @@
+"""WriteTxnMarkers: a coordinator has the end of transactions written into partitions we lead.
+
+Who may call: the router. Invariants: a marker counts as written when all in-sync replicas have it;
+with a group's offsets they become visible, or are dropped, at that moment. A marker for a group's
+partition that is still being read is refused: it would be missed. Answers to
+`KafkaApis.handleWriteTxnMarkersRequest`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.answers import answer
+from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
+from ottla.log.validate import COORDINATOR
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer
+from ottla.replication.partition import Partition
+from ottla.replication.producing import ParkedProduce, PartitionResult
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.wire.records import ABORT, COMMIT, build_control_batch
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+ACKS_ALL = -1
+
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: WriteTxnMarkersRequest,
+) -> "Sequence[Buffer] | Pending":
+    results: list[tuple[Marker, PartitionResult]] = []
+    waiting: list[tuple[PartitionResult, Partition]] = []
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                result = PartitionResult(topic.name, index)
+                results.append((marker, result))
+                partition = _append(server, marker, result)
+                if partition is not None:
+                    waiting.append((result, partition))
+    if not waiting:
+        return answer(header, _response(server, request, results))
+    pending = conn.pending(pipelined=False)
+
+    def deliver(_operation: ParkedProduce) -> None:
+        pending.complete(answer(header, _response(server, request, results)))
+
+    operation = ParkedProduce(server.replicas.purgatory, [r for _, r in results], deliver)
+    for result, partition in waiting:
+        assert result.info is not None
+        operation.wait(result, partition, result.info.last_offset + 1)
+    # Even if the coordinator hangs up: the offsets of a group wait for the markers too.
+    operation.fail = pending.fail
+    server.replicas.purgatory.park(operation, server.config.integer("request.timeout.ms"))
+    return pending
+
+
+def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -> Partition | None:
+    """Append one marker; return its partition if the in-sync replicas are to be waited for."""
+    tp = TopicPartition(result.topic, result.index)
+    groups = server.coordination.groups.log
+    if tp.topic == OFFSETS_TOPIC and groups.standing(tp.partition) is not ErrorCode.NONE:
+        result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return None
+    now_ms = server.world.clock.wall_ms()
+    batch = build_control_batch(
+        COMMIT if marker.transaction_result else ABORT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=now_ms,
+    )
+    try:
+        partition = server.replicas.hosted(*tp)
+        result.info = partition.append_as_leader(
+            memoryview(bytearray(batch)), ACKS_ALL, now_ms, COORDINATOR
+        )
+    except OttlaError as error:
+        result.failed(error.code, str(error))
+        return None
+    log = partition.log
+    replicated = log is None or log.high_watermark > result.info.last_offset
+    return None if replicated else partition
+
+
+def _response(
+    server: "BrokerServices",
+    request: WriteTxnMarkersRequest,
+    results: list[tuple[Marker, PartitionResult]],
+) -> WriteTxnMarkersResponse:
+    """Say which markers stand, and let groups know."""
+    r = WriteTxnMarkersResponse
+    groups = server.coordination.groups
+    by_marker: dict[int, dict[str, list[PartitionResult]]] = {}
+    for marker, result in results:
+        by_marker.setdefault(id(marker), {}).setdefault(result.topic, []).append(result)
+    answers = []
+    for marker in request.markers:
+        topics = by_marker.get(id(marker), {})
+        written = [x.index for x in topics.get(OFFSETS_TOPIC, ()) if x.code is ErrorCode.NONE]
+        if written:
+            groups.complete_transaction(
+                marker.producer_id, written, committed=marker.transaction_result
+            )
+        answers.append(
+            r.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    r.WritableTxnMarkerTopicResult(
+                        name=topic,
+                        partitions=[
+                            r.WritableTxnMarkerPartitionResult(
+                                partition_index=x.index, error_code=x.code
+                            )
+                            for x in found
+                        ],
+                    )
+                    for topic, found in topics.items()
+                ],
+            )
+        )
+    return r(markers=answers)

@@ -1,0 +1,126 @@
+"""Transactional produce: which of a request's partitions may be appended to, asked beforehand.
+
+Who may call: `handlers.produce`. Invariants: a partition where the transaction has data already is
+not asked about; an answer counts only with the guard its question was asked under. What a
+coordinator cannot tell just now is answered as NOT_ENOUGH_REPLICAS, which producers of every age
+try again without asking for metadata. Answers to
+`ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890, part 1).
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.coordinators.transactions import ProducerIdAndEpoch
+from ottla.log.producers import Guard
+from ottla.log.validate import HEADER_SIZE
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.wire.messages.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+
+TRANSACTIONAL = 0x10
+ATTRIBUTES_AT = 21
+_PRODUCER = struct.Struct(">qhi")
+_PRODUCER_AT = 43
+FIRST_VERSION_WITH_ABORTABLE = 11
+
+RETRIED = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+@dataclass(slots=True)
+class Verified:
+    """What may be appended: guards of partitions that were asked about, errors of others."""
+
+    guards: dict[TopicPartition, Guard] = field(default_factory=dict)
+    errors: dict[TopicPartition, OttlaError] = field(default_factory=dict)
+
+    def guard(self, tp: TopicPartition) -> Guard | None:
+        """Return the guard to append with; raises why there must be no append."""
+        error = self.errors.get(tp)
+        if error is not None:
+            raise error
+        return self.guards.get(tp)
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Tell whether a batch, whose header is there at least up to its attributes, belongs to one."""
+    return bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
+def verify(
+    server: "BrokerServices",
+    version: int,
+    request: ProduceRequest,
+    then: Callable[[Verified], None],
+) -> None:
+    """Find out what may be appended; `then` is called at once if nobody far away must be asked."""
+    found = Verified()
+    producers: dict[tuple[int, int], None] = {}
+    batches: dict[TopicPartition, int] = {}
+    for topic in request.topic_data:
+        for item in topic.partition_data:
+            records = item.records
+            if records is None or len(records) < HEADER_SIZE or not is_transactional(records):
+                continue
+            producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+            producers[producer_id, epoch] = None
+            batches[TopicPartition(topic.name, item.index)] = sequence
+    if not batches:
+        then(found)
+        return
+    if len(producers) > 1:
+        raise OttlaError(
+            "Transactional records contained more than one producer ID",
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        )
+    producer = ProducerIdAndEpoch(*next(iter(producers)))
+    now_ms = server.world.clock.wall_ms()
+    for tp, sequence in batches.items():
+        try:
+            log = server.replicas.hosted(*tp).local_log(leader_only=True)
+        except OttlaError as error:
+            found.errors[tp] = error
+            continue
+        guard = log.producers.begin_verification(*producer, sequence, now_ms)
+        if guard is not None:
+            found.guards[tp] = guard
+    if not found.guards:
+        then(found)
+        return
+
+    def verified(verdict: Mapping[TopicPartition, ErrorCode]) -> None:
+        for tp, code in verdict.items():
+            found.errors[tp] = _as_produce_error(code)
+        then(found)
+
+    server.coordination.verifier.verify(
+        request.transactional_id or "",
+        producer,
+        list(found.guards),
+        verified,
+        knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE,
+    )
+
+
+def _as_produce_error(code: ErrorCode) -> OttlaError:
+    if code in RETRIED:
+        return OttlaError(
+            "Unable to verify the partition has been added to the transaction. Underlying error: "
+            f"{code.name}",
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return OttlaError("Partition was not added to the transaction", code)
+    return OttlaError(code.name, code)

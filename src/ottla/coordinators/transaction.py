@@ -1,0 +1,207 @@
+"""One transactional id: its producer, its state, and the next state while that is being written.
+
+A decider. Who may call: `transactions` and `transaction_records`. Invariants: at most one
+`Transition` is pending; only what the log took changes the state (`complete`); the epoch shown to
+a client is never 2^15-1, so that a producer can always be shut out by one more. Answers to Kafka's
+`TransactionMetadata` and `TxnTransitMetadata`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.coordinators.transaction_states import (
+    ENDING,
+    MAY_EXPIRE,
+    InvalidTransactionMove,
+    TransactionState,
+    check_move,
+)
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+
+S = TransactionState
+
+NO_ID = -1
+NO_EPOCH = -1
+NO_TIME = -1
+MAX_EPOCH = 2**15 - 1
+
+
+class ProducerFencedError(OttlaError):
+    """A newer producer with the same transactional id exists (KIP-360: or a lost answer)."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Tell whether a producer id may get no further epoch; the last one is kept for fencing."""
+    return epoch >= MAX_EPOCH - 1
+
+
+class Transition(NamedTuple):
+    """What a transactional id is to become, as it is written to the log."""
+
+    state: TransactionState
+    producer_id: int
+    epoch: int
+    last_epoch: int
+    timeout_ms: int
+    partitions: frozenset[TopicPartition]
+    start_ms: int
+    update_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """A transactional id. Times are milliseconds since 1970, NO_TIME for none."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int = NO_EPOCH
+    timeout_ms: int = 0
+    state: TransactionState = S.EMPTY
+    partitions: set[TopicPartition] = field(default_factory=set)
+    start_ms: int = NO_TIME
+    update_ms: int = NO_TIME
+    last_producer_id: int = NO_ID
+    last_epoch: int = NO_EPOCH
+    pending: TransactionState | None = None
+    fence_failed: bool = False
+    """an epoch was raised to shut the producer out, but not written: it is not raised again"""
+
+    @property
+    def exhausted(self) -> bool:
+        return is_exhausted(self.epoch)
+
+    # --- preparing: what to write -----------------------------------------------------------------
+
+    def fence(self) -> Transition:
+        """Raise the epoch, so that the transaction under way can be aborted."""
+        if self.epoch == MAX_EPOCH:
+            raise InvalidTransactionMove(f"{self.transactional_id}: no epoch left to fence with")
+        epoch = self.epoch if self.fence_failed else self.epoch + 1
+        return self._prepare(
+            S.PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_EPOCH, update_ms=self.update_ms
+        )
+
+    def next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transition:
+        """Give the producer its next epoch; ProducerFencedError if it is not the newest (KIP-360).
+
+        `expected` is the epoch it says it has, None for a producer that starts.
+        """
+        if self.exhausted:
+            raise InvalidTransactionMove(f"{self.transactional_id}: no epoch left")
+        epoch, last_epoch = self.epoch + 1, NO_EPOCH
+        if expected is not None:
+            if self.epoch in (NO_EPOCH, expected):
+                last_epoch = self.epoch
+            elif expected == self.last_epoch:
+                epoch, last_epoch = self.epoch, self.last_epoch  # it missed our answer
+            else:
+                raise ProducerFencedError(
+                    f"epoch {expected}; ours is {self.epoch}, the last {self.last_epoch}"
+                )
+        return self._begin(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+
+    def next_producer_id(
+        self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool
+    ) -> Transition:
+        """Go on with another producer id, as the epochs of this one are used up."""
+        last_epoch = self.epoch if keep_last_epoch else NO_EPOCH
+        return self._begin(producer_id, 0, last_epoch, timeout_ms, now_ms)
+
+    def _begin(
+        self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+    ) -> Transition:
+        return self._prepare(
+            S.EMPTY,
+            producer_id=producer_id,
+            epoch=epoch,
+            last_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=NO_TIME,
+            update_ms=now_ms,
+        )
+
+    def add(self, partitions: Iterable[TopicPartition], now_ms: int) -> Transition:
+        """Add partitions; the first begin the transaction."""
+        start_ms = self.start_ms if self.state is S.ONGOING else now_ms
+        everything = frozenset(self.partitions).union(partitions)
+        return self._prepare(S.ONGOING, partitions=everything, start_ms=start_ms, update_ms=now_ms)
+
+    def end(self, *, committed: bool, now_ms: int) -> Transition:
+        """Decide how the transaction ends."""
+        return self._prepare(S.PREPARE_COMMIT if committed else S.PREPARE_ABORT, update_ms=now_ms)
+
+    def conclude(self, now_ms: int) -> Transition:
+        """Say that all markers are written; prepared as soon as the end is decided."""
+        state = S.COMPLETE_COMMIT if self.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT
+        self.fence_failed = False
+        return self._prepare(state, partitions=frozenset(), update_ms=now_ms)
+
+    def expire(self) -> Transition:
+        """Let the id be forgotten."""
+        return self._prepare(S.DEAD, partitions=frozenset(), update_ms=self.update_ms)
+
+    def _prepare(
+        self,
+        state: TransactionState,
+        *,
+        update_ms: int,
+        producer_id: int | None = None,
+        epoch: int | None = None,
+        last_epoch: int | None = None,
+        timeout_ms: int | None = None,
+        partitions: frozenset[TopicPartition] | None = None,
+        start_ms: int | None = None,
+    ) -> Transition:
+        if self.pending is not None:
+            raise InvalidTransactionMove(
+                f"{self.transactional_id}: {state.label} while {self.pending.label} is pending"
+            )
+        check_move(self.transactional_id, self.state, state)
+        self.pending = state
+        return Transition(
+            state,
+            self.producer_id if producer_id is None else producer_id,
+            self.epoch if epoch is None else epoch,
+            self.last_epoch if last_epoch is None else last_epoch,
+            self.timeout_ms if timeout_ms is None else timeout_ms,
+            frozenset(self.partitions) if partitions is None else partitions,
+            self.start_ms if start_ms is None else start_ms,
+            update_ms,
+        )
+
+    # --- what the log took ------------------------------------------------------------------------
+
+    def complete(self, to: Transition) -> None:
+        """Become what was written; InvalidTransactionMove if that is not what was prepared."""
+        if self.pending is not to.state or not self._fits(to):
+            raise InvalidTransactionMove(f"{self} cannot become {to}")
+        if to.state is S.EMPTY:
+            self.last_producer_id, self.producer_id = self.producer_id, to.producer_id
+            self.epoch, self.last_epoch = to.epoch, to.last_epoch
+            self.timeout_ms = to.timeout_ms
+        elif to.state is S.ONGOING:
+            self.partitions.update(to.partitions)
+        elif to.state not in ENDING:
+            self.partitions.clear()
+        self.start_ms = to.start_ms
+        self.update_ms = to.update_ms
+        self.state = to.state
+        self.pending = None
+
+    def _fits(self, to: Transition) -> bool:
+        same = to.epoch == self.epoch and to.producer_id == self.producer_id
+        if to.state is S.EMPTY:
+            renewed = to.epoch == 0 and to.producer_id != self.producer_id
+            return not to.partitions and (same or renewed or to.epoch == self.epoch + 1)
+        if not same or to.timeout_ms != self.timeout_ms:
+            return False
+        if to.state is S.ONGOING:
+            return self.partitions <= to.partitions
+        if to.state in ENDING:
+            return self.partitions == to.partitions and self.start_ms == to.start_ms
+        return to.state in MAY_EXPIRE

@@ -1,0 +1,100 @@
+"""A transactional id as a record of `__transaction_state`, and back.
+
+A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
+coordinator; what cannot be read is skipped with a warning, never fatal, since it may be of a later
+version. The previous producer id and epoch are not in the log (KIP-360 knows them only while the
+coordinator stays). Answers to Kafka's `TransactionLog`.
+"""
+
+import logging
+
+from ottla.coordinators.transaction import Transaction, Transition
+from ottla.coordinators.transaction_states import TransactionState
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.wire.codec import decode_versioned, encode_versioned
+from ottla.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
+from ottla.wire.records import BatchHeader, iter_records
+
+logger = logging.getLogger(__name__)
+
+KEY_VERSION = 0
+VALUE_VERSION = 0
+"""Version 1 comes with a feature that ZooKeeper mode does not have."""
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    return encode_versioned(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+
+
+def transaction_value(to: Transition) -> bytes:
+    partitions = None
+    if to.state is not TransactionState.EMPTY:
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in sorted(to.partitions):
+            by_topic.setdefault(topic, []).append(index)
+        one = TransactionLogValue.PartitionsSchema
+        partitions = [one(topic=t, partition_ids=ids) for t, ids in by_topic.items()]
+    value = TransactionLogValue(
+        producer_id=to.producer_id,
+        producer_epoch=to.epoch,
+        transaction_timeout_ms=to.timeout_ms,
+        transaction_status=to.state,
+        transaction_partitions=partitions,
+        transaction_last_update_timestamp_ms=to.update_ms,
+        transaction_start_timestamp_ms=to.start_ms,
+    )
+    return encode_versioned(value, VALUE_VERSION)
+
+
+def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
+    value = decode_versioned(TransactionLogValue, raw)
+    return Transaction(
+        transactional_id,
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        TransactionState(value.transaction_status),
+        {
+            TopicPartition(topic.topic, index)
+            for topic in value.transaction_partitions or ()
+            for index in topic.partition_ids
+        },
+        value.transaction_start_timestamp_ms,
+        value.transaction_last_update_timestamp_ms,
+    )
+
+
+class TransactionReplay:
+    """What a partition's records say, gathered in log order; values are decoded once, at the end.
+
+    A value stands undecoded until then: of an id's thousand transactions only the last counts.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+
+    def batch(self, header: BatchHeader, batch: memoryview) -> None:
+        """Take in one batch."""
+        if header.is_control:
+            return
+        for record in iter_records(batch):
+            key = record.key or b""
+            if record.value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = record.value
+
+    def read(self, key: bytes, raw: bytes) -> Transaction | None:
+        """Decode one record; None, with a warning, if that cannot be done."""
+        try:
+            name = decode_versioned(TransactionLogKey, key).transactional_id
+            return read_transaction(name, raw)
+        except (OttlaError, ValueError) as error:
+            logger.warning("transaction not understood key=%r error=%s", key, error)
+            return None
+
+    @property
+    def found(self) -> dict[bytes, bytes]:
+        """The last value of every key that has one."""
+        return self._values

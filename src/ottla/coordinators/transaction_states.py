@@ -1,0 +1,71 @@
+"""The eight states of a transactional id, and where each may lead.
+
+A decider. Who may call: this room; documentation draws its diagram from the table. Answers to
+Kafka's `TransactionState`; names and numbers are those on the wire and in `__transaction_state`.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class TransactionState(IntEnum):
+    """Where a transactional id stands; the value is its number in the log."""
+
+    EMPTY = 0
+    """no transaction yet with this producer epoch"""
+
+    ONGOING = 1
+    """partitions were added"""
+
+    PREPARE_COMMIT = 2
+    """decided: to be committed; markers are on their way"""
+
+    PREPARE_ABORT = 3
+    """decided: to be aborted; markers are on their way"""
+
+    COMPLETE_COMMIT = 4
+    """every partition has its commit marker"""
+
+    COMPLETE_ABORT = 5
+    """every partition has its abort marker"""
+
+    DEAD = 6
+    """expired; its tombstone is on its way"""
+
+    PREPARE_EPOCH_FENCE = 7
+    """the epoch is raised to shut the producer out; passes into PREPARE_ABORT at once"""
+
+    @property
+    def label(self) -> str:
+        """The name DescribeTransactions and ListTransactions show, such as `PrepareCommit`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+S = TransactionState
+
+# Target state -> the states it may be entered from.
+TRANSACTION_MOVES: Mapping[TransactionState, frozenset[TransactionState]] = {
+    S.EMPTY: frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}),
+    S.ONGOING: frozenset({S.ONGOING, S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}),
+    S.PREPARE_COMMIT: frozenset({S.ONGOING}),
+    S.PREPARE_ABORT: frozenset({S.ONGOING, S.PREPARE_EPOCH_FENCE}),
+    S.COMPLETE_COMMIT: frozenset({S.PREPARE_COMMIT}),
+    S.COMPLETE_ABORT: frozenset({S.PREPARE_ABORT}),
+    S.DEAD: frozenset({S.EMPTY, S.COMPLETE_ABORT, S.COMPLETE_COMMIT}),
+    S.PREPARE_EPOCH_FENCE: frozenset({S.ONGOING}),
+}
+
+MAY_EXPIRE = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
+ENDING = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})
+
+
+class InvalidTransactionMove(Exception):  # noqa: N818 - a name for the fact, as with groups
+    """A transactional id was asked to go where its state does not lead: our bug."""
+
+
+def check_move(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
+    """Raise InvalidTransactionMove unless the table has the move."""
+    if before not in TRANSACTION_MOVES[after]:
+        raise InvalidTransactionMove(
+            f"transactional id {transactional_id}: {before.label} -> {after.label}"
+        )
