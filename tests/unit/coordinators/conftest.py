@@ -159,10 +159,11 @@ class Desk:
         ids = [t.result.member_id for t in tickets]
         leader = tickets[0].result.leader
         ids.sort(key=lambda m: m != leader)
-        followers = [self.sync(m) for m in ids[1:]]
-        first = self.sync(leader, assignment={m: m.encode() for m in ids})
+        group = join.get("group", GROUP)
+        followers = [self.sync(m, group=group) for m in ids[1:]]
+        first = self.sync(leader, assignment={m: m.encode() for m in ids}, group=group)
         assert all(t.error is ErrorCode.NONE for t in [first, *followers])
-        assert self.state(join.get("group", GROUP)) == "Stable"
+        assert self.state(group) == "Stable"
         return ids
 
     def static_pair(self, **join):
