@@ -33,6 +33,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.replication.inter_broker import protocol_level
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.turns import Turn
 from ottla.wire.records import BatchHeader, Record
@@ -40,6 +41,9 @@ from ottla.wire.records import BatchHeader, Record
 logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+FIRST_WITH_STATIC_MEMBERS = (2, 3)
+"""The inter.broker.protocol.version from which all brokers understand group instance ids."""
 
 AT_ONCE = 256
 """Deadlines looked after in one turn of the loop."""
@@ -131,6 +135,7 @@ class GroupCoordinator:
         partitions: Callable[[], int],
     ) -> None:
         number = config.integer
+        level = protocol_level(config.text("inter.broker.protocol.version"))
         self._world = world
         self._clock = world.clock
         self._metadata_max = number("offset.metadata.max.bytes")
@@ -142,6 +147,7 @@ class GroupCoordinator:
                 max_session_timeout_ms=number("group.max.session.timeout.ms"),
                 initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
                 max_size=number("group.max.size"),
+                static_members=level >= FIRST_WITH_STATIC_MEMBERS,
             )
         )
         self.log = StateLog(
