@@ -62,7 +62,7 @@ def fill(struct_, version, chance):
                 fill(field.struct.cls(), version, chance) for _ in range(chance.choice([0, 1, 2]))
             ]
             setattr(struct_, field.name, entries)
-        elif field.array and field.type == "int32":
+        elif field.array and field.type in ("int32", "int64"):
             setattr(struct_, field.name, [chance.choice([-1, 0, 1, 2]) for _ in range(2)])
         elif field.array and field.type == "string":
             setattr(struct_, field.name, [chance.choice(["", "t", "a b"])])
