@@ -1,0 +1,309 @@
+"""The machine dies at every file operation of a cleaning; no key's last value is lost.
+
+The real log manager and cleaner on the simulator's disk. What a read_committed consumer makes of
+the log (the last value of each key) is the same before, after every death, and after cleaning on.
+"""
+
+import asyncio
+import random
+
+import pytest
+
+from ottla.log.cleaner import LogCleaner
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.log.producers import Producers
+from ottla.log.recovery import replay
+from ottla.log.validate import COORDINATOR
+from ottla.model.config import BrokerConfig
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.sim.files import Inode, SimDisk, SimFiles
+from ottla.wire.records import (
+    ABORT,
+    COMMIT,
+    Record,
+    build_batch,
+    build_control_batch,
+    crc_ok,
+    iter_batches,
+    iter_records,
+)
+
+TP = TopicPartition("t", 0)
+CONFIG = BrokerConfig(
+    {
+        "zookeeper.connect": "unused:1",
+        "broker.id": "1",
+        "log.dirs": "/disk",
+        "log.segment.bytes": "900",
+        "log.index.interval.bytes": "150",
+        "log.cleanup.policy": "compact",
+        "log.cleaner.min.cleanable.ratio": "0",
+        "log.cleaner.delete.retention.ms": "1000",
+        "log.retention.check.interval.ms": "1",
+        "log.segment.delete.delay.ms": "0",
+    }
+)
+WORK = frozenset(("write", "fsync", "open"))
+
+
+class DiedError(BaseException):
+    """The machine is off."""
+
+
+class Disk(SimDisk):
+    """A disk whose machine dies before a given operation that changes something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+        self.last: int | None = None
+        self.files: SimFiles | None = None
+
+    def fault(self, operation, path):
+        if operation in WORK:
+            self.operations += 1
+            if self.operations == self.last:
+                assert self.files is not None
+                self.files.kill()
+                raise DiedError(f"{operation} {path}")
+        return super().fault(operation, path)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return 1_000_000 + int(self.now_s * 1000)
+
+
+class Inline:
+    async def run(self, function, *args):
+        return function(*args)
+
+
+class Machine:
+    """One log with keys, tombstones, idempotent producers and transactions, by seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = Disk()
+        self.clock = Clock()
+        self.sequence: dict[int, int] = {}
+        self.start()
+
+    def start(self) -> None:
+        files = SimFiles(self.disk)
+        self.disk.files = files
+        self.disk.operations, self.disk.last = 0, None
+        world = World(self.clock, random.Random(3), files, None, Inline())  # type: ignore[arg-type]
+        self.manager = LogManager(world, CONFIG)
+        self.manager.startup(lambda _: CONFIG.topic_config({}))
+        self.log = self.manager.get_or_create(TP, is_new=True)
+        self.cleaner = LogCleaner(world, CONFIG, self.manager)
+
+    @classmethod
+    def again(cls, other: "Machine", inodes: dict[str, bytes], seed: int) -> "Machine":
+        """Return a machine with the same log on a disk of its own."""
+        machine = cls(seed)
+        machine.clock.now_s = other.clock.now_s
+        assert machine.disk.files is not None
+        machine.disk.files.kill()
+        for path, data in inodes.items():
+            inode = machine.disk.inodes.setdefault(path, Inode())
+            inode.data, inode.durable, inode.dirty = bytearray(data), bytearray(data), []
+        machine.disk.commit()
+        machine.start()
+        machine.settle()
+        return machine
+
+    def fill(self, steps: int) -> None:
+        rng = self.rng
+        open_transactions: set[int] = set()
+        for _ in range(steps):
+            self.clock.now_s += rng.random()
+            kind = rng.random()
+            producer_id = -1 if kind < 0.4 else rng.choice((1, 2)) if kind < 0.6 else 5
+            if kind > 0.9:
+                producer_id = 6
+            transactional = producer_id in (5, 6)
+            self.append(producer_id, transactional)
+            if transactional:
+                open_transactions.add(producer_id)
+                if rng.random() < 0.5:
+                    self.end(producer_id, rng.choice((COMMIT, ABORT)))
+                    open_transactions.discard(producer_id)
+            if rng.random() < 0.03:
+                self.log.roll()
+        for producer_id in sorted(open_transactions):
+            self.end(producer_id, rng.choice((COMMIT, ABORT)))
+        self.log.roll()
+        self.append(-1, transactional=False)
+        self.settle()
+
+    def settle(self) -> None:
+        self.log.set_high_watermark(self.log.log_end_offset)
+        asyncio.run(self.manager.flush_dirty(Inline(), everything=True))
+        self.manager.checkpoint_recovery_points()
+        self.manager.checkpoint_high_watermarks({})
+
+    def append(self, producer_id: int, transactional: bool) -> None:
+        rng = self.rng
+        records = [
+            Record(
+                timestamp=self.clock.wall_ms() + rng.randrange(5),
+                key=b"key-%d" % rng.randrange(12) + b"." * rng.choice((0, 30)),
+                value=None if rng.random() < 0.15 else b"%d" % rng.getrandbits(60),
+            )
+            for _ in range(rng.randrange(1, 5))
+        ]
+        header = {}
+        if producer_id >= 0:
+            sequence = self.sequence.get(producer_id, 0)
+            self.sequence[producer_id] = sequence + len(records)
+            header = {
+                "producer_id": producer_id,
+                "producer_epoch": 0,
+                "base_sequence": sequence,
+                "is_transactional": transactional,
+            }
+        batch = build_batch(records, codec=rng.choice((0, 0, 0, 1, 2, 3, 4)), **header)
+        self.log.append_as_leader(memoryview(bytearray(batch)), 0, self.clock.wall_ms())
+
+    def end(self, producer_id: int, kind: int) -> None:
+        marker = build_control_batch(
+            kind,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp=self.clock.wall_ms(),
+        )
+        self.log.append_as_leader(memoryview(bytearray(marker)), 0, 0, origin=COORDINATOR)
+
+    def clean(self) -> None:
+        while asyncio.run(self.cleaner.clean_filthiest()):
+            pass
+        self.manager.periodic(self.clock.wall_ms())
+
+    def clean_and_die(self, operation: int) -> bool:
+        """Clean, but die before the given file operation; tell whether it came to that."""
+        self.disk.operations, self.disk.last = 0, operation
+        try:
+            self.clean()
+        except DiedError:
+            self.power_off()
+            return True
+        finally:
+            self.disk.last = None
+        return False
+
+    def power_off(self) -> None:
+        """Lose what was not synced, start again, and perhaps die once more on the way up."""
+        for _ in range(2):
+            assert self.disk.files is not None
+            self.disk.files.kill()
+            if self.rng.random() < 0.6:
+                self.disk.power_loss(self.rng)
+            if self.rng.random() < 0.5:
+                self.disk.operations, self.disk.last = 0, self.rng.randrange(1, 25)
+            try:
+                files_before = self.disk.last
+                self.start_dying(files_before)
+            except DiedError:
+                continue
+            return
+        self.disk.files.kill()
+        self.start()
+
+    def start_dying(self, at: int | None) -> None:
+        files = SimFiles(self.disk)
+        self.disk.files = files
+        self.disk.operations, self.disk.last = 0, at
+        if at is not None:
+            world = World(self.clock, random.Random(3), files, None, Inline())  # type: ignore[arg-type]
+            LogManager(world, CONFIG).startup(lambda _: CONFIG.topic_config({}))
+            files.kill()
+        self.start()
+
+
+def view(log: Log) -> dict[bytes, bytes]:
+    """Return what a read_committed consumer knows once it has read everything."""
+    aborted = log.aborted_transactions(0, log.log_end_offset)
+    known: dict[bytes, bytes] = {}
+    offset, last = log.log_start_offset, -1
+    while offset < log.log_end_offset:
+        log._tail.clear()
+        data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
+        assert data, f"nothing at {offset} of {log}"
+        for at, header in iter_batches(data):
+            assert crc_ok(data, at, header)
+            assert header.base_offset > last, "offsets rise"
+            last, offset = header.last_offset, header.next_offset
+            gone = header.is_transactional and any(
+                a.producer_id == header.producer_id
+                and a.first_offset <= header.base_offset <= a.last_offset
+                for a in aborted
+            )
+            if header.is_control or gone:
+                continue
+            for record in iter_records(data, at):
+                assert record.key is not None
+                known.pop(record.key, None)
+                if record.value is not None:
+                    known[record.key] = record.value
+    return known
+
+
+def sequences(log: Log) -> dict[int, int]:
+    """Return each producer's last sequence as the batches alone tell it."""
+    producers = Producers(1 << 60)
+    replay(producers, log.segments, log.log_start_offset, log.log_end_offset)
+    return {p.id: p.last_sequence for p in producers.producers.values() if p.batches}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("seed", range(4))
+def test_death_at_every_file_operation_of_a_cleaning(seed):
+    begun = Machine(seed)
+    begun.fill(22)
+    known, end, remembered = view(begun.log), begun.log.log_end_offset, sequences(begun.log)
+    size = begun.log.size
+    begun.disk.commit()
+    inodes = {path: bytes(inode.data) for path, inode in begun.disk.inodes.items()}
+    operation = 0
+    died = True
+    while died:
+        operation += 1
+        machine = Machine.again(begun, inodes, operation)
+        died = machine.clean_and_die(operation)
+        names = machine.disk.children("/disk/t-0")
+        assert not [n for n in names if n.endswith((".cleaned", ".swap", ".deleted"))], names
+        for _ in range(2):
+            assert machine.log.log_end_offset == end
+            assert view(machine.log) == known
+            assert sequences(machine.log) == remembered
+            if not died:
+                break
+            machine.clean()
+        assert machine.log.size < size, "something went"
+    assert operation > 15, "it must be able to die"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("seed", range(12))
+def test_cleaning_again_and_again_with_deaths_between(seed):
+    machine = Machine(seed)
+    for _ in range(6):
+        machine.fill(machine.rng.randrange(3, 25))
+        known, end = view(machine.log), machine.log.log_end_offset
+        remembered = sequences(machine.log)
+        machine.clean_and_die(machine.rng.randrange(1, 120))
+        assert machine.log.log_end_offset == end
+        assert view(machine.log) == known
+        assert sequences(machine.log) == remembered
+        machine.clock.now_s += 2
