@@ -1,5 +1,7 @@
 """Transactions on brokers of ours, with the clients people use."""
 
+import asyncio
+import time
 import uuid
 
 import pytest
@@ -95,3 +97,172 @@ def test_commit_shows_and_abort_hides(three):
     assert read(three, name) == committed
     # An aborted transaction is not sent to the brokers as far as the client still held it back.
     assert set(read(three, name, "read_uncommitted")) >= set(committed)
+
+
+def end_offsets(cluster, name, isolation):
+    """Return the offset after the last record that each isolation level may read."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    asked = {TopicPartition(name, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    found = cluster.admin.list_offsets(asked, isolation_level=IsolationLevel[isolation])
+    return sum(future.result(20).offset for future in found.values())
+
+
+def test_an_open_transaction_holds_the_stable_offset_and_its_end_wakes_readers(three):
+    from confluent_kafka import Consumer, TopicPartition
+
+    name = topic(three)
+    p = producer(three, fresh("id"), **{"linger.ms": 0})
+    p.init_transactions(30)
+    p.begin_transaction()
+    for n in range(6):
+        p.produce(name, b"%d" % n, partition=n % PARTITIONS)
+    assert p.flush(20) == 0
+    assert end_offsets(three, name, "READ_UNCOMMITTED") == 6
+    assert end_offsets(three, name, "READ_COMMITTED") == 0
+    assert read(three, name) == []
+    settings = {
+        "bootstrap.servers": three.bootstrap,
+        "group.id": fresh("g"),
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 30_000,
+        "fetch.min.bytes": 1,
+        "log_level": 2,
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(name, 0, 0)])
+    assert consumer.poll(1) is None, "its fetch is parked now, for half a minute"
+    p.commit_transaction(30)
+    message = consumer.poll(10)
+    assert message is not None
+    assert message.value() == b"0"
+    consumer.close()
+    # A marker stands in each partition, and counts as an offset.
+    assert end_offsets(three, name, "READ_COMMITTED") == 6 + PARTITIONS
+
+
+def test_a_newer_producer_fences_the_older_and_aborts_what_it_left(three):
+    from confluent_kafka import KafkaException
+
+    name, transactional_id = topic(three), fresh("id")
+    old, new = (producer(three, transactional_id, **{"linger.ms": 0}) for _ in range(2))
+    old.init_transactions(30)
+    old.begin_transaction()
+    old.produce(name, b"left behind", partition=0)
+    assert old.flush(20) == 0
+    new.init_transactions(30)
+    with pytest.raises(KafkaException) as failure:
+        old.commit_transaction(30)
+    assert failure.value.args[0].fatal()
+    assert failure.value.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+    new.begin_transaction()
+    new.produce(name, b"kept", partition=0)
+    new.commit_transaction(30)
+    assert read(three, name) == [b"kept"]
+    assert read(three, name, "read_uncommitted") == [b"kept", b"left behind"]
+
+
+def test_the_coordinator_aborts_what_takes_too_long(three):
+    from confluent_kafka import KafkaException
+
+    name = topic(three)
+    p = producer(three, fresh("id"), **{"transaction.timeout.ms": 1500, "linger.ms": 0})
+    p.init_transactions(30)
+    p.begin_transaction()
+    p.produce(name, b"slow", partition=0)
+    assert p.flush(20) == 0
+    deadline = time.monotonic() + 20
+    while end_offsets(three, name, "READ_COMMITTED") < 2:  # the record and its marker
+        assert time.monotonic() < deadline, "nobody aborted it"
+        time.sleep(0.1)
+    with pytest.raises(KafkaException):
+        p.commit_transaction(30)
+    assert read(three, name) == []
+
+
+def test_offsets_of_a_transaction_show_when_it_is_committed(three):
+    from confluent_kafka import Consumer, TopicPartition
+
+    source, target, group = topic(three), topic(three), fresh("g")
+    p = producer(three, fresh("id"))
+    p.init_transactions(30)
+    settings = {"bootstrap.servers": three.bootstrap, "group.id": group, "log_level": 2}
+    consumer = Consumer(settings)
+    tp = TopicPartition(source, 0)
+    consumer.assign([tp])
+
+    def committed(require_stable=False):
+        with_stable = Consumer(
+            {
+                **settings,
+                "isolation.level": "read_committed" if require_stable else "read_uncommitted",
+            }
+        )
+        try:
+            return with_stable.committed([tp], timeout=10)[0].offset
+        finally:
+            with_stable.close()
+
+    for offset, end in ((5, "abort"), (7, "commit"), (9, "abort")):
+        p.begin_transaction()
+        p.produce(target, b"%d" % offset, partition=0)
+        p.send_offsets_to_transaction(
+            [TopicPartition(source, 0, offset)], consumer.consumer_group_metadata(), 30
+        )
+        p.commit_transaction(30) if end == "commit" else p.abort_transaction(30)
+        assert committed(require_stable=True) == {5: -1001, 7: 7, 9: 7}[offset]
+    assert read(three, target) == [b"7"]
+
+
+def test_kafka_python_in_a_transaction(three):
+    from kafka import KafkaProducer
+
+    name = topic(three)
+    p = KafkaProducer(bootstrap_servers=three.bootstrap, transactional_id=fresh("id"))
+    p.init_transactions()
+    for end in ("commit", "abort"):
+        p.begin_transaction()
+        sent = [p.send(name, b"%s %d" % (end.encode(), n), partition=n) for n in range(PARTITIONS)]
+        p.flush(20)
+        assert all(s.succeeded() for s in sent)
+        p.commit_transaction() if end == "commit" else p.abort_transaction()
+    p.close(10)
+    assert read(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
+
+
+def test_aiokafka_in_a_transaction(three):
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.structs import TopicPartition
+
+    name, group = topic(three), fresh("g")
+
+    async def run():
+        p = AIOKafkaProducer(bootstrap_servers=three.bootstrap, transactional_id=fresh("id"))
+        await p.start()
+        async with p.transaction():
+            for n in range(PARTITIONS):
+                await p.send_and_wait(name, b"commit %d" % n, partition=n)
+            await p.send_offsets_to_transaction({TopicPartition(name, 0): 1}, group)
+        await p.begin_transaction()
+        await p.send_and_wait(name, b"abort", partition=0)
+        await p.send_offsets_to_transaction({TopicPartition(name, 0): 2}, group)
+        await p.abort_transaction()
+        await p.stop()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=three.bootstrap,
+            group_id=group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+        )
+        consumer.assign([TopicPartition(name, i) for i in range(PARTITIONS)])
+        await consumer.start()
+        try:
+            assert await consumer.committed(TopicPartition(name, 0)) == 1
+            await consumer.seek_to_beginning()
+            return sorted([(await consumer.getone()).value for _ in range(PARTITIONS)])
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == [b"commit %d" % n for n in range(PARTITIONS)]
+    assert read(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
