@@ -1,0 +1,406 @@
+"""Transactions by example: what the coordinator decides, each case of Kafka's own tests of it."""
+
+import pytest
+
+from ottla.coordinators.transaction import MAX_EPOCH, Transaction
+from ottla.coordinators.transaction_states import (
+    TRANSACTION_MOVES,
+    InvalidTransactionMove,
+    TransactionState,
+    check_move,
+)
+from ottla.coordinators.transactions import (
+    Again,
+    Append,
+    Forget,
+    InitResult,
+    ProducerIdAndEpoch,
+    Reason,
+    Reply,
+    Send,
+    Transactions,
+)
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+
+S = TransactionState
+E = ErrorCode
+ID = "id"
+A, B = TopicPartition("a", 0), TopicPartition("b", 1)
+NOW = 1_700_000_000_000
+
+
+class Bench:
+    """One shard; `log` says how appends end, None holds them."""
+
+    def __init__(self):
+        self.decider = Transactions(max_timeout_ms=900_000, id_expiration_ms=1_000)
+        self.shard = self.decider.begin(0, 7)
+        self.log = E.NONE
+        self.held = []
+        self.sends = []
+        self.again = []
+        self.written = []
+        self.answers = []
+        self.now = NOW
+        self.next_id = 100
+
+    def settle(self):
+        while effects := self.decider.take_effects():
+            for effect in effects:
+                if isinstance(effect, Reply):
+                    self.answers.append(effect.result)
+                elif isinstance(effect, Append):
+                    self.held.append(effect)
+                    if self.log is not None:
+                        self.write(self.log)
+                elif isinstance(effect, Send):
+                    self.sends.append(effect)
+                elif isinstance(effect, Again):
+                    self.again.append(effect.append)
+                else:
+                    assert isinstance(effect, Forget)
+                    self.decider.forgotten(effect, self.log or E.NONE)
+
+    def write(self, error=E.NONE):
+        """End the oldest append."""
+        append = self.held.pop(0)
+        if error is E.NONE:
+            self.written.append(append.to.state)
+        self.decider.appended(append, error, self.now)
+        self.settle()
+
+    @property
+    def it(self):
+        return self.shard.transactions[ID]
+
+    def answer(self):
+        return self.answers.pop() if self.answers else None
+
+    def init(self, expected=None, timeout_ms=60_000):
+        done = self.decider.init_producer_id(
+            self.shard, ID, timeout_ms, expected, None, "t", self.now
+        )
+        if not done:
+            self.next_id += 1
+            assert self.decider.init_producer_id(
+                self.shard, ID, timeout_ms, expected, self.next_id, "t", self.now
+            )
+        self.settle()
+        return self.answer()
+
+    def me(self):
+        return ProducerIdAndEpoch(self.it.producer_id, self.it.epoch)
+
+    def add(self, *partitions, who=None):
+        who = who or self.me()
+        self.decider.add_partitions(self.shard, ID, who, partitions, "t", self.now)
+        self.settle()
+        return self.answer()
+
+    def end(self, committed=True, who=None):
+        who = who or self.me()
+        self.decider.end(self.shard, ID, who, "t", self.now, committed=committed)
+        self.settle()
+        return self.answer()
+
+    def mark(self):
+        """Have all markers written."""
+        for send in self.sends:
+            self.decider.marked(send, send.partitions)
+        self.sends = []
+        self.settle()
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def test_every_move_is_in_the_table_or_raises():
+    for before in S:
+        for after in S:
+            if before in TRANSACTION_MOVES[after]:
+                check_move(ID, before, after)
+            else:
+                with pytest.raises(InvalidTransactionMove, match=before.label):
+                    check_move(ID, before, after)
+    assert S.PREPARE_EPOCH_FENCE.label == "PrepareEpochFence"
+
+
+def test_a_transaction_from_beginning_to_end(bench):
+    assert bench.init() == InitResult(E.NONE, 101, 0)
+    assert bench.add(A) is E.NONE
+    assert bench.add(B) is E.NONE
+    assert (bench.it.state, bench.it.partitions, bench.it.start_ms) == (S.ONGOING, {A, B}, NOW)
+    bench.now += 10
+    assert bench.end() is E.NONE, "answered before the markers are written"
+    assert bench.it.state is S.PREPARE_COMMIT
+    (send,) = bench.sends
+    assert (send.committed, send.partitions) == (True, {A, B})
+    bench.decider.marked(send, [A])
+    bench.settle()
+    assert bench.it.state is S.PREPARE_COMMIT, "B has no marker yet"
+    bench.decider.marked(send, [A, B])
+    bench.settle()
+    assert (bench.it.state, bench.it.partitions) == (S.COMPLETE_COMMIT, set())
+    assert bench.written == [S.EMPTY, S.ONGOING, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
+
+
+@pytest.mark.parametrize(
+    ("state", "committed", "code"),
+    [
+        (S.EMPTY, True, E.INVALID_TXN_STATE),
+        (S.EMPTY, False, E.INVALID_TXN_STATE),
+        (S.PREPARE_COMMIT, False, E.INVALID_TXN_STATE),
+        (S.PREPARE_ABORT, True, E.INVALID_TXN_STATE),
+        (S.COMPLETE_COMMIT, True, E.NONE),
+        (S.COMPLETE_COMMIT, False, E.INVALID_TXN_STATE),
+        (S.COMPLETE_ABORT, False, E.NONE),
+        (S.COMPLETE_ABORT, True, E.INVALID_TXN_STATE),
+    ],
+)
+def test_an_end_that_comes_again_or_contradicts(bench, state, committed, code):
+    bench.init()
+    bench.it.state = state
+    assert bench.end(committed) is code
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+def test_while_markers_are_on_their_way_all_must_wait(bench, state):
+    bench.init()
+    bench.add(A)
+    bench.end(committed=state is S.PREPARE_COMMIT)
+    assert bench.it.state is state
+    assert bench.add(B) is E.CONCURRENT_TRANSACTIONS
+    assert bench.end(committed=state is S.PREPARE_COMMIT) is E.CONCURRENT_TRANSACTIONS
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    found = bench.decider.verify_partitions(bench.shard, ID, bench.me(), [A])
+    assert found == {A: E.CONCURRENT_TRANSACTIONS}
+
+
+def test_while_an_append_is_under_way_all_must_wait(bench):
+    bench.init()
+    bench.log = None
+    assert bench.add(A) is None
+    assert bench.add(B) is E.CONCURRENT_TRANSACTIONS
+    assert bench.end() is E.CONCURRENT_TRANSACTIONS
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    bench.write()
+    assert bench.answer() is E.NONE
+    assert bench.it.partitions == {A}
+
+
+def test_who_is_not_the_producer(bench):
+    nobody = ProducerIdAndEpoch(5, 0)
+    assert bench.add(A, who=nobody) is E.INVALID_PRODUCER_ID_MAPPING
+    assert bench.end(who=nobody) is E.INVALID_PRODUCER_ID_MAPPING
+    bench.init()
+    bench.init()
+    me = bench.me()
+    assert bench.add(A, who=nobody) is E.INVALID_PRODUCER_ID_MAPPING
+    older, newer = me._replace(epoch=0), me._replace(epoch=2)
+    for other in (older, newer):
+        assert bench.add(A, who=other) is E.PRODUCER_FENCED
+        assert bench.end(who=other) is E.PRODUCER_FENCED
+        found = bench.decider.verify_partitions(bench.shard, ID, other, [A])
+        assert found == {A: E.PRODUCER_FENCED}
+
+
+def test_partitions_known_already_need_no_record(bench):
+    bench.init()
+    bench.add(A, B)
+    written = len(bench.written)
+    assert bench.add(B) is E.NONE
+    assert len(bench.written) == written
+
+
+def test_verification_looks_at_what_is_in_the_log(bench):
+    bench.init()
+    bench.add(A)
+    found = bench.decider.verify_partitions(bench.shard, ID, bench.me(), [A, B])
+    assert found == {A: E.NONE, B: E.TRANSACTION_ABORTABLE}
+
+
+def test_a_new_producer_first_aborts_what_the_old_one_left(bench):
+    bench.init()
+    old = bench.me()
+    bench.add(A)
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    (send,) = bench.sends
+    assert not send.committed
+    assert send.then.epoch == 1, "the marker's epoch shuts the old producer out of the partition"
+    assert bench.end(who=old) is E.PRODUCER_FENCED
+    bench.mark()
+    assert bench.init() == InitResult(E.NONE, 101, 2)
+
+
+def test_a_fence_that_was_not_written_does_not_use_up_an_epoch(bench):
+    bench.init()
+    bench.add(A)
+    for _ in range(3):
+        bench.log = E.COORDINATOR_NOT_AVAILABLE
+        assert bench.init() == InitResult(E.COORDINATOR_NOT_AVAILABLE)
+        assert (bench.it.epoch, bench.it.state) == (1, S.ONGOING)
+    bench.log = E.NONE
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    bench.mark()
+    assert bench.it.fence_failed is False
+    assert bench.init() == InitResult(E.NONE, 101, 2)
+
+
+def test_epochs_are_raised_for_whoever_goes_on_after_an_error(bench):
+    """KIP-360: the producer names what it has, and may repeat the question."""
+    bench.init()
+    me = bench.me()
+    assert bench.init(me) == InitResult(E.NONE, 101, 1)
+    assert bench.init(me) == InitResult(E.NONE, 101, 1), "it missed the first answer"
+    assert bench.init(me._replace(epoch=1)) == InitResult(E.NONE, 101, 2)
+    assert bench.init(me) == InitResult(E.PRODUCER_FENCED)
+    assert bench.init(ProducerIdAndEpoch(5, 2)) == InitResult(E.PRODUCER_FENCED)
+
+
+def test_a_new_instance_leaves_no_way_back_to_the_older(bench):
+    bench.init()
+    me = bench.me()
+    bench.init()
+    assert bench.init(me) == InitResult(E.PRODUCER_FENCED)
+
+
+def test_used_up_epochs_bring_a_new_producer_id(bench):
+    bench.init()
+    bench.it.epoch = MAX_EPOCH - 1
+    me = bench.me()
+    assert bench.init(me) == InitResult(E.NONE, 102, 0)
+    assert bench.it.last_producer_id == 101
+    assert bench.init(me) == InitResult(E.NONE, 102, 0), "it missed the first answer"
+    assert bench.init(me._replace(epoch=5)) == InitResult(E.PRODUCER_FENCED)
+
+
+def test_the_last_epoch_is_for_fencing_alone(bench):
+    bench.init()
+    bench.it.epoch = MAX_EPOCH - 1
+    old = bench.me()
+    bench.add(A)
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    assert bench.it.epoch == MAX_EPOCH
+    bench.mark()
+    assert bench.init(old) == InitResult(E.PRODUCER_FENCED)
+    assert bench.init() == InitResult(E.NONE, 102, 0)
+
+
+def test_timeouts_must_be_allowed():
+    decider = Transactions(max_timeout_ms=900, id_expiration_ms=1)
+    assert [decider.allows(ms) for ms in (-1, 0, 1, 900, 901)] == [False, False, True, True, False]
+
+
+def test_what_takes_too_long_is_aborted_once(bench):
+    bench.init(timeout_ms=1_000)
+    bench.add(A)
+    bench.now += 1_000
+    assert bench.decider.abort_timed_out(bench.now) == 0, "exactly at its time is in time"
+    bench.now += 1
+    assert bench.decider.abort_timed_out(bench.now) == 1
+    bench.settle()
+    assert (bench.it.state, bench.it.epoch) == (S.PREPARE_ABORT, 1)
+    assert bench.decider.abort_timed_out(bench.now) == 0
+    bench.mark()
+    assert bench.it.state is S.COMPLETE_ABORT
+    assert bench.answers == []
+
+
+def test_an_append_that_fails_changes_nothing(bench):
+    bench.init()
+    bench.add(A)
+    bench.log = E.COORDINATOR_NOT_AVAILABLE
+    assert bench.end() is E.COORDINATOR_NOT_AVAILABLE
+    assert (bench.it.state, bench.it.pending, bench.sends) == (S.ONGOING, None, [])
+    bench.log = E.NONE
+    assert bench.end() is E.NONE
+
+
+def test_completion_is_written_until_it_stands(bench):
+    bench.init()
+    bench.add(A)
+    bench.end()
+    bench.log = E.COORDINATOR_NOT_AVAILABLE
+    bench.mark()
+    assert bench.it.state is S.PREPARE_COMMIT
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    bench.log = E.NONE
+    bench.decider.again(bench.again.pop())
+    bench.settle()
+    assert bench.it.state is S.COMPLETE_COMMIT
+
+
+def test_the_next_coordinator_goes_on_with_what_was_decided(bench):
+    shard = bench.decider.begin(1, 9)
+    for name, state in (("c", S.PREPARE_COMMIT), ("a", S.PREPARE_ABORT), ("o", S.ONGOING)):
+        one = Transaction(name, 5, 0, 60_000, state, {A}, NOW, NOW)
+        shard.transactions[name] = one
+    gone = Transaction("g", 6, 0, 60_000, S.PREPARE_COMMIT, set(), NOW, NOW)
+    shard.transactions["g"] = gone
+    bench.decider.serve(shard, NOW)
+    bench.settle()
+    found = {s.transaction.transactional_id: (s.committed, s.shard.epoch) for s in bench.sends}
+    assert found == {"c": (True, 9), "a": (False, 9)}
+    assert gone.state is S.COMPLETE_COMMIT, "without a partition there is nothing to wait for"
+
+
+def test_an_older_leadership_changes_nothing_any_more(bench):
+    bench.init()
+    bench.log = None
+    bench.add(A)
+    bench.decider.unload(0)
+    bench.write()
+    assert bench.answer() is E.NOT_COORDINATOR
+    assert list(bench.decider) == []
+    late = Bench()
+    late.init()
+    late.add(A)
+    late.end()
+    (send,) = late.sends
+    late.decider.unload(0)
+    late.decider.marked(send, [A])
+    late.decider.again(Append(late.shard, late.it, send.then, Reason.CONCLUDE))
+    assert late.decider.take_effects() == []
+
+
+def test_ids_nobody_uses_are_forgotten(bench):
+    bench.init()
+    bench.now += 999
+    assert bench.decider.expire(bench.now) == 0
+    bench.now += 1
+    bench.log = E.COORDINATOR_NOT_AVAILABLE
+    assert bench.decider.expire(bench.now) == 1
+    bench.settle()
+    assert bench.it.pending is None, "its tombstone was not written, so it lives on"
+    bench.log = E.NONE
+    assert bench.decider.expire(bench.now) == 1
+    bench.settle()
+    assert list(bench.decider) == []
+
+
+def test_ids_with_a_transaction_never_expire(bench):
+    bench.init()
+    bench.add(A)
+    assert bench.decider.expire(NOW + 10**9) == 0
+
+
+def test_listing_filters(bench):
+    bench.init()
+    bench.add(A)
+    bench.now += 50
+
+    def names(producers=(), states=(), duration=-1):
+        found, unknown = bench.decider.select(producers, states, duration, bench.now)
+        return [t.transactional_id for t in found], unknown
+
+    assert names() == ([ID], [])
+    assert names(producers=[101]) == ([ID], [])
+    assert names(producers=[1]) == ([], [])
+    assert names(states=["Ongoing", "Nonsense"]) == ([ID], ["Nonsense"])
+    assert names(states=["Nonsense"]) == ([], ["Nonsense"])
+    assert names(states=["Empty"]) == ([], [])
+    assert names(duration=49) == ([ID], [])
+    assert names(duration=50) == ([], [])
