@@ -412,6 +412,7 @@ class Cluster:
 
         Then judge. Returns the anomalies.
         """
+        assert self.zookeeper is not None
         deadline_s = self.simulation.now + SETTLE_S
         stages: tuple[tuple[str, Callable[[], bool]], ...] = (
             ("operators have stopped", lambda: all(o.ended for o in self._operators)),
@@ -428,7 +429,9 @@ class Cluster:
             while not reached():
                 if self.simulation.now > deadline_s:
                     late = f"not healed: {SETTLE_S:.0f} s after the last fault not: {name}; "
-                    return [late + self._where(), *self.disagreements()[:5]]
+                    # What was written wrongly is the likelier cause: it is told as well.
+                    wrong = check_znodes(self.zookeeper.writes)
+                    return [late + self._where(), *self.disagreements()[:5], *wrong]
                 self.simulation.run_for(0.5)
         return self._judge()
 
