@@ -32,6 +32,7 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.memory import LoggedWrite
 
 NUMBER_WIDTH = 7
+PORT = 9092
 # Facts of events that a replay needs and a reader does not.
 LEFT_OUT = {"present", "known", "shutting_down", "broker_epoch", "known_epoch", "ids", "states"}
 NewCluster = Callable[[dict[str, str]], Awaitable[Cluster]]
@@ -427,8 +428,14 @@ def leader_and_isr(message: Any) -> str:
     return f"{' | '.join(parts)} leaders={leaders}"
 
 
+def _live(broker: Any) -> str:
+    """Return a live broker's id, with its port where that is not the one it started with."""
+    (endpoint,) = broker.endpoints
+    return f"{broker.id}" if endpoint.port == PORT else f"{broker.id}:{endpoint.port}"
+
+
 def update_metadata(message: Any) -> str:
-    parts = [f"live={ids(b.id for b in message.live_brokers)}"]
+    parts = [f"live={ids(map(_live, message.live_brokers))}"]
     for topic in message.topic_states:
         for p in topic.partition_states:
             offline = f" offline={ids(p.offline_replicas)}" if p.offline_replicas else ""

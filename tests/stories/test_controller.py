@@ -19,6 +19,7 @@ from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper import jute, znodes
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.store import Store
+from ottla.zookeeper.watches import WatchEvent, WatchType
 
 T0 = partition("t-0")
 
@@ -143,6 +144,43 @@ def test_a_controller_resigns_when_another_is_named():
             await first.elect_leaders(ElectionKind.PREFERRED, None)
 
     play(scene, 1, 2)
+
+
+@pytest.mark.parametrize("how", ["another is named", "session lost"])
+def test_nothing_of_a_reign_outlives_it(how):
+    """Its lines to brokers, the timer of its balance and its watches are nobody's."""
+
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        first, second = cluster.active, cluster.brokers[2].controller
+        reign = first._reign
+        timers, watch = list(reign.timers), reign.watcher(LeaderBalanceDue())
+        assert [t for t in timers if not t.cancelled()], "the balance is due after five seconds"
+        lines = [t for t in asyncio.all_tasks() if t.get_name().startswith("controller-to-")]
+        assert len(lines) == 2
+        if how == "another is named":
+            epoch, version = await cluster.admin.get_controller_epoch()
+            await cluster.brokers[2].session.multi(
+                [
+                    Delete(znodes.CONTROLLER),
+                    Create(znodes.CONTROLLER, znodes.encode_controller(2, 0), ephemeral=True),
+                    Set(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+                ]
+            )
+        else:
+            await first.on_session_lost()
+        await cluster.settle()
+        assert reign.ended
+        assert all(t.cancelled() for t in timers)
+        assert all(line.done() for line in lines)
+        assert reign.channels.statistics() == {}
+        events = []
+        first._post = second._post = reign.post = events.append
+        watch(WatchEvent(WatchType.DATA_CHANGED, znodes.CONTROLLER))
+        reign._due(LeaderBalanceDue())
+        assert events == []
+
+    play(scene, 1, 2, **{"auto.leader.rebalance.enable": "true"})
 
 
 def test_a_broker_that_knows_a_newer_controller_makes_the_old_one_look():
