@@ -41,7 +41,9 @@ def connected(
         raise OttlaError(f"--bootstrap-server: {error}") from None
 
     async def conversation() -> T:
-        client = Client(world(), addresses, "ottla-cli", timeout_s=timeout_s)
+        client = Client(
+            world(), addresses, "ottla-cli", timeout_s=timeout_s, patience_s=CALL_TIMEOUT_S
+        )
         try:
             return await ask(client)
         except ConnectionLostError as error:

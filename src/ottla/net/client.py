@@ -8,6 +8,7 @@ are tried again here: what else may be repeated is for the caller to know. Answe
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = ["Client", "PeerConnection", "parse_bootstrap"]
 
 RETRIES = 5
 RETRY_WAIT_S = 0.1
+LONGEST_WAIT_S = 0.5
 CONTROLLER = "controller"
 ANY = "any"
 
@@ -85,8 +87,11 @@ class Client:
         client_id: str = "ottla-client",
         *,
         timeout_s: float = 30.0,
+        patience_s: float = 0.0,
     ) -> None:
+        """`patience_s`: how long to look for a controller while some broker answers."""
         self._world = world
+        self._patience_s = patience_s
         self._bootstrap = (
             parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else list(bootstrap)
         )
@@ -110,13 +115,22 @@ class Client:
 
         Connecting is tried a few times, but only once to a broker asked for by its id: whoever
         wants a leader does better to ask again who leads. A request that was sent is repeated
-        only where the answer was NOT_CONTROLLER.
+        only where the answer was NOT_CONTROLLER. One to the controller is tried for `patience_s`
+        as long as anybody answers: after a kill -9 the dead one is named until its session ends.
         """
         timeout_s = timeout_s or self._timeout_s
+        patient_until_s = self._world.clock.monotonic() + self._patience_s
         last: OttlaError | None = None
-        for attempt in range(1 if isinstance(broker, int) else RETRIES):
+        for attempt in itertools.count():
+            if attempt >= (1 if isinstance(broker, int) else RETRIES) and not (
+                broker == CONTROLLER
+                and self._world.clock.monotonic() < patient_until_s
+                and any(not known.peer.closed for known in self._connections.values())
+            ):
+                break
             if attempt:
-                await asyncio.sleep(RETRY_WAIT_S * attempt * (1 + self._world.random.random()))
+                wait_s = min(RETRY_WAIT_S * attempt, LONGEST_WAIT_S)
+                await asyncio.sleep(wait_s * (1 + self._world.random.random()))
                 await self._forget_controller(broker)
             try:
                 target = await self._broker(broker, timeout_s)

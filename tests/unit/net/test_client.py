@@ -309,6 +309,45 @@ def test_the_controller_is_followed_when_it_moves(net):
     net.run(main)
 
 
+@pytest.mark.parametrize(("moves_after_s", "patience_s"), [(8.0, 30.0), (8.0, 0.0), (99.0, 30.0)])
+def test_a_dead_controller_is_waited_for_as_long_as_somebody_answers(
+    net, moves_after_s, patience_s
+):
+    net.cluster["controller"] = 7  # until its session ends
+    net.hosts[0].answers[19] = lambda c, r: CreateTopicsResponse()
+    addresses = "b0:9092,b1:9092"
+
+    async def main(world):
+        began_s = world.clock.monotonic()
+        client = Client(world, addresses, timeout_s=5.0, patience_s=patience_s)
+        loop = asyncio.get_running_loop()
+        loop.call_later(moves_after_s, net.cluster.__setitem__, "controller", 0)
+        if moves_after_s < patience_s:
+            await client.call(CreateTopicsRequest(), "controller")
+        else:
+            with pytest.raises(ConnectionLostError, match="broker 7 is not alive"):
+                await client.call(CreateTopicsRequest(), "controller")
+        await client.close()
+        return world.clock.monotonic() - began_s
+
+    took_s = net.run(main)
+    if moves_after_s < patience_s:
+        assert moves_after_s <= took_s < moves_after_s + 2
+    else:
+        assert patience_s <= took_s < patience_s + 3
+
+
+def test_nobody_is_waited_for_where_nobody_answers(net):
+    async def main(world):
+        began_s = world.clock.monotonic()
+        client = Client(world, "b0:1,b1:1", timeout_s=5.0, patience_s=600.0)
+        with pytest.raises(ConnectionLostError, match="cannot reach"):
+            await client.call(CreateTopicsRequest(), "controller")
+        assert world.clock.monotonic() - began_s < 60
+
+    net.run(main)
+
+
 def test_a_cluster_without_a_controller_is_an_error_in_the_end(net):
     net.cluster["controller"] = -1
 
