@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 def answer(header: RequestHeader, response: Any) -> list[Buffer]:
     """Return header and body of a response; the server adds the size."""
+    if header.throttle_ms and hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = header.throttle_ms
     head = response_header(header.api_key, header.api_version, header.correlation_id)
     return [head, *encode_response(response, header.api_version)]
 

@@ -21,6 +21,7 @@ from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.promises import refuse_broken_promises
+from ottla.broker.quotas import ClientQuotas
 from ottla.broker.router import Router
 from ottla.broker.routes import HANDLERS
 from ottla.broker.services import BrokerServices
@@ -98,6 +99,10 @@ class Broker:
         producer_ids = ProducerIds(
             config.broker_id, lambda: self.services.broker_epoch, channel.send
         )
+        quotas = ClientQuotas(
+            config.integer("quota.window.num"),
+            config.integer("quota.window.size.seconds") * 1000,
+        )
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -106,8 +111,9 @@ class Broker:
             blobs=MetadataBlobs(metadata),
             dynamic_configs=dynamic,
             topic_configs=TopicConfigs(
-                world, config, self.tasks, self._topic_config_changed, dynamic
+                world, config, self.tasks, self._topic_config_changed, dynamic, quotas
             ),
+            quotas=quotas,
             tasks=self.tasks,
             replicas=replicas,
             controller=Controller(
@@ -267,6 +273,7 @@ class Broker:
         """
         limits = server_limits(self.config)
         census = self._census = Census(limits.max_connections, limits.max_connections_per_ip)
+        census.rate_of = self.services.quotas.connection_rate
         budget = Budget(limits.queued_bytes)
         for endpoint in self.config.listeners:
             server = Server(
@@ -301,6 +308,7 @@ class Broker:
             "replicas": self.services.replicas.statistics(),
             "groups": self.services.coordination.groups.statistics(),
             "transactions": self.services.coordination.transactions.statistics(),
+            "quotas": self.services.quotas.statistics(),
             "listeners": [server.statistics() for server in self._servers.values()],
         }
 

@@ -13,6 +13,7 @@ from ottla.wire.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -23,6 +24,7 @@ from ottla.wire.messages import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -83,6 +85,29 @@ def _alter_configs(response: Any) -> Build:
             )
             for resource in request.resources
         ]
+    )
+
+
+def _alter_client_quotas(request: Any, _version: int, code: int, message: str | None) -> Any:
+    r = alter_client_quotas.AlterClientQuotasResponse
+    return r(
+        entries=[
+            r.EntryData(
+                error_code=code,
+                error_message=message,
+                entity=[
+                    r.EntityData(entity_type=e.entity_type, entity_name=e.entity_name)
+                    for e in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+def _describe_client_quotas(_request: Any, _version: int, code: int, message: str | None) -> Any:
+    return describe_client_quotas.DescribeClientQuotasResponse(
+        error_code=code, error_message=message, entries=None
     )
 
 
@@ -473,6 +498,8 @@ _BUILDERS: dict[int, Build] = {
     45: _with_message(alter_partition_reassignments.AlterPartitionReassignmentsResponse),
     46: _with_message(list_partition_reassignments.ListPartitionReassignmentsResponse),
     47: _simple(offset_delete.OffsetDeleteResponse),
+    48: _describe_client_quotas,
+    49: _alter_client_quotas,
     56: _simple(alter_partition.AlterPartitionResponse),
     60: _with_message(describe_cluster.DescribeClusterResponse),
     61: _describe_producers,

@@ -17,6 +17,8 @@ from typing import Any
 
 from ottla.broker.answers import answer_later, error_answer
 from ottla.broker.handlers import api_versions, replica_control, update_metadata
+from ottla.broker.handlers.fetch import replica_of
+from ottla.broker.quotas import ANONYMOUS, PRODUCER_RATE, REQUEST_PERCENTAGE
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
@@ -26,7 +28,11 @@ from ottla.wire.headers import RequestHeader, decode_request_header
 
 logger = logging.getLogger(__name__)
 
+PRODUCE = 0
+FETCH = 1
 API_VERSIONS = 18
+BETWEEN_BROKERS = frozenset((4, 5, 6, 7, 27, 56, 67))
+"""what no quota of a client holds back"""
 LARGE_FRAME_BYTES = 32 * 1024
 """From here on a frame with a `slowly` is read in slices: about a thousand partitions."""
 _PREFIX = struct.Struct(">hhi")
@@ -92,6 +98,8 @@ class Router:
             return answer_later(self._server, conn, header, None, work)
         request = decode_request(api_key, version, frame, pos, rest_ok=True)
         try:
+            if self._server.quotas.active:
+                return self._counted(route, conn, header, request, len(frame))
             return route.handle(self._server, conn, header, request)
         except (CloseConnection, WireError):
             raise
@@ -102,6 +110,32 @@ class Router:
                 "handler failed api_key=%d version=%d peer=%s", api_key, version, conn.peer
             )
             raise CloseConnection(f"our error: {error!r}") from error
+
+    def _counted(
+        self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int
+    ) -> Outcome:
+        """Handle a request and count it against its client's quotas; brokers have none.
+
+        What the handling took is known too late for this answer: it holds the next one back.
+        """
+        server, key = self._server, header.api_key
+        quotas, clock, client = server.quotas, server.world.clock, header.client_id or ""
+        if key in BETWEEN_BROKERS or (key == FETCH and replica_of(header, request) >= 0):
+            return route.handle(server, conn, header, request)
+        started_s = clock.monotonic()
+        wait_ms = quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, 0, started_s * 1000)
+        if key == PRODUCE:
+            over_ms = quotas.record(PRODUCER_RATE, ANONYMOUS, client, size, started_s * 1000)
+            wait_ms = max(wait_ms, over_ms)
+        if wait_ms:
+            header.throttle_ms = wait_ms
+            conn.throttle(wait_ms)
+        try:
+            return route.handle(server, conn, header, request)
+        finally:
+            ended_s = clock.monotonic()
+            percent = (ended_s - started_s) * 100
+            quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, percent, ended_s * 1000)
 
     async def _in_slices(
         self, slowly: Slowly, header: RequestHeader, frame: memoryview, pos: int

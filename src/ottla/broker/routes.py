@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ottla.broker.handlers import (
     alter_configs,
     api_versions,
+    client_quotas,
     controller_requests,
     create_partitions,
     create_topics,
@@ -74,6 +75,8 @@ HANDLERS: Mapping[int, Handle] = {
     45: leadership.alter_reassignments,
     46: leadership.list_reassignments,
     47: group_offsets.offset_delete,
+    48: client_quotas.describe,
+    49: client_quotas.alter,
     56: controller_requests.alter_partition,
     60: describe_cluster.handle,
     61: transaction_admin.describe_producers,

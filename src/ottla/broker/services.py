@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.broker.metadata_blobs import MetadataBlobs
     from ottla.broker.metadata_cache import MetadataCache
     from ottla.broker.producer_ids import ProducerIds
+    from ottla.broker.quotas import ClientQuotas
     from ottla.broker.tasks import Tasks
     from ottla.broker.topic_configs import TopicConfigs
     from ottla.broker.topic_creation import TopicCreation
@@ -46,6 +47,7 @@ class BrokerServices:
     blobs: "MetadataBlobs"
     dynamic_configs: "DynamicConfigs"
     topic_configs: "TopicConfigs"
+    quotas: "ClientQuotas"
     tasks: "Tasks"
     replicas: "ReplicaManager"
     controller: "Controller"

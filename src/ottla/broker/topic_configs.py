@@ -1,7 +1,7 @@
 """Topic configs: each topic's settings, kept current by ZooKeeper's change notifications.
 
-The notifications tell of brokers' settings too, which `dynamic_configs` keeps; a topic without an
-override falls back to them.
+The notifications tell of brokers' settings too, which `dynamic_configs` keeps, and of quotas
+(`quota_settings`); a topic without an override falls back to the broker's.
 
 Who may call: everyone in this room; `get` is handed to the log manager and to replication.
 Invariants: a notification carries no values, only a name: values are read when it is handled, so
@@ -14,7 +14,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker import quota_settings
 from ottla.broker.dynamic_configs import DynamicConfigs
+from ottla.broker.quotas import ClientQuotas
 from ottla.broker.tasks import Tasks
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import ConfigError, OttlaError
@@ -41,12 +43,14 @@ class TopicConfigs:
         tasks: Tasks,
         on_update: Callable[[str, TopicConfig], None],
         dynamic: DynamicConfigs | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self._world = world
         self._config = config
         self._tasks = tasks
         self._on_update = on_update
         self._dynamic = dynamic
+        self._quotas = quotas
         self._defaults = config.topic_config({})
         self._configs: dict[str, TopicConfig] = {}
         self._store: Store | None = None
@@ -64,6 +68,8 @@ class TopicConfigs:
         self._last_change = -1
         if self._dynamic is not None:
             await self._dynamic.load(store)
+        if self._quotas is not None:
+            await quota_settings.load(self._quotas, store)
         names = await store.get_all_entities_with_config("topics")
         for name, overrides in (await store.get_entities_configs("topics", names)).items():
             self._apply(name, overrides)
@@ -175,6 +181,8 @@ class TopicConfigs:
             logger.info("config change topic=%s overrides=%s", name, self.get(name).overrides)
         elif kind == "brokers" and self._dynamic is not None:
             await self._dynamic.refresh(store, name)
+        elif kind in quota_settings.KINDS and self._quotas is not None:
+            await quota_settings.refresh(self._quotas, store, kind, name)
         else:
             logger.info("config change not acted on entity=%s", entity_path)
 

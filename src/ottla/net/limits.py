@@ -8,6 +8,7 @@ and `SimpleMemoryPool`.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
 
@@ -37,6 +38,9 @@ class Census:
         self.max_per_ip = max_per_ip
         self.total = 0
         self.per_ip: dict[str, int] = {}
+        self.rate_of: Callable[[str], float] | None = None
+        """new connections per second that an address may make (KIP-612)"""
+        self._paces: dict[str, tuple[float, Pace]] = {}
 
     def admit(self, ip: str) -> str | None:
         """Count a connection in and return None, or return why it is refused."""
@@ -48,6 +52,19 @@ class Census:
         self.total += 1
         self.per_ip[ip] = count + 1
         return None
+
+    def delay_s(self, ip: str, now: float) -> float:
+        """Return how long a new connection waits for its address's turn."""
+        rate = inf if self.rate_of is None else self.rate_of(ip)
+        if rate == inf:
+            return 0.0
+        known = self._paces.get(ip)
+        if known is None or known[0] != rate:
+            if len(self._paces) >= self.max_connections:
+                self._paces.clear()
+            # A rate of nothing would never let anybody in: one an hour comes as near as it gets.
+            known = self._paces[ip] = rate, Pace(max(rate, 1 / 3600))
+        return known[1].delay_s(now)
 
     def leave(self, ip: str) -> None:
         self.total -= 1

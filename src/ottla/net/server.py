@@ -117,7 +117,8 @@ class Server:
             self.note_refusal(connection, refusal)
             return False
         self.connections[connection.id] = connection
-        delay_s = self._pace.delay_s(self._world.clock.monotonic())
+        now = self._world.clock.monotonic()
+        delay_s = max(self._pace.delay_s(now), self._census.delay_s(connection.peer[0], now))
         if delay_s > 0:
             # Accepted, but not read until its turn: a storm costs sockets, no work.
             asyncio.get_running_loop().call_soon(connection.throttle, round(delay_s * 1000) + 1)

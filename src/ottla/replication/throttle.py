@@ -24,16 +24,18 @@ class WindowedRate:
     """Bytes per second over the last `samples` windows of `window_ms` each.
 
     The time divided by is what has passed since the oldest window in which anything came, at
-    least one window: after silence a burst counts in full.
+    least `least` windows: with one a burst after silence counts in full (Kafka's `SimpleRate`),
+    with more it is spread over them (Kafka's `Rate`).
     """
 
-    def __init__(self, samples: int, window_ms: float) -> None:
+    def __init__(self, samples: int, window_ms: float, least: int = 1) -> None:
         self._window_ms = window_ms
         self._span_ms = samples * window_ms
-        self._windows: deque[tuple[float, int]] = deque()
-        self._total = 0
+        self._least_ms = max(1, least) * window_ms
+        self._windows: deque[tuple[float, float]] = deque()
+        self._total = 0.0
 
-    def record(self, size: int, now_ms: float) -> None:
+    def record(self, size: float, now_ms: float) -> None:
         """Count `size` bytes."""
         windows = self._windows
         if windows and now_ms - windows[-1][0] < self._window_ms:
@@ -48,7 +50,7 @@ class WindowedRate:
         self._forget(now_ms)
         if not self._windows:
             return 0.0
-        elapsed_ms = max(now_ms - self._windows[0][0], self._window_ms)
+        elapsed_ms = max(now_ms - self._windows[0][0], self._least_ms)
         return self._total * 1000.0 / elapsed_ms
 
     def until_ms(self, bound: float, now_ms: float) -> float:
@@ -60,6 +62,16 @@ class WindowedRate:
         if bound <= 0:
             return forgotten_ms
         return min(forgotten_ms, oldest + self._total * 1000.0 / bound - now_ms)
+
+    def surplus_ms(self, bound: float, now_ms: float) -> float:
+        """Return in how long `bound` would have let pass what came above it."""
+        rate = self.bytes_per_s(now_ms)
+        if rate <= bound:
+            return 0.0
+        if bound <= 0:
+            return self._span_ms
+        elapsed_ms = max(now_ms - self._windows[0][0], self._least_ms)
+        return (rate - bound) / bound * elapsed_ms
 
     def _forget(self, now_ms: float) -> None:
         windows = self._windows

@@ -31,13 +31,17 @@ _INT32 = Struct(">i")
 _FLEXIBLE_RESPONSE = Struct(">iB")
 
 
-class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """A request's header. `client_id` is None where the peer sent null or the version has none."""
+class RequestHeader(msgspec.Struct, gc=False):
+    """A request's header. `client_id` is None where the peer sent null or the version has none.
+
+    `throttle_ms` is not of the wire: how long the client is to be held back, for its answer.
+    """
 
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None
+    throttle_ms: int = 0
 
 
 def request_header_version(api_key: int, version: int) -> int:

@@ -71,6 +71,28 @@ class Settings(Topics):
             except NodeExistsError:
                 await self._set_under(registration.zk_version, path, data)
 
+    async def drop_entity_configs(self, entity_type: str, name: str) -> bool:
+        """Delete an entity without settings, and its parents if nothing else is in them.
+
+        False if others live below it: then it stays. Answers to `AdminZkClient.tryCleanQuotaNodes`.
+        """
+        path = znodes.config_path(entity_type, name)
+        if await self.get_children(path):
+            return False
+        user, _, client = name.partition("/clients/")
+        if client:
+            clients = znodes.config_path(entity_type, f"{user}/clients")
+            if await self.get_children(clients) == [client]:
+                await self.delete_paths([path])
+                path = clients
+                owner = znodes.config_path(entity_type, user)
+                alone = await self.get_children(owner) == ["clients"]
+                if alone and not await self.get_entity_configs(entity_type, user):
+                    await self.delete_paths([path])
+                    path = owner
+        await self.delete_paths([path])
+        return True
+
     async def _set_under(self, controller_zk_version: int, path: str, data: bytes) -> None:
         ops: list[Op] = [Check(znodes.CONTROLLER, controller_zk_version), Set(path, data)]
         try:

@@ -51,6 +51,7 @@ def make():
         metadata=MetadataCache(),
         tasks=Tasks(),
         replicas=SimpleNamespace(partitions={}, broker_id=1),
+        quotas=SimpleNamespace(active=False),
         served=(),
         epoch=0,
         broker_epoch=2,

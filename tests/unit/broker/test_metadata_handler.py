@@ -47,7 +47,12 @@ def server():
     )
     config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "1"})
     return SimpleNamespace(
-        served=(), metadata=cache, blobs=blobs, cluster_id="cluster", config=config
+        served=(),
+        metadata=cache,
+        blobs=blobs,
+        cluster_id="cluster",
+        config=config,
+        quotas=SimpleNamespace(active=False),
     )
 
 

@@ -34,7 +34,12 @@ def break_down(server, conn, header, request):
 
 def make(**handlers):
     server = SimpleNamespace(
-        served=(), features_epoch=-1, metadata=MetadataCache(), cluster_id="c", config=None
+        served=(),
+        features_epoch=-1,
+        metadata=MetadataCache(),
+        cluster_id="c",
+        config=None,
+        quotas=SimpleNamespace(active=False),
     )
     table = {18: api_versions.handle, 60: describe_cluster.handle, 22: refuse}
     return Router(server, table | {int(k[1:]): v for k, v in handlers.items()})

@@ -259,6 +259,7 @@ class Node:
             broker_epoch=self.epoch,
             replicas=self.replicas,
             metadata=cluster.metadata,
+            quotas=types.SimpleNamespace(active=False),
             tasks=Tasks(),
             topic_configs=TopicConfigs(),
             store=types.SimpleNamespace(get_topic=cluster.get_topic),

@@ -5,7 +5,7 @@ exactly once; records are handed on as the log gave them, never copied. Which pa
 and which are told is `replication.fetching`'s to decide; here a request becomes a `Fetch`, and its
 answers become bytes. An incremental answer with nothing to tell is not even encoded.
 
-Answers to `KafkaApis.handleFetchRequest`. Quotas and ACLs come in front of this.
+Answers to `KafkaApis.handleFetchRequest`. ACLs come in front of this.
 """
 
 import struct
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
 from ottla.broker.leader_hints import name_leader
+from ottla.broker.quotas import ANONYMOUS, CONSUMER_RATE
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -60,6 +61,7 @@ def handle(
         return answer(header, FetchResponse(error_code=session))
     session.replica_id = replica_id
     _update(server, session, request, version)
+    most_bytes = _most_bytes(server, header, request, replica_id)
     fetch = Fetch(
         replicas.fetches,
         session,
@@ -67,8 +69,8 @@ def handle(
         replica_id=replica_id,
         replica_epoch=replica_epoch,
         max_wait_ms=request.max_wait_ms,
-        min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, replicas.fetch_max_bytes) if version >= 3 else 2**31 - 1,
+        min_bytes=min(request.min_bytes, most_bytes),
+        max_bytes=most_bytes,
         isolation_level=request.isolation_level,
     )
     if replicas.fetches.start(fetch):
@@ -82,6 +84,38 @@ def handle(
     fetch.fail = pending.fail
     pending.on_drop(lambda: replicas.fetches.drop(fetch))
     return pending
+
+
+def replica_of(header: RequestHeader, request: FetchRequest) -> int:
+    """Return the id of the broker that fetches; below 0 for consumers."""
+    if header.api_version >= WITH_REPLICA_STATE:
+        return request.replica_state.replica_id
+    return request.replica_id
+
+
+def _most_bytes(
+    server: "BrokerServices", header: RequestHeader, request: FetchRequest, replica_id: int
+) -> int:
+    """Return how much one answer may hold: what the client and we want, and its quota bears."""
+    most = 2**31 - 1
+    if header.api_version >= 3:
+        most = min(request.max_bytes, server.replicas.fetch_max_bytes)
+    quotas = server.quotas
+    if replica_id < 0 and quotas.active:
+        most = int(min(most, quotas.at_once(CONSUMER_RATE, ANONYMOUS, header.client_id or "")))
+    return most
+
+
+def _count(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: Fetch
+) -> None:
+    """Count what a consumer is sent against its quota, and hold it back if that is too much."""
+    client = header.client_id or ""
+    now_ms = server.world.clock.monotonic() * 1000
+    wait_ms = server.quotas.record(CONSUMER_RATE, ANONYMOUS, client, fetch.size, now_ms)
+    if wait_ms > header.throttle_ms:
+        header.throttle_ms = wait_ms
+        conn.throttle(wait_ms)
 
 
 def _update(
@@ -117,6 +151,8 @@ def _respond(
     server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: Fetch
 ) -> list[Buffer]:
     version = header.api_version
+    if server.quotas.active and fetch.replica_id < 0:
+        _count(server, conn, header, fetch)
     if fetch.overtaken:
         return answer(
             header,
@@ -127,8 +163,8 @@ def _respond(
     if not fetch.answers and version >= WITH_SESSIONS:
         head = response_header(1, version, header.correlation_id)
         if version >= FLEXIBLE:
-            return [head + _NOTHING_NEW.pack(0, 0, fetch.session_id, 1, 0)]
-        return [head + _NOTHING_NEW_OLD.pack(0, 0, fetch.session_id, 0)]
+            return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
+        return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
     response = FetchResponse(session_id=fetch.session_id)
     last: FetchResponse.FetchableTopicResponse | None = None
     for entry, data in fetch.answers:

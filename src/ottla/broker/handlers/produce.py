@@ -180,7 +180,9 @@ def _patched(header: RequestHeader, partition: Partition, info: AppendInfo) -> l
     """Return the answer "done" of one partition, from its template."""
     version = header.api_version
     template = partition.produce_templates.get(version)
-    if template is None:
+    if header.throttle_ms:
+        template = _template(partition, version, header.throttle_ms)
+    elif template is None:
         template = partition.produce_templates[version] = _template(partition, version)
     before, after = template
     if version >= 5:
@@ -193,9 +195,10 @@ def _patched(header: RequestHeader, partition: Partition, info: AppendInfo) -> l
     return [b"".join((head, before, middle, after))]
 
 
-def _template(partition: Partition, version: int) -> tuple[bytes, bytes]:
+def _template(partition: Partition, version: int, throttle_ms: int = 0) -> tuple[bytes, bytes]:
     """Encode an answer once and cut it around the fields that change."""
     marked = ProduceResponse(
+        throttle_time_ms=throttle_ms,
         responses=[
             ProduceResponse.TopicProduceResponse(
                 name=partition.tp.topic,
@@ -209,7 +212,7 @@ def _template(partition: Partition, version: int) -> tuple[bytes, bytes]:
                     )
                 ],
             )
-        ]
+        ],
     )
     whole = b"".join(encode_response(marked, version))
     mark = struct.pack(">q", _MARK)

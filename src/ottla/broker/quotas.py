@@ -1,0 +1,134 @@
+"""Client quotas: how many bytes and how much time the clients of one name may cost this broker.
+
+Who may call: the router asks about every request, the Fetch handler about what it answers, the
+server about new connections; `quota_settings` keeps the bounds. Time is an argument, in
+milliseconds of a clock that never goes back. Invariants: without any bound nothing is counted; of
+several bounds that fit a client the most specific one counts, alone; a client over its bound is
+answered at once, told how long to wait, and not read for so long (KIP-219). Followers and brokers
+are never held back.
+
+Answers to Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` (KIP-13,
+KIP-55, KIP-124, KIP-612).
+"""
+
+from collections.abc import Mapping
+
+from ottla.replication.throttle import UNBOUNDED, WindowedRate
+
+PRODUCER_RATE = "producer_byte_rate"
+CONSUMER_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONNECTION_RATE = "connection_creation_rate"
+
+ANONYMOUS = "ANONYMOUS"
+"""the user of every connection, as long as nobody has to say who they are"""
+
+ANY = "<default>"
+"""the entity whose bounds are everybody's who has none by name"""
+
+Entity = tuple[str | None, str | None]
+"""(user, client id); None where the bound does not ask for it"""
+Bounds = Mapping[str, float]
+
+_MOST_RATES = 10_000
+
+
+class ClientQuotas:
+    """Bounds by user and client id, and what each of them has used lately."""
+
+    def __init__(self, samples: int, window_ms: float) -> None:
+        self._samples = samples
+        self._window_ms = window_ms
+        self._bounds: dict[Entity, Bounds] = {}
+        self._found: dict[tuple[str, str, str], tuple[float, Entity]] = {}
+        self._rates: dict[tuple[str, Entity], WindowedRate] = {}
+        self.connection_rates: dict[str, float] = {}
+        """new connections per second, by address or `<default>`"""
+        self.active = False
+        self.throttled_total = 0
+
+    def set(self, entity: Entity, bounds: Bounds) -> None:
+        """Replace the bounds of a user, a client id or a user's client id; none removes them."""
+        if bounds:
+            self._bounds[entity] = dict(bounds)
+        else:
+            self._bounds.pop(entity, None)
+        self._found.clear()
+        self.active = bool(self._bounds)
+
+    def clear(self) -> None:
+        """Forget all bounds: they are about to be read anew."""
+        self._bounds.clear()
+        self._found.clear()
+        self.connection_rates.clear()
+        self.active = False
+
+    def bound(self, name: str, user: str, client: str) -> tuple[float, Entity]:
+        """Return the bound in force and who shares it: what they use counts together."""
+        key = (name, user, client)
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _MOST_RATES:
+                self._found.clear()
+            found = self._found[key] = self._look_up(name, user, client)
+        return found
+
+    def _look_up(self, name: str, user: str, client: str) -> tuple[float, Entity]:
+        both, by_user, by_client = (user, client), (user, None), (None, client)
+        order: tuple[tuple[Entity, Entity], ...] = (
+            (both, both),
+            ((user, ANY), both),
+            (by_user, by_user),
+            ((ANY, client), both),
+            ((ANY, ANY), both),
+            ((ANY, None), by_user),
+            (by_client, by_client),
+            ((None, ANY), by_client),
+        )
+        for entity, shared in order:
+            bound = self._bounds.get(entity, {}).get(name)
+            if bound is not None:
+                return bound, shared
+        return UNBOUNDED, (None, None)
+
+    def record(self, name: str, user: str, client: str, amount: float, now_ms: float) -> int:
+        """Count bytes, or percent of a second; return for how many ms to hold the client back."""
+        bound, shared = self.bound(name, user, client)
+        if bound == UNBOUNDED:
+            return 0
+        rate = self._rate(name, shared, now_ms)
+        rate.record(amount, now_ms)
+        wait_ms = rate.surplus_ms(bound, now_ms)
+        if name == REQUEST_PERCENTAGE:
+            wait_ms = min(wait_ms, self._window_ms)
+        if wait_ms < 1:
+            return 0
+        self.throttled_total += 1
+        return round(wait_ms)
+
+    def at_once(self, name: str, user: str, client: str) -> float:
+        """Return the most that one answer may hold: what the bound allows in all full windows."""
+        bound, _ = self.bound(name, user, client)
+        return bound * (self._samples - 1) * self._window_ms / 1000
+
+    def _rate(self, name: str, shared: Entity, now_ms: float) -> WindowedRate:
+        rate = self._rates.get((name, shared))
+        if rate is None:
+            if len(self._rates) >= _MOST_RATES:
+                busy = {k: r for k, r in self._rates.items() if r.bytes_per_s(now_ms) > 0}
+                self._rates = busy if len(busy) < _MOST_RATES else {}
+            rate = WindowedRate(self._samples, self._window_ms, self._samples - 1)
+            self._rates[name, shared] = rate
+        return rate
+
+    def connection_rate(self, address: str) -> float:
+        """Return how many connections per second an address may make."""
+        rates = self.connection_rates
+        return rates.get(address, rates.get(ANY, UNBOUNDED))
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            "entities": len(self._bounds),
+            "addresses": len(self.connection_rates),
+            "throttled_total": self.throttled_total,
+        }
