@@ -26,7 +26,6 @@ from ottla.log.validate import (
     Header,
 )
 
-NOT_CLEANED = -1
 DELETE_HORIZON = 0x40
 """Attribute of a batch whose base timestamp is the time at which its tombstones may go."""
 

@@ -20,8 +20,11 @@ class ManualClock:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.wall = 1_700_000_000_000
+        self.tick_s = 0.0
+        """what every look at the clock takes"""
 
     def monotonic(self) -> float:
+        self.now_s += self.tick_s
         return self.now_s
 
     def wall_ms(self) -> int:

@@ -67,10 +67,7 @@ class Bench:
 
     def data(self) -> bytes:
         self.log._tail.clear()
-        parts = []
-        for segment in self.log.segments:
-            parts.append(segment.file.pread(segment.size, 0))
-        return b"".join(parts)
+        return b"".join([s.file.pread(s.size, 0) for s in self.log.segments])
 
     def records(self):
         """(offset, timestamp, key, value) of all data records."""
@@ -117,3 +114,254 @@ def test_record_without_a_key_is_refused(bench):
         bench.put((None, "x"))
     with pytest.raises(InvalidRecordError):
         bench.put(("k", "x"), (None, "x"), codec=3)
+
+
+def test_batches_without_losses_are_copied_whole(bench):
+    bench.put(("a", "1"), ("b", "1"), codec=1)
+    bench.put(("c", "1"), codec=4)
+    before = bench.data()
+    bench.put(("d", "1"))
+    assert bench.clean()
+    assert bench.data().startswith(before)
+
+
+def test_tombstones_get_a_horizon_and_go_after_it(bench):
+    """CleanTombstone, CleaningWithDeletes."""
+    now = bench.kit.clock.wall
+    bench.put(("a", "1"), ("b", "1"), at=now - 77)
+    bench.put(("b", None), ("c", "1"), at=now - 50, codec=2)
+    assert bench.clean()
+    assert bench.pairs() == [("a", "1"), ("b", None), ("c", "1")]
+    assert [r[1] for r in bench.records()] == [now - 77, now - 50, now - 49], "timestamps stay"
+    horizons = [h.base_timestamp for h in bench.headers() if h.has_delete_horizon]
+    assert horizons == [now + bench.log.config.delete_retention_ms]
+    bench.put(("x", "1"))
+    bench.kit.clock.advance(bench.log.config.delete_retention_ms / 1000 - 0.001)
+    assert bench.clean()
+    assert ("b", None) in bench.pairs()
+    assert [h.base_timestamp for h in bench.headers() if h.has_delete_horizon] == horizons
+    bench.put(("y", "1"))
+    bench.kit.clock.advance(0.001)
+    assert bench.clean()
+    assert bench.pairs() == [("a", "1"), ("c", "1"), ("x", "1"), ("y", "1")]
+    found = bench.log.offset_for_timestamp(now - 49)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (now - 49, 3)
+
+
+def test_transactions_aborted_data_goes_then_the_markers(kit):
+    """BasicTransactionAwareCleaning, AbortedTransactionSpanningSegments, CommitMarkerRemoval."""
+    bench = Bench(kit, delete_retention_ms=1000)
+    one = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    two = {"producer_id": 2, "producer_epoch": 0, "is_transactional": True}
+    bench.put(("a", "1"), base_sequence=0, **one)
+    bench.put(("a", "2"), base_sequence=0, **two)
+    bench.log.roll()
+    bench.put(("b", "2"), base_sequence=1, **two)
+    bench.end(ABORT, 2)
+    bench.put(("c", "1"), base_sequence=1, **one)
+    bench.end(COMMIT, 1)
+    bench.put(("last", "1"))
+    assert [a.producer_id for a in bench.log.aborted_transactions(0, 100)] == [2]
+    assert bench.clean()
+    assert bench.pairs() == [("a", "1"), ("c", "1"), ("last", "1")]
+    kept = [(h.base_offset, h.count, h.is_control) for h in bench.headers() if h.producer_id == 2]
+    assert kept == [(2, 0, False), (3, 1, True)], "its last sequence, and the marker for it"
+    assert [a.first_offset for a in bench.log.aborted_transactions(0, 100)] == [1]
+    bench.log.producers.clear()  # both producers expired
+    for value in ("2", "3"):
+        bench.put(("a", value), ("c", value))
+        bench.kit.clock.advance(2)
+        assert bench.clean()
+    assert bench.log.aborted_transactions(0, 100) == []
+    bench.put(("z", "9"))
+    bench.kit.clock.advance(2)
+    assert bench.clean()
+    assert [h.is_control for h in bench.headers()].count(True) == 0
+    assert bench.pairs() == [("last", "1"), ("a", "3"), ("c", "3"), ("z", "9")]
+
+
+def test_open_transactions_and_unreplicated_records_stay(bench):
+    """UndecidedTransactionalDataNotCleanable, CleaningWithUncleanableSection."""
+    bench.put(("a", "1"))
+    bench.log.roll()
+    bench.put(("a", "2"))
+    bench.put(("a", "t"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    bench.log.roll()
+    bench.put(("a", "3"))
+    assert bench.clean()
+    assert bench.log.cleaned_offset == 1
+    assert len(bench.pairs()) == 4
+    bench.end(COMMIT, 1)
+    bench.log.roll()
+    bench.log.flush()
+    bench.log.set_high_watermark(2)
+    asyncio.run(bench.cleaner.clean_filthiest())
+    assert len(bench.pairs()) == 4, "above the high watermark"
+    assert bench.clean()
+    assert bench.pairs() == [("a", "3")]
+
+
+def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
+    """RecoveryAfterCrash: what is on disk is whole, and the checkpoint is Kafka's."""
+    for number in range(60):
+        bench.put((f"k{number % 7}", str(number)), ("x" * 40, str(number)))
+    bench.log.assign_epoch_start(4, bench.log.log_end_offset)
+    bench.put(("end", "1"))
+    assert bench.clean()
+    pairs, end, epochs = bench.pairs(), bench.log.log_end_offset, bench.log.epoch_entries()
+    text = (bench.kit.root / "data" / "cleaner-offset-checkpoint").read_text()
+    assert text == f"0\n1\nt 0 {end}\n"
+    for clean in (True, False):
+        if clean:
+            bench.manager.shutdown()
+        else:
+            bench.manager.abandon()
+        properties = bench.settings
+        bench = Bench(bench.kit)
+        bench.settings.update(properties)
+        assert (bench.pairs(), bench.log.log_end_offset) == (pairs, end)
+        assert bench.log.cleaned_offset == end
+        assert bench.log.epoch_entries() == epochs
+        assert not asyncio.run(bench.cleaner.clean_filthiest())
+
+
+def test_a_small_map_cleans_part_by_part(kit):
+    """BuildPartialOffsetMap."""
+    bench = Bench(kit, {"log.cleaner.dedupe.buffer.size": "4500"})  # 20 keys
+    for number in range(3):
+        for key in range(60):
+            bench.put((f"k{key}", str(number)))
+    bench.log.roll()
+    bench.settle()
+    ends = []
+    while asyncio.run(bench.cleaner.clean_filthiest()):
+        ends.append(bench.log.cleaned_offset)
+    assert ends[0] == 20
+    assert ends == sorted(set(ends))
+    assert ends[-1] == bench.log.log_end_offset
+    assert bench.pairs() == [(f"k{key}", "2") for key in range(60)]
+
+
+def test_a_producers_sequence_survives_though_its_records_do_not(bench):
+    """LogCleanerRetainsProducerLastSequence."""
+    for number in range(3):
+        bench.put(("a", "p"), producer_id=1, producer_epoch=3, base_sequence=number)
+    bench.put(("a", "x"))
+    assert bench.clean()
+    assert [(h.base_offset, h.count) for h in bench.headers()] == [(2, 0), (3, 1)]
+    bench.put(("b", "x"))
+    bench.settle()
+    bench.manager.abandon()
+    for path in (bench.kit.root / "data" / "t-0").glob("*.snapshot"):
+        path.unlink()
+    bench = Bench(bench.kit)
+    again = bench.put(("a", "p"), producer_id=1, producer_epoch=3, base_sequence=2)
+    assert again.duplicate
+    bench.put(("a", "p"), producer_id=1, producer_epoch=3, base_sequence=3)
+
+
+def test_a_damaged_log_is_left_alone(bench):
+    """CleanCorruptMessageSet, GrabFilthiestCompactedLogIgnoresUncleanablePartitions."""
+    for number in range(30):
+        bench.put(("a", str(number) * 20))
+    bench.log.roll()
+    bench.settle()
+    segment = bench.log.segments[0]
+    segment.file.pwrite((b"?",), segment.size // 2)
+    assert not asyncio.run(bench.cleaner.clean_filthiest())
+    assert bench.cleaner.uncleanable == {TP}
+    assert len(bench.log.segments) > 3
+    assert not list((bench.kit.root / "data" / "t-0").glob("*.cleaned"))
+    assert bench.log.failed is None
+
+
+@pytest.mark.parametrize("what", ["truncate", "delete", "retain", "policy"])
+def test_a_change_of_the_log_aborts_its_cleaning(bench, what):
+    """CleanSegmentsWithConcurrentSegmentDeletion, ConcurrentLogCleanupAndLogTruncation, ..."""
+    for number in range(400):
+        bench.put((f"k{number % 50}", str(number) * 5))
+    bench.log.roll()
+    bench.settle()
+    log = bench.log
+    bench.kit.clock.tick_s = 0.0005  # every look at the clock: slices end all the time
+
+    async def change_amid_it() -> None:
+        cleaning = asyncio.create_task(bench.cleaner.clean_filthiest())
+        folder = bench.kit.root / "data" / "t-0"
+        while not list(folder.glob("*.cleaned")):
+            assert not cleaning.done()
+            await asyncio.sleep(0)
+        if what == "truncate":
+            log.truncate_to(3)
+        elif what == "delete":
+            bench.manager.delete(TP)
+        elif what == "retain":
+            log.maybe_increment_log_start_offset(399)
+            log.delete_old_segments(0)
+        else:
+            log.update_config(bench.manager._config.topic_config({}))
+        assert not await cleaning
+
+    asyncio.run(change_amid_it())
+    assert bench.cleaner.aborted == 1
+    assert not list((bench.kit.root / "data" / "t-0").glob("*.cleaned"))
+    assert log.cleaned_offset == -1
+    if what == "truncate":
+        assert bench.pairs() == [(f"k{n}", str(n) * 5) for n in range(3)]
+        bench.put(("k0", "new"))
+        assert bench.clean()
+        assert bench.pairs() == [("k1", "11111"), ("k2", "22222"), ("k0", "new")]
+
+
+def test_others_run_while_a_log_is_cleaned(kit):
+    """No slice is long, and the throttle makes them rarer."""
+    bench = Bench(kit, segment_bytes=200_000)
+    for number in range(40):
+        bench.put(*[(f"k{i}", str(number)) for i in range(500)], codec=number % 5)
+    bench.log.roll()
+    bench.settle()
+    bench.kit.clock.tick_s = 0.001
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        cleaning = asyncio.create_task(bench.cleaner.clean_filthiest())
+        while not cleaning.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(count())
+    assert turns > 20
+    assert len(bench.pairs()) == 500
+
+
+def test_dirt_counts_from_the_last_cleaning(kit):
+    bench = Bench(kit, min_cleanable_dirty_ratio="0.5")
+    for number in range(40):
+        bench.put((f"k{number}", "x" * 50))
+    assert bench.clean()
+    bench.put(("k0", "y"))
+    assert not bench.clean(), "not dirty enough"
+    assert 0 < dirt_of(bench.log, 0).ratio < 0.5
+    for number in range(80):
+        bench.put((f"k{number}", "y" * 50))
+    assert bench.clean()
+    assert dirt_of(bench.log, 0).ratio == 0
+
+
+def test_the_oldest_records_of_a_compacted_topic_expire_too(kit):
+    """CleansCombinedCompactAndDeleteTopic."""
+    bench = Bench(kit, cleanup_policy="compact,delete", retention_ms=1000)
+    bench.put(("a", "1"), ("b", "1"))
+    bench.log.roll()
+    bench.kit.clock.advance(5)
+    bench.put(("a", "2"))
+    assert bench.clean()
+    assert bench.pairs() == [("b", "1"), ("a", "2")]
+    assert bench.log.delete_old_segments(bench.kit.clock.wall) == 0, "one segment, young enough"
+    bench.put(("c", "1"))
+    bench.kit.clock.advance(5)
+    bench.settle()
+    assert bench.log.delete_old_segments(bench.kit.clock.wall) >= 1
+    assert "a" not in dict(bench.pairs())

@@ -1,0 +1,218 @@
+"""What is cleaned and what stays: the decider by itself."""
+
+import sys
+import tracemalloc
+
+import pytest
+
+from ottla.log.aborted import AbortedTransaction
+from ottla.log.compaction import (
+    DELETE_HORIZON,
+    Fate,
+    Lags,
+    LastWritten,
+    LogFacts,
+    OffsetMap,
+    Rules,
+    SegmentFacts,
+    SegmentSize,
+    Transactions,
+    find_dirt,
+    group_segments,
+)
+from ottla.log.validate import CONTROL, TRANSACTIONAL
+
+NEVER = 2**63 - 1
+NO_LAGS = Lags(0, NEVER)
+
+
+def segment(base, size=100, largest=1000, first=1000):
+    return SegmentFacts(base, size, lambda: largest, lambda: first)
+
+
+def facts(*segments, cleaned=-1, start=0, end=1000, stable=1000, flushed=1000):
+    return LogFacts(segments, start, end, stable, flushed, cleaned)
+
+
+FOUR = [segment(base) for base in (0, 100, 200, 300)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "range_", "clean", "cleanable"),
+    [
+        ({}, (0, 300), 0, 300),  # CleanableOffsetsForNone, CleanableOffsetsActiveSegment
+        ({"cleaned": 200}, (200, 300), 200, 100),
+        ({"cleaned": 150}, (150, 300), 200, 200),  # a segment cleaned in part is dirty too
+        ({"cleaned": 300}, (300, 300), 300, 0),
+        ({"cleaned": 700}, (700, 300), 300, 0),  # DirtyOffsetLargerThanActiveSegmentBaseOffset
+        ({"cleaned": 1001}, (0, 300), 0, 300),  # DirtyOffsetResetIfLargerThanEndOffset
+        ({"cleaned": 50, "start": 100}, (100, 300), 100, 200),  # ...IfSmallerThanStartOffset
+        ({"stable": 250}, (0, 200), 0, 200),  # UndecidedTransactionalDataNotCleanable
+        ({"stable": 200}, (0, 200), 0, 200),
+        ({"flushed": 120}, (0, 100), 0, 100),
+        ({"stable": 99}, (0, 0), 0, 0),
+        ({"start": 400, "cleaned": -1}, (400, 300), 300, 0),  # LogStartOffsetLargerThanActive...
+    ],
+)
+def test_the_range_that_may_be_cleaned(changes, range_, clean, cleanable):
+    dirt = find_dirt(facts(*FOUR, **changes), NO_LAGS, 0)
+    assert (dirt.first_dirty, dirt.first_uncleanable) == range_
+    assert (dirt.clean_bytes, dirt.cleanable_bytes) == (clean, cleanable)
+
+
+def test_young_segments_wait_for_min_compaction_lag():
+    """CleanableOffsetsForTime, CleanableOffsetsForShortTime."""
+    log = facts(segment(0, largest=1000), segment(100, largest=5000), segment(200), segment(300))
+    assert find_dirt(log, Lags(2000, NEVER), 6000).first_uncleanable == 100
+    assert find_dirt(log, Lags(2000, NEVER), 7000).first_uncleanable == 300
+
+
+def test_old_records_do_not_wait_for_the_ratio():
+    """MaxLogCompactionLag."""
+    log = facts(segment(0), segment(100, first=3000), segment(200), cleaned=100)
+    early, late = (find_dirt(log, Lags(0, 2000), now) for now in (5000, 5001))
+    assert not early.is_worth_it(0.6)
+    assert late.is_worth_it(0.6)
+    assert early.ratio == 0.5
+    assert early.is_worth_it(0.49)
+
+
+def sizes(*rows):
+    return [SegmentSize(*row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("limits", "groups"),
+    [
+        ((10**9, 10**9), [5]),
+        ((1, 10**9), [1, 1, 1, 1, 1]),
+        ((10**9, 1), [1, 1, 1, 1, 1]),
+        ((200, 10**9), [2, 2, 1]),
+        ((10**9, 16), [2, 2, 1]),
+        ((499, 10**9), [4, 1]),
+    ],
+)
+def test_grouping_by_size_and_index(limits, groups):
+    """SegmentGrouping."""
+    rows = sizes(*((n * 10, 100, 8, 12 if limits[1] != 16 else 8) for n in range(5)))
+    assert group_segments(rows, *limits, 50) == groups
+
+
+def test_grouping_by_offset_range():
+    """SegmentGroupingWithSparseOffsets, ...AndEmptySegments."""
+    far = 2**31 - 1
+    assert group_segments(sizes((0, 1, 0, 0), (5, 1, 0, 0)), 99, 99, far + 1) == [2]
+    assert group_segments(sizes((0, 1, 0, 0), (5, 1, 0, 0)), 99, 99, far + 2) == [1, 1]
+    assert group_segments(sizes((0, 1, 0, 0), (5, 0, 0, 0)), 99, 99, far + 2) == [2]
+    assert group_segments(sizes((0, 1, 0, 0), (5, 1, 0, 0), (far + 9, 1, 0, 0)), 9, 9, far * 2) == [
+        1,
+        1,
+        1,
+    ]
+
+
+def test_the_map_knows_keys_of_every_length_apart():
+    offsets = OffsetMap(1 << 20)
+    keys = [b"x" * n for n in range(40)]
+    for offset, key in enumerate(keys):
+        offsets.put(key, offset)
+    assert [offsets.get(key) for key in keys] == list(range(40))
+    assert offsets.get(b"y") == -1
+    offsets.put(keys[20], 99)
+    assert offsets.get(keys[20]) == 99
+    assert len(offsets) == 40
+
+
+def test_the_map_stays_within_its_buffer():
+    budget = 4 << 20
+    offsets = OffsetMap(budget)
+    tracemalloc.start()
+    number = 0
+    while not offsets.is_full:
+        offsets.put(b"a key of more than sixteen bytes %d" % number, 10**9 + number)
+        number += 1
+    used, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < budget
+    assert peak < budget * 1.1, "also while the dict grows"
+    assert number * sys.getsizeof(b"x" * 16) < used
+
+
+def header(base=0, last=0, producer_id=7, epoch=0, attributes=0, base_ts=0, count=1):
+    return (base, 100, 0, 2, 0, attributes, last, base_ts, 0, producer_id, epoch, 0, count)
+
+
+def rules(*, latest=100, producers=None, now=1000, aborted=(), keys=None):
+    offsets = OffsetMap(10_000)
+    offsets.latest_offset = latest
+    for key, offset in (keys or {}).items():
+        offsets.put(key, offset)
+    transactions = Transactions()
+    transactions.expect(list(aborted))
+    return Rules(offsets, transactions, producers or {}, now, 50)
+
+
+def test_a_record_stays_if_it_is_its_keys_last():
+    decide = rules(keys={b"a": 10})
+    assert not decide.keeps(b"a", 9, dead=False)
+    assert decide.keeps(b"a", 10, dead=False)
+    assert decide.keeps(b"b", 5, dead=False), "its key is not in the dirty part"
+    assert decide.keeps(None, 101, dead=False), "beyond what was read"
+    assert not decide.keeps(None, 100, dead=False), "nobody can ask for it"
+    assert not decide.keeps(b"a", 10, dead=True), "a tombstone past its horizon"
+    assert decide.keeps(b"a", 101, dead=True)
+
+
+@pytest.mark.parametrize("horizon", [0, 1000, 1001])
+def test_a_marker_goes_after_its_data_and_its_horizon(horizon):
+    """CommitMarkerRemoval, AbortMarkerRemoval, CommitMarkerRetentionWithEmptyBatch."""
+    bits = CONTROL | TRANSACTIONAL | (DELETE_HORIZON if horizon else 0)
+    marker = header(5, attributes=bits, base_ts=horizon)
+    with_data = rules()
+    assert with_data.judge(header(4, attributes=TRANSACTIONAL), None) == (Fate.SIFT, False)
+    assert with_data.judge(marker, False) == (Fate.KEEP, False)
+    alone = rules().judge(marker, False)
+    if horizon == 1000:
+        assert alone.fate is Fate.DROP
+    else:
+        assert alone == (Fate.KEEP, True), "its horizon begins, or is not over"
+    last = rules(producers={7: LastWritten(0, None)}).judge(marker, False)
+    assert last.fate is (Fate.EMPTY if horizon == 1000 else Fate.KEEP)
+    old = rules(producers={7: LastWritten(1, None)}).judge(marker, False)
+    assert old.fate is (Fate.DROP if horizon == 1000 else Fate.KEEP)
+
+
+def test_aborted_data_goes_and_the_index_entry_with_it():
+    """CleanSegmentsWithAbort, AbortMarkerRetentionWithEmptyBatch."""
+    entry = AbortedTransaction(7, 3, 5, 6)
+    decide = rules(aborted=[entry])
+    data, marker = header(3, 1, attributes=TRANSACTIONAL), header(5, attributes=CONTROL)
+    other = header(3, 1, producer_id=8, attributes=TRANSACTIONAL)
+    assert decide.judge(header(1, attributes=TRANSACTIONAL), None).fate is Fate.SIFT, "before it"
+    assert decide.judge(data, None).fate is Fate.DROP
+    assert decide.judge(other, None).fate is Fate.SIFT
+    assert decide.judge(marker, True) == (Fate.KEEP, False)
+    assert decide._transactions.kept == [entry]
+    again = rules(aborted=[entry])
+    assert again.judge(marker, True) == (Fate.KEEP, True)
+    assert again._transactions.kept == []
+    last = rules(aborted=[entry], producers={7: LastWritten(0, 4)})
+    assert last.judge(data, None).fate is Fate.EMPTY
+
+
+def test_a_producers_last_batch_stays_without_records():
+    """LogCleanerRetainsProducerLastSequence, EmptyBatchRemovalWithSequenceReuse."""
+    decide = rules(producers={7: LastWritten(0, 12)})
+    assert decide.judge(header(10, 2), None).fate is Fate.SIFT_AND_KEEP
+    assert decide.judge(header(8, 1), None).fate is Fate.SIFT
+    assert decide.judge(header(10, 2, producer_id=-1), None).fate is Fate.SIFT
+
+
+def test_an_empty_control_batch_goes():
+    """CleanEmptyControlBatch."""
+    empty = header(5, attributes=CONTROL | TRANSACTIONAL, count=0)
+    assert rules().judge(empty, None, empty=True).fate is Fate.DROP
+    kept = rules(producers={7: LastWritten(0, None)}).judge(empty, None, empty=True)
+    assert kept.fate is Fate.EMPTY
+    other_kind = header(5, attributes=CONTROL)
+    assert rules().judge(other_kind, None) == (Fate.KEEP, False)
