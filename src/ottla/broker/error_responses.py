@@ -123,9 +123,8 @@ def _create_partitions(request: Any, _version: int, code: int, message: str | No
 
 def _elect_leaders(request: Any, version: int, code: int, message: str | None) -> Any:
     r = elect_leaders.ElectLeadersResponse
-    if version >= 1:
-        return r(error_code=code)
     return r(
+        error_code=code if version >= 1 else 0,
         replica_election_results=[
             r.ReplicaElectionResult(
                 topic=t.topic,

@@ -323,7 +323,7 @@ class Log(LocalLog):
             repeated.first_offset,
             repeated.last_offset,
             repeated.timestamp,
-            repeated.timestamp if self._rules.log_append_time else NO_TIMESTAMP,
+            repeated.timestamp,  # also where the time is the producer's: so Kafka
             self.log_start_offset,
             True,
             0,

@@ -354,19 +354,19 @@ class ConfigKey:
             value = [part.strip() for part in text.split(",")] if text else []
         else:
             value = text
-        self._check_limits(text, value)
+        self._check_limits(value)
         return value
 
-    def _check_limits(self, text: str, value: object) -> None:
+    def _check_limits(self, value: object) -> None:
         limits = self.limits
         if not limits:
             return
         if ".." in limits:
             low, high = limits.split("..")
             if low and float(low) > value:  # type: ignore[operator]
-                raise self._bad(text, f"Value must be at least {low}")
+                raise self._bad(str(value), f"Value must be at least {low}")
             if high and float(high) < value:  # type: ignore[operator]
-                raise self._bad(text, f"Value must be no more than {high}")
+                raise self._bad(str(value), f"Value must be no more than {high}")
         elif limits == "throttled":
             parts = value if isinstance(value, list) else []
             if parts == ["*"]:
@@ -382,7 +382,7 @@ class ConfigKey:
             choices = limits.split(",")
             for part in value if isinstance(value, list) else [value]:
                 if part not in choices:
-                    raise self._bad(text, "String must be one of: " + ", ".join(choices))
+                    raise self._bad(str(part), "String must be one of: " + ", ".join(choices))
 
     def _bad(self, text: str | None, why: str) -> ConfigError:
         return ConfigError(f"Invalid value {text} for configuration {self.name}: {why}")

@@ -60,7 +60,7 @@ def topic_name_problem(name: str) -> str | None:
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
-        return "'.' or '..' is not allowed"
+        return f"'{name}' is not allowed"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return (
             f"the length of {name!r} is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"

@@ -152,7 +152,7 @@ def test_settings_change_one_by_one_and_reach_the_logs(cluster):
         ("t", ("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
         ("t", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
         ("absent", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ("a b", ("retention.ms", SET, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", ("retention.ms", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 def test_settings_that_are_refused(cluster, topic, operation, code):

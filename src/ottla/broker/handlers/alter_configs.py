@@ -17,7 +17,6 @@ from ottla.broker.answers import answer, answer_later
 from ottla.broker.dynamic_configs import CLUSTER_DEFAULT
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
-from ottla.model.ids import topic_name_problem
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -42,10 +41,6 @@ class _InvalidRequestError(OttlaError):
 
 class _InvalidConfigError(OttlaError):
     code = ErrorCode.INVALID_CONFIG
-
-
-class _InvalidTopicError(OttlaError):
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def replace_all(
@@ -160,14 +155,14 @@ def _entity(server: "BrokerServices", resource: Any) -> _Entity:
             )
         return _Entity("brokers", str(number))
     if kind in (BROKER_LOGGER, CLIENT_METRICS):
-        raise _InvalidRequestError("Only settings of topics and brokers are altered here")
+        what = "BROKER_LOGGER" if kind == BROKER_LOGGER else "CLIENT_METRICS"
+        raise _InvalidRequestError(
+            "AlterConfigs is only supported for topics and brokers, but resource type is " + what
+        )
     if kind != TOPIC:
         raise _InvalidRequestError(f"Unknown resource type {kind}")
     if not name:
         raise _InvalidRequestError("Default topic resources are not allowed.")
-    problem = topic_name_problem(name)
-    if problem is not None:
-        raise _InvalidTopicError(f"Topic name is invalid: {problem}")
     if not server.metadata.contains(name):
         raise UnknownTopicError(f"The topic '{name}' does not exist.")
     return _Entity("topics", name)
@@ -208,6 +203,8 @@ async def _write(
         try:
             server.config.topic_config(configs)
         except ConfigError as error:
+            if str(error).startswith("Unknown topic config name"):
+                raise _InvalidConfigError(str(error)) from error
             where = f"ConfigResource(type=TOPIC, name='{entity.name}')"
             facts = f"Invalid config value for resource {where}: {error}"
             raise _InvalidConfigError(facts) from error

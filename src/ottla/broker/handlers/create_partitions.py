@@ -106,7 +106,7 @@ async def _add(server: "BrokerServices", wanted: Wanted, *, validate_only: bool)
         new = assign_added(racks, existing, wanted.count - count, random=server.world.random)
     else:
         given = [tuple(a.broker_ids) for a in wanted.assignments]
-        _check(given, wanted.count - count, existing[0], set(brokers))
+        _check(given, count, wanted.count - count, existing[0], set(brokers))
         new = dict(enumerate(given, count))
     if validate_only:
         return
@@ -121,16 +121,28 @@ async def _add(server: "BrokerServices", wanted: Wanted, *, validate_only: bool)
 
 
 def _check(
-    given: Sequence[tuple[int, ...]], added: int, first: tuple[int, ...], live: set[int]
+    given: Sequence[tuple[int, ...]],
+    count: int,
+    added: int,
+    first: tuple[int, ...],
+    live: set[int],
 ) -> None:
     """Raise InvalidAssignmentError unless the assignments fit the topic and the brokers."""
     if len(given) != added:
         raise InvalidAssignmentError(
             f"Increasing the number of partitions by {added} but {len(given)} assignments provided."
         )
-    for replicas in given:
+    for number, replicas in enumerate(given, count):
         if len(set(replicas)) != len(replicas):
-            raise InvalidAssignmentError(f"Duplicate brokers in replica assignment: {replicas}")
+            named = ", ".join(map(str, replicas))
+            raise InvalidAssignmentError(
+                "Duplicate brokers not allowed in replica assignment: "
+                f"{named} for partition id {number}."
+            )
+        if not replicas:
+            raise InvalidAssignmentError(
+                f"Cannot have replication factor of 0 for partition id {number}."
+            )
         unknown = sorted(set(replicas) - live)
         if unknown:
             named = ", ".join(map(str, unknown))

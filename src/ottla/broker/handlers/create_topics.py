@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from ottla.broker import config_entries
 from ottla.broker.answers import answer, answer_later
-from ottla.broker.topic_creation import METADATA_TOPIC, CreatedTopic, NewTopic
+from ottla.broker.topic_creation import (
+    METADATA_TOPIC,
+    CreatedTopic,
+    NewTopic,
+    TopicExistsError,
+)
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 
 DEFAULT = -1
 Result = CreateTopicsResponse.CreatableTopicResult
+
+
+TIERED = "remote.storage.enable"
 
 
 class _InvalidRequestError(OttlaError):
@@ -89,13 +97,20 @@ async def _create_all(server: "BrokerServices", request: CreateTopicsRequest) ->
         late = await server.topic_creation.wait_for_leaders(created, max(0, request.timeout_ms))
         for name in late if request.timeout_ms > 0 else set(created):
             results[name] = _failure(name, ErrorCode.REQUEST_TIMED_OUT)
-    return list(results.values())
+    return [results[t.name] for t in request.topics]
 
 
 def _new_topic(server: "BrokerServices", wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+    if server.metadata.contains(wanted.name):
+        raise TopicExistsError(f"Topic '{wanted.name}' already exists.")
     empty = [c.name for c in wanted.configs if c.value is None]
     if empty:
         raise _InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+    if any(c.name == TIERED and str(c.value).lower() == "true" for c in wanted.configs):
+        raise _InvalidConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
     given = wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT
     if wanted.assignments and given:
         raise _InvalidRequestError(
@@ -127,6 +142,7 @@ def _success(server: "BrokerServices", topic: NewTopic, done: CreatedTopic) -> R
     return Result(
         name=done.name,
         topic_id=done.topic_id or ZERO_UUID,
+        error_message=None,
         num_partitions=len(done.assignment),
         replication_factor=len(done.assignment[0]),
         configs=configs,

@@ -55,6 +55,7 @@ def handle(
                 ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
         await _see_through(waiting, request.timeout_ms)
         return answer(header, r(topics=topics))

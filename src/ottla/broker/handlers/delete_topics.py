@@ -60,20 +60,22 @@ def handle(
         results = [Result(name=n, topic_id=i, error_code=refusal) for n, i in wanted]
         return answer(header, DeleteTopicsResponse(responses=results))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
-        raise _InvalidRequestError("Topic name and topic ID can not both be specified.")
+        raise _InvalidRequestError
 
     async def work() -> list[Buffer]:
-        results = await _delete_all(server, wanted, request.timeout_ms)
+        once = list(dict.fromkeys(wanted))
+        done = dict(zip(once, await _delete_all(server, once, request.timeout_ms), strict=True))
+        results = [done[w] for w in wanted]
         return answer(header, DeleteTopicsResponse(responses=results))
 
     return answer_later(server, conn, header, request, work())
 
 
 def _wanted(request: DeleteTopicsRequest, version: int) -> list[Named]:
-    """Return (name, id) of each topic asked for, each once; one of the two is unset."""
+    """Return (name, id) of each topic asked for; one of the two is unset."""
     if version < FIRST_VERSION_BY_ID:
-        return [(name, ZERO_UUID) for name in dict.fromkeys(request.topic_names)]
-    return list(dict.fromkeys((t.name, bytes(t.topic_id)) for t in request.topics))
+        return [(name, ZERO_UUID) for name in request.topic_names]
+    return [(t.name, bytes(t.topic_id)) for t in request.topics]
 
 
 def _refusal(server: "BrokerServices", version: int) -> ErrorCode | None:
@@ -94,7 +96,10 @@ async def _delete_all(
         result = Result(name=name, topic_id=topic_id)
         results.append(result)
         if name is None:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            unnamed = topic_id == ZERO_UUID  # neither name nor id: so Kafka answers
+            result.error_code = (
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED if unnamed else ErrorCode.UNKNOWN_TOPIC_ID
+            )
         elif not server.metadata.contains(name):
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:

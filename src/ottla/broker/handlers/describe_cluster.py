@@ -33,7 +33,10 @@ def handle(
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         response = DescribeClusterResponse(
             error_code=ErrorCode.INVALID_REQUEST if header.api_version == 0 else code,
-            error_message=f"this is an endpoint for brokers, not of type {request.endpoint_type}",
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an "
+            "endpoint of type CONTROLLER"
+            if known
+            else f"Unsupported endpoint type {request.endpoint_type}",
         )
         return answer(header, response)
     snapshot = server.metadata.snapshot

@@ -50,9 +50,7 @@ def handle(
             raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
     async def work() -> list[Buffer]:
-        results = [
-            await _describe(server, r, header.api_version, request) for r in request.resources
-        ]
+        results = [await _describe(server, r, request) for r in request.resources]
         return answer(header, DescribeConfigsResponse(results=results))
 
     return answer_later(server, conn, header, request, work())
@@ -61,7 +59,6 @@ def handle(
 async def _describe(
     server: "BrokerServices",
     resource: DescribeConfigsRequest.DescribeConfigsResource,
-    version: int,
     request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
     result = DescribeConfigsResponse.DescribeConfigsResult(
@@ -75,7 +72,7 @@ async def _describe(
         return result
     wanted = resource.configuration_keys
     result.configs = [
-        _result(entry, version, synonyms=request.include_synonyms)
+        _result(entry, synonyms=request.include_synonyms)
         for entry in entries
         if not wanted or entry.name in wanted
     ]
@@ -93,7 +90,7 @@ async def _entries(server: "BrokerServices", kind: int, name: str) -> Iterable[E
         layers = server.dynamic_configs.layers
         return list(config_entries.topic_entries(server.config, overrides, layers))
     if kind == CLIENT_METRICS:
-        raise _InvalidRequestError("Client metrics are not served")
+        raise _InvalidRequestError("Config type client-metrics is only supported on KRaft clusters")
     if not name:
         if kind == BROKER:
             return config_entries.default_entries(server.config, server.dynamic_configs.layers)
@@ -125,17 +122,18 @@ def _loggers() -> list[Entry]:
 
 
 def _result(
-    entry: Entry, version: int, *, synonyms: bool
+    entry: Entry, *, synonyms: bool
 ) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
     dynamic_logger = 6  # the one source that `Source` has no use for
     source = entry.source or dynamic_logger
-    result = DescribeConfigsResponse.DescribeConfigsResourceResult(
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
         config_source=source,
         is_sensitive=entry.sensitive,
         config_type=entry.type_number,
+        documentation=None,
         synonyms=[
             DescribeConfigsResponse.DescribeConfigsSynonym(
                 name=s.name, value=s.value, source=s.source
@@ -143,6 +141,3 @@ def _result(
             for s in (entry.synonyms if synonyms else ())
         ],
     )
-    if version == 0:
-        result.is_default = entry.source == Source.DEFAULT_CONFIG
-    return result

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
     from ottla.net.connection import Connection, Pending
 
-PREFERRED = 0
+PREFERRED, UNCLEAN = 0, 1
+_MESSAGES = {
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "No partition reassignment is in progress.",
+}
+"""What Kafka says where nobody had more to say."""
+
 Outcome = tuple[ErrorCode, str | None]
 
 
@@ -61,14 +67,16 @@ def alter_reassignments(
                 name=topic,
                 partitions=[
                     r.ReassignablePartitionResponse(
-                        partition_index=index, error_code=code, error_message=message
+                        partition_index=index,
+                        error_code=code,
+                        error_message=message or _MESSAGES.get(code),
                     )
                     for index, (code, message) in partitions
                 ],
             )
             for topic, partitions in by_topic(outcomes.items()).items()
         ]
-        return answer(header, r(error_message=None, responses=responses))
+        return answer(header, r(error_message="", responses=responses))
 
     return answer_later(server, conn, header, request, work())
 
@@ -102,7 +110,7 @@ def list_reassignments(
             )
             for topic, partitions in by_topic(found.items()).items()
         ]
-        return answer(header, r(error_message=None, topics=topics))
+        return answer(header, r(error_message="", topics=topics))
 
     return answer_later(server, conn, header, request, work())
 
@@ -119,6 +127,8 @@ def elect_leaders(
             wanted = [
                 TopicPartition(t.topic, p) for t in request.topic_partitions for p in t.partitions
             ]
+        if request.election_type not in (PREFERRED, UNCLEAN):
+            raise OttlaError("", ErrorCode.UNKNOWN_SERVER_ERROR)
         preferred = request.election_type == PREFERRED
         kind = ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN
         try:
@@ -180,7 +190,11 @@ def _elections(outcomes: dict[TopicPartition, Outcome]) -> ElectLeadersResponse:
             r.ReplicaElectionResult(
                 topic=topic,
                 partition_result=[
-                    r.PartitionResult(partition_id=index, error_code=code, error_message=message)
+                    r.PartitionResult(
+                        partition_id=index,
+                        error_code=code,
+                        error_message=message or _MESSAGES.get(code),
+                    )
                     for index, (code, message) in partitions
                 ],
             )

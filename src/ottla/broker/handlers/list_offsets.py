@@ -34,7 +34,7 @@ LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, L
 
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 Found = tuple[int, int, int]
 """Timestamp, offset, leader epoch; -1s where there is none."""
@@ -98,6 +98,8 @@ def _lookup(
     topic: str,
     item: ListOffsetsRequest.ListOffsetsPartition,
 ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise OttlaError("no such isolation level", ErrorCode.UNKNOWN_SERVER_ERROR)
     timestamp = item.timestamp
     if timestamp < 0 and version < LOWEST_VERSION.get(timestamp, 2**15) and version > 0:
         return _failed(item, ErrorCode.UNSUPPORTED_VERSION)
@@ -109,6 +111,8 @@ def _lookup(
         leader_only=request.replica_id != DEBUGGING_CONSUMER,
     )
     if version == 0:
+        if timestamp >= server.world.clock.wall_ms():
+            timestamp = LATEST
         offsets = _old_style(log, timestamp, item.max_num_offsets, request.replica_id == CONSUMER)
         return ListOffsetsResponse.ListOffsetsPartitionResponse(
             partition_index=item.partition_index, old_style_offsets=offsets
@@ -177,8 +181,9 @@ def _old_style(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[
         offsets = starts[:1]
     else:
         found = log.offset_for_timestamp(timestamp)
+        # Kafka goes by the files' times, which are none of the records' business.
         upto = log.log_end_offset if found is None else found.offset
-        offsets = [s for s in reversed(starts) if s <= upto]
+        offsets = [s for s in reversed(starts) if s < upto] if log.log_end_offset else []
     if is_consumer and any(o > log.high_watermark for o in offsets):
         offsets = [log.high_watermark, *(o for o in offsets if o <= log.high_watermark)]
     unique = list(dict.fromkeys(offsets))
