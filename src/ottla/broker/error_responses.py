@@ -17,6 +17,7 @@ from ottla.wire.messages import (
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -108,6 +109,23 @@ def _alter_client_quotas(request: Any, _version: int, code: int, message: str | 
 def _describe_client_quotas(_request: Any, _version: int, code: int, message: str | None) -> Any:
     return describe_client_quotas.DescribeClientQuotasResponse(
         error_code=code, error_message=message, entries=None
+    )
+
+
+def _alter_replica_log_dirs(request: Any, _version: int, code: int, _message: str | None) -> Any:
+    r = alter_replica_log_dirs.AlterReplicaLogDirsResponse
+    return r(
+        results=[
+            r.AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    r.AlterReplicaLogDirPartitionResult(partition_index=p, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for folder in request.dirs
+            for topic in folder.topics
+        ]
     )
 
 
@@ -489,6 +507,7 @@ _BUILDERS: dict[int, Build] = {
     28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs(alter_configs.AlterConfigsResponse),
+    34: _alter_replica_log_dirs,
     35: _simple(describe_log_dirs.DescribeLogDirsResponse),
     37: _create_partitions,
     42: _delete_groups,

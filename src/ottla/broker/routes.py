@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ottla.broker.handlers import (
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     client_quotas,
     controller_requests,
@@ -67,6 +68,7 @@ HANDLERS: Mapping[int, Handle] = {
     28: transactions.txn_offset_commit,
     32: describe_configs.handle,
     33: alter_configs.replace_all,
+    34: alter_replica_log_dirs.handle,
     35: describe_log_dirs.handle,
     37: create_partitions.handle,
     42: group_admin.delete_groups,

@@ -31,6 +31,7 @@ _FUTURE = "-future"
 _MAX_NAME = 255
 _STAGED = ".next"
 _SLICE_S = 0.005
+_MOST_PREFERRED = 100_000
 
 
 @dataclass(slots=True)
@@ -87,6 +88,8 @@ class LogManager:
         self._retention_queue: list[TopicPartition] = []
         self._lowerings = 0
         self.recovered_logs = 0
+        self._preferred: dict[TopicPartition, LogDir] = {}
+        """where logs that are not here yet are to be created"""
         self.unclean: set[TopicPartition] = set()
         """logs found after an unclean stop: acknowledged records may be gone from their ends"""
 
@@ -286,6 +289,12 @@ class LogManager:
             log.assign_topic_id(topic_id)
         return log
 
+    def prefer(self, tp: TopicPartition, path: str) -> None:
+        """Have a log that is not here yet created in this live dir, not in the emptiest."""
+        if tp not in self._preferred and len(self._preferred) >= _MOST_PREFERRED:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[tp] = self._dirs[path]
+
     def _create(self, tp: TopicPartition, is_new: bool) -> Log:
         if not is_new and self.offline_dirs:
             raise StorageError(
@@ -294,7 +303,9 @@ class LogManager:
         live = self._live()
         if not live:
             raise StorageError(f"no log dir is usable for {tp}")
-        log_dir = min(live, key=lambda d: d.logs)
+        log_dir = self._preferred.pop(tp, None)
+        if log_dir is None or log_dir.offline is not None:
+            log_dir = min(live, key=lambda d: d.logs)
         try:
             fresh = not self._files.exists(log_dir.file(str(tp)))
             self._files.make_dirs(log_dir.file(str(tp)))
@@ -448,11 +459,21 @@ class LogManager:
 
     async def write_cleaned_offsets(self, workers: Workers, log: Log) -> None:
         """Write how far the cleaner was in each log of this log's dir (Kafka's file)."""
-        log_dir = self._dir_of(log)
-        logs = [other for other in self._logs.values() if self._dir_of(other) is log_dir]
-        offsets = {o.tp: o.cleaned_offset for o in logs if o.cleaned_offset >= 0}
-        path = log_dir.file(checkpoints.CLEANER_OFFSETS)
-        await self._write_with(workers, [(path, checkpoints.encode_offsets(offsets))])
+        await self._write_with(workers, self.cleaned_files([self._dir_of(log)]))
+
+    def cleaned_files(self, dirs: list[LogDir]) -> list[tuple[str, bytes]]:
+        """Return (path, bytes) of the cleaner offset checkpoints of those dirs that need one."""
+        found = []
+        for log_dir in dirs:
+            offsets = {
+                log.tp: log.cleaned_offset
+                for log in self._logs.values()
+                if log.cleaned_offset >= 0 and self._dir_of(log) is log_dir
+            }
+            if offsets or log_dir.cleaned:
+                path = log_dir.file(checkpoints.CLEANER_OFFSETS)
+                found.append((path, checkpoints.encode_offsets(offsets)))
+        return found
 
     async def _write_with(self, workers: Workers, files: list[tuple[str, bytes]]) -> None:
         for path, data in files:
@@ -545,6 +566,8 @@ class LogManager:
     def _say_goodbye(self) -> None:
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks({})
+        for path, data in self.cleaned_files(self._live()):  # a truncation may have lowered some
+            self._write(path, data)
         for log in self._logs.values():
             log.abandon()
         for log_dir in self._live():
