@@ -412,7 +412,6 @@ class Cluster:
 
         Then judge. Returns the anomalies.
         """
-        assert self.zookeeper is not None
         deadline_s = self.simulation.now + SETTLE_S
         stages: tuple[tuple[str, Callable[[], bool]], ...] = (
             ("operators have stopped", lambda: all(o.ended for o in self._operators)),
@@ -429,9 +428,8 @@ class Cluster:
             while not reached():
                 if self.simulation.now > deadline_s:
                     late = f"not healed: {SETTLE_S:.0f} s after the last fault not: {name}; "
-                    # What was written wrongly is the likelier cause: it is told as well.
-                    wrong = check_znodes(self.zookeeper.writes)
-                    return [late + self._where(), *self.disagreements()[:5], *wrong]
+                    # A record that is wrong is the likelier cause: it is told as well.
+                    return [late + self._where(), *self.disagreements()[:5], *self._judge()]
                 self.simulation.run_for(0.5)
         return self._judge()
 
