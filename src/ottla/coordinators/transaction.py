@@ -67,6 +67,8 @@ class Transaction:
     last_producer_id: int = NO_ID
     last_epoch: int = NO_EPOCH
     pending: TransactionState | None = None
+    conclusion: Transition | None = None
+    """what follows once every partition has its marker"""
     fence_failed: bool = False
     """an epoch was raised to shut the producer out, but not written: it is not raised again"""
 
@@ -139,7 +141,8 @@ class Transaction:
         """Say that all markers are written; prepared as soon as the end is decided."""
         state = S.COMPLETE_COMMIT if self.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT
         self.fence_failed = False
-        return self._prepare(state, partitions=frozenset(), update_ms=now_ms)
+        self.conclusion = self._prepare(state, partitions=frozenset(), update_ms=now_ms)
+        return self.conclusion
 
     def expire(self) -> Transition:
         """Let the id be forgotten."""

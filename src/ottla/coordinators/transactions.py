@@ -400,15 +400,17 @@ class Transactions:
         if partitions:
             self._effects.append(Send(shard, transaction, then, partitions))
         else:
+            transaction.conclusion = None
             self._effects.append(Append(shard, transaction, then, Reason.CONCLUDE))
 
     def marked(self, send: Send, partitions: Iterable[TopicPartition]) -> None:
         """Hear that partitions have their marker, or are gone."""
         shard, transaction = send.shard, send.transaction
-        if shard.over or not transaction.partitions:
+        if shard.over or transaction.conclusion is not send.then:
             return
         transaction.partitions.difference_update(partitions)
         if not transaction.partitions:
+            transaction.conclusion = None
             self._effects.append(Append(shard, transaction, send.then, Reason.CONCLUDE))
 
     # --- ids nobody uses --------------------------------------------------------------------------
