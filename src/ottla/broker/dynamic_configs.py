@@ -4,8 +4,8 @@ Who may call: `topic_configs`, which hears of changes; the handlers that alter a
 Three layers over the defaults: server.properties, then /config/brokers/<default> for all brokers,
 then /config/brokers/<id>. Invariants:
 - what is in force is one valid whole; a bad value in ZooKeeper is left out, said and survived (F41)
-- what would be kept and never obeyed is refused when it is set; thread counts and the cleaner's
-  settings are accepted as Kafka accepts them, for they promise nothing to anyone
+- what would be kept and never obeyed is refused when it is set; thread counts are accepted as
+  Kafka accepts them, for they promise nothing to anyone
 
 Answers to Kafka's `DynamicBrokerConfig`, `DynamicConfig.Broker` and `BrokerConfigHandler`.
 """

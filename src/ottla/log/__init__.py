@@ -2,9 +2,10 @@
 
 `log.Log` is one partition's log, `manager.LogManager` all of a broker's. Everything is
 synchronous; what must wait for a disk (fsync) is handed out as a job for a worker. The deciders
-`epochs`, `producers`, `retention` and `validate` touch no file. Record batches stay memoryviews
-from the socket to the file, and hot reads are answered from the tail cache.
+`epochs`, `producers`, `retention`, `compaction` and `validate` touch no file. Record batches stay
+memoryviews from the socket to the file, and hot reads are answered from the tail cache.
 
-Not here yet: compaction (`cleanup.policy=compact` is accepted and keeps everything), moving a
-replica between log dirs, tiered storage.
+`cleaner.LogCleaner` compacts logs beside all that, in slices of a few milliseconds.
+
+Not here yet: moving a replica between log dirs, tiered storage.
 """

@@ -1,6 +1,7 @@
 """Cleaning whole logs: what stays, what goes, and the bytes of it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -312,6 +313,24 @@ def test_a_change_of_the_log_aborts_its_cleaning(bench, what):
         bench.put(("k0", "new"))
         assert bench.clean()
         assert bench.pairs() == [("k1", "11111"), ("k2", "22222"), ("k0", "new")]
+
+
+def test_a_truncation_while_a_worker_syncs_aborts_too(bench):
+    for number in range(40):
+        bench.put((f"k{number % 5}", str(number) * 5))
+    bench.log.roll()
+    bench.settle()
+
+    class Truncating:
+        async def run(self, function, *args):
+            function(*args)
+            bench.log.truncate_to(3)
+
+    world = replace(bench.kit.world, workers=Truncating())
+    cleaner = LogCleaner(world, bench.manager._config, bench.manager)
+    assert not asyncio.run(cleaner.clean_filthiest())
+    assert cleaner.aborted == 1
+    assert bench.pairs() == [("k0", "00000"), ("k1", "11111"), ("k2", "22222")]
 
 
 def test_others_run_while_a_log_is_cleaned(kit):
