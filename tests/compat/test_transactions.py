@@ -1,8 +1,12 @@
 """Transactions on brokers of ours, with the clients people use."""
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -266,3 +270,68 @@ def test_aiokafka_in_a_transaction(three):
 
     assert asyncio.run(asyncio.wait_for(run(), 60)) == [b"commit %d" % n for n in range(PARTITIONS)]
     assert read(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
+
+
+def ottla(*arguments):
+    """Run the command line; return (exit code, standard output, standard error)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "txn", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_line_lists_describes_and_aborts(three):
+    name, transactional_id = topic(three), fresh("id")
+    at = ("--bootstrap-server", three.bootstrap)
+    p = producer(three, transactional_id, **{"linger.ms": 0})
+    p.init_transactions(30)
+    p.begin_transaction()
+    p.produce(name, b"x", partition=1)
+    assert p.flush(20) == 0
+
+    code, out, _ = ottla("list", "--state", "Ongoing", "--output", "json", *at)
+    rows = [row for row in json.loads(out) if row["transactional_id"] == transactional_id]
+    assert (code, [row["state"] for row in rows]) == (0, ["Ongoing"])
+    code, out, _ = ottla("describe", transactional_id, "--output", "json", *at)
+    (facts,) = json.loads(out)
+    assert (code, facts["state"], facts["partitions"]) == (0, "Ongoing", [f"{name}-1"])
+    assert facts["coordinator"] == rows[0]["coordinator"]
+    assert facts["producer_id"] == rows[0]["producer_id"]
+    assert facts["start_ms"] > 0
+    code, out, _ = ottla("producers", name, "1", *at)
+    assert code == 0
+    assert str(facts["producer_id"]) in out.split()
+    code, _, error = ottla("abort", name, "1", "--start-offset", "5", "--yes", *at)
+    assert code != 0
+    assert "no open transaction began at 5" in error
+    code, _, _ = ottla("abort", name, "1", "--start-offset", "0", "--yes", *at)
+    assert code == 0
+    assert end_offsets(three, name, "READ_COMMITTED") == 2
+    assert read(three, name) == []
+    code, _, error = ottla("describe", "nobody", *at)
+    assert code != 0
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in error
+    code, _, error = ottla("list", "--state", "Sleeping", *at)
+    assert code != 0
+    assert "Sleeping" in error
+
+
+def test_exactly_once_through_kills(tmp_path):
+    """The short form of `tests/transaction_proof.py`, whose other victims need `--rounds 4`."""
+    proof = Path(__file__).parent.parent / "transaction_proof.py"
+    done = subprocess.run(
+        [
+            sys.executable, str(proof), "--rounds", "2", "--rate", "600", "--before", "4",
+            "--down", "4.5", "--after", "1", "--session-timeout", "3000", "--keep", str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "exactly once" in done.stdout.splitlines()

@@ -15,7 +15,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin import elect_command, groups_command, reassign_command, topics_command
+from ottla.admin import (
+    elect_command,
+    groups_command,
+    reassign_command,
+    topics_command,
+    transactions_command,
+)
 from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, cluster_folder
 from ottla.admin.output import Format, plural, print_json, say
 from ottla.model.errors import OttlaError
@@ -32,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(topics_command.app, name="topics")
 app.add_typer(groups_command.app, name="groups")
+app.add_typer(transactions_command.app, name="txn")
 app.add_typer(reassign_command.app, name="reassign")
 app.command("elect")(elect_command.elect)
 

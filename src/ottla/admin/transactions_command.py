@@ -1,0 +1,126 @@
+"""`ottla txn`: transactions, as a person asks for them.
+
+Who may call: the command line. Invariants: nothing is aborted without a yes.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, Output, bootstrap
+from ottla.admin.output import Format, print_json, print_table, say
+
+app = typer.Typer(
+    help="List and describe transactions, and abort one that hangs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+def _ask(directory: Any, address: Any, question: Any) -> Any:
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    return connected(bootstrap(address, directory), question)
+
+
+def _plain(value: Any) -> Any:
+    import msgspec  # noqa: PLC0415 - lazy
+
+    return msgspec.to_builtins(value)
+
+
+@app.command("list")
+def list_command(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only ids in this state, as Ongoing; may be repeated")
+    ] = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """List the transactional ids of the cluster."""
+    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+
+    found = _ask(
+        directory, bootstrap_server, lambda c: transactions.list_transactions(c, state or [])
+    )
+    if output is Format.json:
+        print_json(_plain(found))
+        return
+    rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
+    print_table(("transactional id", "state", "producer id", "coordinator"), rows)
+
+
+@app.command("describe")
+def describe(
+    names: Annotated[list[str], typer.Argument(metavar="ID...")],
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show transactional ids with their state, producer and partitions."""
+    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+
+    async def ask(client: Any) -> list[Any]:
+        return [await transactions.describe(client, name) for name in names]
+
+    found = _ask(directory, bootstrap_server, ask)
+    if output is Format.json:
+        print_json(_plain(found))
+        return
+    rows = [
+        (
+            t.transactional_id, t.state, t.producer_id, t.producer_epoch, t.coordinator,
+            t.timeout_ms, t.start_ms, " ".join(t.partitions) or None,
+        )
+        for t in found
+    ]  # fmt: skip
+    heads = ("transactional id", "state", "producer id", "epoch", "coordinator")
+    print_table((*heads, "timeout ms", "since ms", "partitions"), rows)
+
+
+@app.command("producers")
+def producers(
+    topic: str,
+    partition: int,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show the producers that a partition's leader knows, and where their transactions begin."""
+    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+
+    found = _ask(directory, bootstrap_server, lambda c: transactions.producers(c, topic, partition))
+    if output is Format.json:
+        print_json(_plain(found))
+        return
+    rows = [
+        (
+            p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp,
+            p.coordinator_epoch, p.transaction_start_offset,
+        )
+        for p in found
+    ]  # fmt: skip
+    heads = ("producer id", "epoch", "last sequence", "last time ms")
+    print_table((*heads, "coordinator epoch", "transaction since"), rows)
+
+
+@app.command("abort")
+def abort(
+    topic: str,
+    partition: int,
+    start_offset: Annotated[int, typer.Option(help="Where it begins: `ottla txn producers`")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """End a transaction that hangs in one partition."""
+    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+
+    what = f"the transaction at offset {start_offset} of {topic}-{partition}"
+    if not yes:
+        typer.confirm(f"abort {what}?", abort=True, err=True)
+    producer = _ask(
+        directory, bootstrap_server, lambda c: transactions.abort(c, topic, partition, start_offset)
+    )
+    say(f"{what} aborted (producer id {producer.producer_id}, epoch {producer.producer_epoch})")
