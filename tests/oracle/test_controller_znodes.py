@@ -1,11 +1,14 @@
 """The same script on Apache Kafka 3.9 and on us: every state znode with every version the same.
 
 A version counts the writes, so equal versions after each step mean that the two controllers wrote
-as often, and equal contents that they wrote the same. Brokers are named by role, because who is
+as often, and equal contents that they wrote the same. Afterwards ZooKeeper's own transaction log
+tells what was written in between and in which order: for each partition every write of its state,
+of its topic and below /admin must be the same in both. Brokers are named by role, because who is
 elected controller first is a race: C is the controller, X and Y are the others.
 """
 
 import asyncio
+import json
 import sys
 import time
 from pathlib import Path
@@ -23,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import kafka_tools  # tests are no package
 from cluster import OttlaCluster
 from kafka39 import Kafka39Cluster
+from zookeeper_log import Write, writes
 
 pytestmark = [
     pytest.mark.java,
@@ -164,11 +168,66 @@ class Script:
         self.seen[step] = before
 
 
+def sequences(folder: Path, role: dict[int, str]) -> dict[str, list[str]]:
+    """Return what was written of each partition, its topic and below /admin, in its order.
+
+    Once the topic is to go, its brokers are taken out of each ISR in the order of a hash by Kafka:
+    who is left is not compared then, only how many.
+    """
+    found: dict[str, list[str]] = {str(tp): [] for tp in PARTITIONS}
+    going = False
+    for write in writes(folder):
+        going = going or write.path == "/admin/delete_topics/t"
+        for tp, told in found.items():
+            text = described(write, tp.rpartition("-")[2], role)
+            if text is not None and going and text.startswith("state leader"):
+                known = json.loads(write.data or b"")
+                text = f"state members={len(known['isr'])} leader_epoch={known['leader_epoch']}"
+            if text is not None:
+                told.append(f"{write.what} {text}")
+    return found
+
+
+def described(write: Write, partition: str, role: dict[int, str]) -> str | None:
+    """Describe a write that concerns a partition of the topic, brokers by role; else None."""
+    known = json.loads(write.data) if write.data else {}
+
+    def roles(ids: list[int]) -> str:
+        return "".join(role[b] for b in ids)
+
+    if write.path == f"/brokers/topics/t/partitions/{partition}/state":
+        if not known:
+            return "state"
+        leader = role.get(known["leader"], known["leader"])
+        recovery = known.get("leader_recovery_state", 0)
+        return (
+            f"state leader={leader} isr={''.join(sorted(roles(known['isr'])))} "
+            f"leader_epoch={known['leader_epoch']} controller_epoch={known['controller_epoch']} "
+            f"recovery={recovery}"
+        )
+    if write.path == "/brokers/topics/t":
+        parts = [
+            f"{name}={roles(known.get(name, {}).get(partition, []))}"
+            for name in ("partitions", "adding_replicas", "removing_replicas")
+        ]
+        return " ".join(["topic", *parts])
+    if write.path in ("/admin", "/admin/delete_topics") or not write.path.startswith("/admin/"):
+        return None
+    asked = sorted(f"{p['topic']}-{p['partition']}" for p in known.get("partitions", ()))
+    return " ".join([write.path, *asked])
+
+
 def test_both_controllers_write_the_same_states_as_often(tmp_path):
     settings = {"auto_leader_rebalance_enable": "false"}
     with OttlaCluster(tmp_path / "ours", brokers=3, **settings) as ours:
-        we = asyncio.run(Script(ours).run())
+        script = Script(ours)
+        we = asyncio.run(script.run())
+    our_writes = sequences(tmp_path / "ours" / "zookeeper", script.role)
     with Kafka39Cluster(tmp_path / "theirs", brokers=3, heap_mb=320, **settings) as theirs:
-        they = asyncio.run(Script(theirs).run())
+        script = Script(theirs)
+        they = asyncio.run(script.run())
+    their_writes = sequences(tmp_path / "theirs" / "zookeeper", script.role)
     for step, expected in they.items():
         assert we[step] == expected, f"after: {step}"
+    assert all(len(told) > 10 for told in their_writes.values())
+    assert our_writes == their_writes
