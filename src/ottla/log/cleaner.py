@@ -186,9 +186,8 @@ class LogCleaner:
         for number, segment in enumerate(segments):
             work.segments = [segment]
             place = segment.find(max(first, segment.base_offset))
-            if place is None:
-                continue
-            for _, header, batch in segment.batches(place[0]):
+            start = segment.size if place is None else place[0]
+            for _, header, batch in segment.batches(start):
                 if offsets.is_full:
                     return
                 if header[ATTRIBUTES] & CONTROL:
@@ -200,6 +199,7 @@ class LogCleaner:
                     offsets.latest_offset, header[BASE] + header[LAST_DELTA]
                 )
                 await self._tick(work, len(batch))
+            # Offsets may be missing at the segment's end; they are done with, too.
             following = segments[number + 1].base_offset if number + 1 < len(segments) else upto
             offsets.latest_offset = max(offsets.latest_offset, following - 1)
 

@@ -244,6 +244,27 @@ def test_a_small_map_cleans_part_by_part(kit):
     assert bench.pairs() == [(f"k{key}", "2") for key in range(60)]
 
 
+def test_missing_offsets_at_a_segments_end_are_cleaned_too(kit):
+    """CleaningBeyondMissingOffsets."""
+    bench = Bench(kit, segment_bytes=150, delete_retention_ms=0)
+    bench.put(("a", "1"))
+    bench.log.roll()
+    bench.put(("b", "1"), ("c", "1"))
+    bench.put(("d", None))
+    bench.log.roll()
+    bench.put(("e", "1"))
+    for _ in range(2):
+        assert bench.clean()
+        bench.put(("f", "1"))
+    middle = bench.log.segments[1]
+    assert middle.next_offset() == 3, "the gap is there"
+    for first_dirty in (3, -1):
+        bench.log.cleaned_offset = first_dirty
+        bench.log.set_high_watermark(4)
+        assert asyncio.run(bench.cleaner.clean_filthiest())
+        assert bench.log.cleaned_offset == 4
+
+
 def test_a_producers_sequence_survives_though_its_records_do_not(bench):
     """LogCleanerRetainsProducerLastSequence."""
     for number in range(3):
