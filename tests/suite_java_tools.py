@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -508,9 +509,11 @@ def reassign_throttle_cleared(run: Run) -> None:
 def reassign_cancel(run: Run) -> None:
     plan = ("--reassignment-json-file", moves(run, 0))
     reassign(run, "--execute", "--throttle", "1", *plan)
-    assert run.name("moved") in reassign(run, "--list")
+    said = reassign(run, "--list")
+    assert run.name("moved") in said, said
     reassign(run, "--cancel", *plan)
-    assert "No partition reassignments" in reassign(run, "--list")
+    said = reassign(run, "--list")
+    assert "No partition reassignments" in said, said
 
 
 @step
@@ -588,13 +591,13 @@ def main() -> int:
                 passed += 1
             except (AssertionError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
                 failed.append(name)
-                why = str(error)
+                why = str(error) or traceback.format_exc().strip()
             print(
                 f"{'FAIL' if why else 'pass'} {name:28} {time.monotonic() - started:5.1f} s",
                 flush=True,
             )
             if why:
-                print("    " + "\n    ".join(why.splitlines()[:8]), flush=True)
+                print("    " + "\n    ".join(why.splitlines()[-12:]), flush=True)
     print(f"{passed} passed, {len(failed)} failed {' '.join(failed)}".rstrip())
     return 1 if failed else 0
 

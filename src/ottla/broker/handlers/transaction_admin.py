@@ -55,7 +55,7 @@ def describe_producers(
             )
             if error is ErrorCode.NONE:
                 try:
-                    log = server.replicas.hosted(topic.name, index).local_log(leader_only=True)
+                    log = server.replicas.hosted(topic.name, index).local_log(leader_only=False)
                     answered.active_producers = _producers(log)
                 except OttlaError as failure:
                     answered.error_code = failure.code
