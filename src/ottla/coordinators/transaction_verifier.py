@@ -138,6 +138,10 @@ class TransactionVerifier:
                     logger.info("transactions not verified broker=%d error=%s", broker_id, error)
                     for question in questions.values():
                         question.fail(ErrorCode.NETWORK_EXCEPTION)
+                except Exception:
+                    logger.exception("transactions not verified broker=%d", broker_id)
+                    for question in questions.values():
+                        question.fail(ErrorCode.NETWORK_EXCEPTION)
         finally:
             del self._askers[broker_id]
 

@@ -80,6 +80,12 @@ def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -
     )
     try:
         partition = server.replicas.hosted(*tp)
+    except OttlaError as error:
+        # What is known elsewhere is unknown here: as Kafka says it, and the same to a coordinator.
+        hosted_elsewhere = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        result.failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if hosted_elsewhere else error.code)
+        return None
+    try:
         result.info = partition.append_as_leader(
             memoryview(bytearray(batch)), ACKS_ALL, now_ms, COORDINATOR
         )

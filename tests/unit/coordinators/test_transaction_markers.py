@@ -1,0 +1,318 @@
+"""Markers on their way: to whoever leads, again until done, and never for a coordination that went.
+
+Verification beside it: who is asked, and what producers are told of the answer.
+"""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.coordinators import transaction_markers, transaction_verifier
+from ottla.coordinators.transaction import Transaction
+from ottla.coordinators.transaction_markers import TransactionMarkers
+from ottla.coordinators.transaction_states import TransactionState
+from ottla.coordinators.transaction_verifier import TransactionVerifier
+from ottla.coordinators.transactions import ProducerIdAndEpoch, Send, Shard
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import ConnectionLostError, ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from ottla.wire.messages.write_txn_markers import WriteTxnMarkersResponse
+
+pytestmark = pytest.mark.timeout(20)
+
+E = ErrorCode
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+CONFIG = BrokerConfig({"broker.id": "0", "zookeeper.connect": "z:1", "log.dirs": "/d"})
+ME = ProducerIdAndEpoch(7, 3)
+
+
+class Cluster:
+    """Leaders, and what brokers answer: `script` holds codes (or an error) in order."""
+
+    def __init__(self, **leaders):
+        self.leaders = {TopicPartition("t", int(k[1:])): v for k, v in leaders.items()}
+        self.script = []
+        self.asked = []
+
+    def partition(self, topic, index):
+        leader = self.leaders.get(TopicPartition(topic, index))
+        return None if leader is None else SimpleNamespace(leader=leader)
+
+    def endpoint(self, broker_id, _listener):
+        return broker_id
+
+    def channel(self, *_):
+        return SimpleNamespace(send=self.send, close=lambda: None)
+
+    async def send(self, endpoint, request, _version):
+        self.asked.append((endpoint, request))
+        await asyncio.sleep(0)
+        answer = self.script.pop(0) if self.script else E.NONE
+        if isinstance(answer, Exception):
+            raise answer
+        return self.respond(request, answer)
+
+    def respond(self, request, code):
+        r = WriteTxnMarkersResponse
+        return r(
+            markers=[
+                r.WritableTxnMarkerResult(
+                    producer_id=m.producer_id,
+                    topics=[
+                        r.WritableTxnMarkerTopicResult(
+                            name=t.name,
+                            partitions=[
+                                r.WritableTxnMarkerPartitionResult(
+                                    partition_index=i,
+                                    error_code=code.get(i, 0) if isinstance(code, dict) else code,
+                                )
+                                for i in t.partition_indexes
+                            ],
+                        )
+                        for t in m.topics
+                    ],
+                )
+                for m in request.markers
+            ]
+        )
+
+
+def send_of(partitions=(A, B), committed=True):
+    state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
+    it = Transaction("id", 7, 3, 60_000, state, set(partitions), 1, 1)
+    return Send(Shard(0, 5), it, it.conclude(2), frozenset(partitions))
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run the markers of some sends until `enough` of the partitions are marked."""
+    monkeypatch.setattr(transaction_markers, "RETRY_S", 0.001)
+
+    def go(cluster, sends, enough, meanwhile=None):
+        monkeypatch.setattr(transaction_markers, "Channel", cluster.channel)
+        marked = []
+
+        async def work():
+            markers = TransactionMarkers(
+                None, CONFIG, cluster, lambda send, tps: marked.extend((send, tp) for tp in tps)
+            )
+            for send in sends:
+                markers.send(send)
+            for turn in range(500):
+                if len(marked) >= enough:
+                    break
+                if meanwhile is not None:
+                    meanwhile(turn)
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)  # whatever is sent too much has its chance
+            assert markers.waiting == 0
+            await markers.close()
+
+        asyncio.run(work())
+        return marked
+
+    return go
+
+
+def test_each_leader_gets_its_partitions_in_one_request(run):
+    cluster = Cluster(p0=1, p1=2)
+    sends = [send_of(), send_of(committed=False)]
+    marked = run(cluster, sends, 4)
+    assert {(s is sends[0], tp) for s, tp in marked} == {
+        (x, tp) for x in (True, False) for tp in (A, B)
+    }
+    assert sorted(where for where, _ in cluster.asked) == [1, 2], "both sends share a request"
+    marker = cluster.asked[0][1].markers[0]
+    assert (marker.producer_id, marker.producer_epoch) == (7, 3)
+    assert (marker.coordinator_epoch, marker.transaction_result) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ConnectionLostError("gone"),
+        ValueError("our bug"),
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.NOT_ENOUGH_REPLICAS,
+        E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        E.REQUEST_TIMED_OUT,
+        E.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_what_fails_goes_to_whoever_leads_by_then(run, failure):
+    cluster = Cluster(p0=1, p1=1)
+    cluster.script = [failure, failure]
+
+    def move(_turn):
+        if len(cluster.asked) == 1:
+            cluster.leaders[A] = 2
+
+    marked = run(cluster, [send_of()], 2, move)
+    assert sorted(tp for _, tp in marked) == [A, B]
+    assert cluster.asked[0][0] == 1
+    assert 2 in [where for where, _ in cluster.asked]
+
+
+def test_only_what_failed_is_sent_again(run):
+    cluster = Cluster(p0=1, p1=1)
+    cluster.script = [{1: E.NOT_LEADER_OR_FOLLOWER}]
+    run(cluster, [send_of()], 2)
+    again = cluster.asked[1][1].markers[0].topics[0].partition_indexes
+    assert list(again) == [1]
+
+
+def test_partitions_without_a_leader_wait_and_those_that_are_gone_count_as_done(run):
+    cluster = Cluster(p0=-1)
+
+    def elect(turn):
+        if turn == 5:
+            assert cluster.asked == []
+            cluster.leaders[A] = 2
+
+    marked = run(cluster, [send_of()], 2, elect)
+    assert [tp for _, tp in marked] == [B, A]
+
+
+@pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])
+def test_whoever_is_overtaken_is_silent(run, code):
+    cluster = Cluster(p0=1, p1=1)
+    cluster.script = [code]
+    assert run(cluster, [send_of()], 2, lambda _: None) == []
+    assert len(cluster.asked) == 1
+
+
+def test_a_coordination_that_is_over_sends_nothing_again(run):
+    cluster = Cluster(p0=1, p1=1)
+    cluster.script = [E.NOT_LEADER_OR_FOLLOWER]
+    send = send_of()
+
+    def lose(_turn):
+        if cluster.asked:
+            send.shard.over = True
+
+    assert run(cluster, [send], 2, lose) == []
+    assert len(cluster.asked) == 1
+
+
+# --- verification -------------------------------------------------------------------------------
+
+
+class Coordinator:
+    """Coordinates on broker `home`."""
+
+    def __init__(self, codes):
+        self.log = SimpleNamespace(topic="t", partition_for=lambda _id: 0)
+        self.codes = codes
+
+    def verify_partitions(self, _id, _producer, partitions):
+        return {tp: self.codes.get(tp, E.NONE) for tp in partitions}
+
+
+class Asked(Cluster):
+    """A coordinator far away."""
+
+    def respond(self, request, code):
+        r = AddPartitionsToTxnResponse
+        if isinstance(code, tuple):
+            return r(error_code=code[0])
+        return r(
+            results_by_transaction=[
+                r.AddPartitionsToTxnResult(
+                    transactional_id=t.transactional_id,
+                    topic_results=[
+                        r.AddPartitionsToTxnTopicResult(
+                            name=topic.name,
+                            results_by_partition=[
+                                r.AddPartitionsToTxnPartitionResult(
+                                    partition_index=i, partition_error_code=code
+                                )
+                                for i in topic.partitions
+                            ],
+                        )
+                        for topic in t.topics
+                    ],
+                )
+                for t in request.transactions
+            ]
+        )
+
+
+def verify(monkeypatch, cluster, questions, codes=None):
+    """Ask all at once; return the verdicts in order."""
+    monkeypatch.setattr(transaction_verifier, "Channel", cluster.channel)
+
+    async def work():
+        verifier = TransactionVerifier(None, CONFIG, cluster, Coordinator(codes or {}))
+        verdicts = {}
+        for number, (name, producer, knows) in enumerate(questions):
+            verifier.verify(
+                name,
+                producer,
+                [B],
+                lambda verdict, n=number: verdicts.setdefault(n, []).append(verdict),
+                knows_abortable=knows,
+            )
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await verifier.close()
+        return [verdicts[n] for n in range(len(questions))]
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("code", "knows", "told"),
+    [
+        (E.NONE, False, {}),
+        (E.PRODUCER_FENCED, False, {B: E.INVALID_PRODUCER_EPOCH}),
+        (E.TRANSACTION_ABORTABLE, False, {B: E.INVALID_TXN_STATE}),
+        (E.TRANSACTION_ABORTABLE, True, {B: E.TRANSACTION_ABORTABLE}),
+        (E.CONCURRENT_TRANSACTIONS, True, {B: E.CONCURRENT_TRANSACTIONS}),
+    ],
+)
+def test_here_or_far_away_the_verdict_is_the_same(monkeypatch, code, knows, told):
+    here = verify(monkeypatch, Cluster(p0=0), [("id", ME, knows)], {B: code})
+    far = Asked(p0=2)
+    far.script = [code]
+    assert here == verify(monkeypatch, far, [("id", ME, knows)]) == [[told]]
+    (transaction,) = far.asked[0][1].transactions
+    assert transaction.verify_only
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (ConnectionLostError("gone"), E.NETWORK_EXCEPTION),
+        (ValueError("our bug"), E.NETWORK_EXCEPTION),
+        ((E.CLUSTER_AUTHORIZATION_FAILED,), E.INVALID_TXN_STATE),
+        ((E.COORDINATOR_NOT_AVAILABLE,), E.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_coordinator_that_cannot_tell(monkeypatch, answer, told):
+    far = Asked(p0=2)
+    far.script = [answer]
+    assert verify(monkeypatch, far, [("id", ME, True), ("other", ME, True)]) == [
+        [{B: told}],
+        [{B: told}],
+    ]
+    assert len(far.asked) == 1, "one request for both"
+
+
+def test_without_a_coordinator_there_is_nobody_to_ask(monkeypatch):
+    unavailable = [[{B: E.COORDINATOR_NOT_AVAILABLE}]]
+    assert verify(monkeypatch, Asked(p0=-1), [("id", ME, True)]) == unavailable
+    assert verify(monkeypatch, Asked(), [("id", ME, True)]) == unavailable
+
+
+def test_of_one_id_only_the_newest_question_waits(monkeypatch):
+    newer, older = ME._replace(epoch=4), ME._replace(epoch=2)
+    asked = [("id", ME, True), ("id", ME, True), ("id", newer, True), ("id", older, True)]
+    assert verify(monkeypatch, Asked(p0=2), asked) == [
+        [{B: E.NETWORK_EXCEPTION}],
+        [{B: E.INVALID_PRODUCER_EPOCH}],
+        [{}],
+        [{B: E.INVALID_PRODUCER_EPOCH}],
+    ]
