@@ -1,6 +1,7 @@
 """Compaction on real processes, and cleaned files under Kafka's eyes."""
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
@@ -243,7 +244,11 @@ def cluster(tmp_path_factory):
 
 
 def bytes_in(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.glob("*.log"))
+    total = 0
+    for path in folder.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # replaced by the cleaner just now
+            total += path.stat().st_size
+    return total
 
 
 def test_a_topic_of_many_updates_shrinks_to_its_keys(cluster):
@@ -319,7 +324,6 @@ def test_committed_offsets_stay_bounded_and_outlive_a_kill(cluster):
     assert "__consumer_offsets 0 " in text
     cluster.processes[0].kill()
     cluster.processes[0].wait(10)
-    time.sleep(4)  # the killed broker's znode lives as long as its session
     cluster.start_broker(0)
     [found] = consumer.committed([TopicPartition(name, 0)], timeout=30)
     assert found.offset == commits
