@@ -405,3 +405,24 @@ def test_the_oldest_records_of_a_compacted_topic_expire_too(kit):
     bench.settle()
     assert bench.log.delete_old_segments(bench.kit.clock.wall) >= 1
     assert "a" not in dict(bench.pairs())
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_start_finishes_a_whole_swap_and_undoes_a_part(bench, whole):
+    """RecoveryAfterCrash."""
+    bench.put(("a", "1"))
+    bench.put(("b", "1"))
+    bench.log.roll()
+    bench.put(("c", "1"))
+    bench.settle()
+    bench.manager.abandon()
+    folder = bench.kit.root / "data" / "t-0"
+    log = folder / f"{0:020d}.log"
+    data = log.read_bytes()
+    (folder / f"{log.name}.swap").write_bytes(data[len(data) // 2 :])
+    if not whole:
+        (folder / f"{0:020d}.index.cleaned").write_bytes(b"")
+    bench = Bench(bench.kit)
+    left = [("b", "1"), ("c", "1")]
+    assert bench.pairs() == (left if whole else [("a", "1"), *left])
+    assert not [p for p in folder.iterdir() if p.suffix in (".swap", ".cleaned")]
