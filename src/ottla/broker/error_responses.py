@@ -152,7 +152,7 @@ def _elect_leaders(request: Any, version: int, code: int, message: str | None) -
                 ],
             )
             for t in request.topic_partitions or ()
-        ]
+        ],
     )
 
 
@@ -181,9 +181,10 @@ def _produce(request: Any, _version: int, code: int, message: str | None) -> Any
 
 def _fetch(request: Any, version: int, code: int, _message: str | None) -> Any:
     r = fetch.FetchResponse
-    if version >= 7:
+    if version >= 13:
         return r(error_code=code)
     return r(
+        error_code=code if version >= 7 else 0,
         responses=[
             r.FetchableTopicResponse(
                 topic=topic.topic,
@@ -195,7 +196,7 @@ def _fetch(request: Any, version: int, code: int, _message: str | None) -> Any:
                 ],
             )
             for topic in request.topics
-        ]
+        ],
     )
 
 

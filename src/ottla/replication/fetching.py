@@ -40,6 +40,8 @@ READ_LOG_END = 2
 
 Answer = tuple[FetchEntry, FetchResponse.PartitionData]
 
+UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
 
 class FetchHost(Protocol):
     """What serving a fetch needs of the replica manager."""
@@ -413,7 +415,8 @@ class FetchPath:
             high_watermark=-1,
             last_stable_offset=-1,
             log_start_offset=-1,
-            aborted_transactions=None,
+            # Kafka makes one answer for what it does not know and another for what it cannot read.
+            aborted_transactions=[] if code in UNKNOWN else None,
             records=b"",
         )
 

@@ -70,7 +70,8 @@ def decode_request_header(buf: memoryview, pos: int = 0) -> tuple[RequestHeader,
         pos += 10
         client_id = None
         if size >= 0:
-            client_id = str(buf[pos : pos + size], "utf-8")
+            # Kafka, too, takes a client's name as it comes.
+            client_id = str(buf[pos : pos + size], "utf-8", "replace")
             pos += size
         if version >= _FIRST_FLEXIBLE.get(key, _NEVER_FLEXIBLE):
             count = buf[pos]

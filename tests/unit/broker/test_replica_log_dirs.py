@@ -34,7 +34,7 @@ def test_a_replica_is_created_where_it_was_asked_for(scene):
     logs = scene.up(1, log_dirs=f"{ONE},{TWO}").logs
     # By itself each of them would lie in the emptier folder, so: in turn.
     codes = place(scene, TWO, "t", 0, 1, 2)
-    assert codes == [ErrorCode.REPLICA_NOT_AVAILABLE] * 3
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
     create(scene, "t", 3)
     assert {log.dir.rpartition("/")[0] for log in logs.logs()} == {TWO}
     assert place(scene, TWO, "t", 0, 2) == [ErrorCode.NONE] * 2

@@ -74,7 +74,6 @@ def test_tagged_fields_of_a_response_header_are_skipped():
         b"",
         b"\x00\x00\x00\x09",
         b"\x00\x00\x00\x09\x00\x00\x00\x01\x00\x05abc",  # client id cut off
-        b"\x00\x00\x00\x09\x00\x00\x00\x01\x00\x01\xff\x00",  # no UTF-8
         b"\x00\x00\x00\x09\x00\x00\x00\x01\xff\xff",  # tagged fields missing
         b"\x00\x00\x00\x09\x00\x00\x00\x01\xff\xff\x7f",  # more of them than bytes
         b"\x00\x00\x00\x09\x00\x00\x00\x01\xff\xff\xff\xff\x01",
@@ -83,6 +82,11 @@ def test_tagged_fields_of_a_response_header_are_skipped():
 def test_a_broken_request_header_is_refused(raw):
     with pytest.raises(WireError):
         headers.decode_request_header(memoryview(raw))
+
+
+def test_a_client_id_that_is_no_utf8_is_taken_as_it_can_be_read():
+    raw = b"\x00\x00\x00\x09\x00\x00\x00\x01\x00\x01\xff\x00"
+    assert headers.decode_request_header(memoryview(raw))[0].client_id == "\ufffd"
 
 
 @pytest.mark.parametrize("raw", [b"\x00\x00", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x02\x00"])

@@ -68,6 +68,8 @@ def _place(server: "BrokerServices", tp: TopicPartition, path: str) -> ErrorCode
     log = logs.get(tp)
     if log is None:
         logs.prefer(tp, path)
+        if server.metadata.partition(*tp) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.REPLICA_NOT_AVAILABLE
     if log.failed is None and log.dir.rpartition("/")[0] == path:
         return ErrorCode.NONE

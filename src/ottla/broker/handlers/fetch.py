@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.answers import answer
 from ottla.broker.leader_hints import name_leader
 from ottla.broker.quotas import ANONYMOUS, CONSUMER_RATE
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.replication.fetch_session import FetchSession
@@ -33,6 +33,7 @@ WITH_NODE_ENDPOINTS = 16
 FLEXIBLE = 12
 WITH_SESSIONS = 7
 CONSUMER = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 # Body of an answer without partitions: throttle time, error, session id, no topics.
 _NOTHING_NEW = struct.Struct(">ihiBB")
@@ -49,6 +50,8 @@ def handle(
     else:
         replica_id = request.replica_id
         replica_epoch = -1
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise OttlaError("no such isolation level", ErrorCode.UNKNOWN_SERVER_ERROR)
     replicas = server.replicas
     session = replicas.sessions.open(
         request.session_id,

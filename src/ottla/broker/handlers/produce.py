@@ -20,7 +20,13 @@ from ottla.broker.leader_hints import name_leader
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
 from ottla.log.validate import CLIENT
-from ottla.model.errors import ErrorCode, InvalidRecordError, OttlaError, UnsupportedFormatError
+from ottla.model.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    InvalidRecordError,
+    OttlaError,
+    UnsupportedFormatError,
+)
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
@@ -41,6 +47,7 @@ MAGIC_AT = 16
 ATTRIBUTES_AT = 21
 CODEC_MASK = 0x07
 ZSTD = 4
+FIRST_VERSION_OF_ONE_BATCH = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADER = 10
 
@@ -60,8 +67,14 @@ WITHOUT_LOG_START = frozenset(
 
 # error code, base offset, log append time and, from version 5 on, log start offset
 _RESULT = struct.Struct(">hqqq")
+_INT32 = struct.Struct(">i")
 _OLD_RESULT = struct.Struct(">hqq")
 _MARK = 0x0102030405060708
+_LENGTH_AND_MAGIC = struct.Struct(">iib")
+LENGTH_AT = 8
+HEAD_BYTES = 17  # up to the magic
+LENGTH_PREFIX = 12
+LEAST_LENGTH = 14
 
 
 def handle(
@@ -121,6 +134,8 @@ def _append(
     item: object,
     acks: int,
     verified: Verified | None,
+    *,
+    named: bool,
 ) -> tuple[Partition, AppendInfo]:
     """Append one partition's batch; raises what is wrong with it, or with us."""
     assert isinstance(item, ProduceRequest.PartitionProduceData)
@@ -130,12 +145,18 @@ def _append(
     partition = replicas.hosted(topic, item.index)
     records = item.records
     version = header.api_version
-    if records is None or len(records) <= ATTRIBUTES_AT + 1:
+    if records is None:
+        raise InvalidRecordError("")
+    if version >= FIRST_VERSION_OF_ONE_BATCH:
+        _check_shape(records)
+    elif len(records) <= ATTRIBUTES_AT + 1:
         raise InvalidRecordError("a produce request needs one record batch per partition")
     if version < FIRST_VERSION_WITH_ZSTD:
         _check_old(version, records)
     now_ms = replicas.clock.wall_ms()
     if records[ATTRIBUTES_AT + 1] & transactional_produce.TRANSACTIONAL:
+        if not named:  # a transaction without an id: nobody may write that
+            raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         guard: object = TRUSTED
         if server.coordination.verifier.enabled:
             guard = verified and verified.guard(TopicPartition(topic, item.index))
@@ -143,12 +164,29 @@ def _append(
     return partition, partition.append_as_leader(records, acks, now_ms)
 
 
+def _check_shape(records: memoryview) -> None:
+    """Refuse what is not one batch of format 2; without a word, as Kafka before it asks the log."""
+    size = len(records)
+    if size < HEAD_BYTES:
+        raise InvalidRecordError("")
+    length, _, magic = _LENGTH_AND_MAGIC.unpack_from(records, LENGTH_AT)
+    if length < LEAST_LENGTH or not 0 <= magic <= 2:
+        raise CorruptRecordError(f"a batch of magic {magic} that declares {length} bytes")
+    if length + LENGTH_PREFIX > size or magic < 2:
+        raise InvalidRecordError("")
+    rest = size - length - LENGTH_PREFIX
+    if rest >= HEAD_BYTES:
+        (second,) = _INT32.unpack_from(records, size - rest + LENGTH_AT)
+        if second + LENGTH_PREFIX <= rest:
+            raise InvalidRecordError("")
+
+
 def _check_old(version: int, records: memoryview) -> None:
     """Refuse what a version may not carry: old formats below 3, zstd below 7."""
     if version < 3 and records[MAGIC_AT] < 2:
         raise UnsupportedFormatError("record formats 0 and 1 are not served")
     if records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD:
-        raise OttlaError("zstd needs Produce version 7", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        raise OttlaError("", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def _one(
@@ -163,7 +201,15 @@ def _one(
     topic = request.topic_data[0]
     item = topic.partition_data[0]
     try:
-        partition, info = _append(server, header, topic.name, item, request.acks, verified)
+        partition, info = _append(
+            server,
+            header,
+            topic.name,
+            item,
+            request.acks,
+            verified,
+            named=request.transactional_id is not None,
+        )
     except OttlaError as error:
         result = PartitionResult(topic.name, item.index).failed(error.code, str(error))
         return answer(header, _response(server, conn, header, [result]))
@@ -237,14 +283,23 @@ def _many(
     results: list[PartitionResult] = []
     waiting: list[tuple[PartitionResult, Partition]] = []
     for topic in request.topic_data:
-        for item in topic.partition_data:
+        # Of a partition named twice the later batch counts, as with Kafka, which keeps a map.
+        for item in {item.index: item for item in topic.partition_data}.values():
             result = PartitionResult(topic.name, item.index)
             results.append(result)
             if acks not in (0, 1, ACKS_ALL):
                 result.failed(ErrorCode.INVALID_REQUIRED_ACKS)
                 continue
             try:
-                partition, info = _append(server, header, topic.name, item, acks, verified)
+                partition, info = _append(
+                    server,
+                    header,
+                    topic.name,
+                    item,
+                    acks,
+                    verified,
+                    named=request.transactional_id is not None,
+                )
             except OttlaError as error:
                 result.failed(error.code, str(error))
                 continue
@@ -332,12 +387,12 @@ def _partition_response(
         item.log_append_time_ms = info.log_append_time
         item.log_start_offset = info.log_start_offset
     else:
-        if result.code not in WITHOUT_LOG_START:
+        if result.code not in WITHOUT_LOG_START and result.message:
             partition = server.replicas.partitions.get((result.topic, result.index))  # type: ignore[call-overload]
             if partition is not None and partition.log is not None:
                 item.log_start_offset = partition.log.log_start_offset
         if result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
-            item.error_message = result.message
+            item.error_message = result.message or None
     if (
         result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         and header.api_version >= FIRST_VERSION_WITH_LEADER
