@@ -335,3 +335,67 @@ def test_exactly_once_through_kills(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exactly once" in done.stdout.splitlines()
+
+
+def test_what_was_not_added_to_a_transaction_is_refused(three):
+    """KIP-890: each version hears it as it knows it, whoever coordinates."""
+    from ottla.admin.session import connected
+    from ottla.model.errors import ErrorCode
+    from ottla.wire.messages.produce import ProduceRequest
+    from ottla.wire.records import Record, build_batch
+
+    name, transactional_id = topic(three), fresh("id")
+    p = producer(three, transactional_id, **{"linger.ms": 0})
+    p.init_transactions(30)
+    p.begin_transaction()
+    p.produce(name, b"added", partition=0)
+    assert p.flush(20) == 0
+
+    async def ask(client):
+        from ottla.admin import transactions
+
+        facts = await transactions.describe(client, transactional_id)
+
+        async def produce(indexes, version, *, named=True, epoch=None, ids=(0,)):
+            topics = [
+                ProduceRequest.TopicProduceData(
+                    name=name,
+                    partition_data=[
+                        ProduceRequest.PartitionProduceData(
+                            index=index,
+                            records=build_batch(
+                                [Record(timestamp=1, value=b"late")],
+                                producer_id=facts.producer_id + ids[n % len(ids)],
+                                producer_epoch=facts.producer_epoch if epoch is None else epoch,
+                                base_sequence=0,
+                                is_transactional=True,
+                            ),
+                        )
+                        for n, index in enumerate(indexes)
+                    ],
+                )
+            ]
+            request = ProduceRequest(
+                transactional_id=transactional_id if named else None,
+                acks=-1,
+                timeout_ms=10_000,
+                topic_data=topics,
+            )
+            leader = await client.leader(name, indexes[-1], refresh=True)
+            answer = await client.call(request, leader, version=version)
+            return [ErrorCode(r.error_code) for r in answer.responses[0].partition_responses]
+
+        e = ErrorCode
+        for index in (1, 2):
+            assert await produce([index], 10) == [e.INVALID_TXN_STATE]
+            assert await produce([index], 11) == [e.TRANSACTION_ABORTABLE]
+            assert await produce([index], 11, named=False) == [
+                e.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            ]
+            assert await produce([index], 11, epoch=9) == [e.INVALID_PRODUCER_EPOCH]
+        mixed = await produce([0, 1], 11, ids=(0, 1))
+        assert mixed == [e.INVALID_PRODUCER_ID_MAPPING] * 2
+
+    connected(three.bootstrap, ask)
+    p.commit_transaction(30)
+    assert read(three, name, "read_uncommitted") == [b"added"]
