@@ -1,0 +1,52 @@
+"""List every request of Kafka's protocol in ZooKeeper mode: versions, whether served, and by what.
+
+    python docs/list_protocol.py
+
+writes docs/PROTOCOL.md; a unit test keeps the committed file equal to what the code says.
+"""
+
+import inspect
+from pathlib import Path
+
+from ottla.broker.routes import HANDLERS
+from ottla.wire.apis import APIS
+
+HEAD = """\
+# The requests a broker serves
+
+Written by `docs/list_protocol.py` from `src/ottla/wire/apis.py` and `src/ottla/broker/routes.py`; do not edit.
+ApiVersions lists exactly the served rows. "Flexible" is the first version with compact types and tagged fields. Every version of
+every served row but 4 to 7 and 56 is held to Kafka's own answers by `python tests/oracle/differential.py`; those five pass between
+controllers and brokers and have tests of their own.
+
+| key | request | versions | flexible | served by |
+|---|---|---|---|---|
+"""
+
+TAIL = """
+Fetch 0 to 3 and Produce 0 to 2 are served as far as records of format 2 go ([COMPATIBILITY.md](COMPATIBILITY.md)). A request of
+another key, or of a version outside these ranges, closes its connection; only ApiVersions is answered then, in version 0, with
+UNSUPPORTED_VERSION and its own range.
+"""
+
+
+def row(key: int) -> str:
+    spec = APIS[key]
+    flexible = "–" if spec.flexible_version is None else f"{spec.flexible_version}+"
+    handler = HANDLERS.get(key)
+    served = "not served"
+    if handler is not None:
+        module = inspect.getmodule(handler)
+        assert module is not None
+        served = f"`{module.__name__.removeprefix('ottla.broker.')}.{handler.__name__}`"
+    return (
+        f"| {key} | {spec.name} | {spec.min_version}–{spec.max_version} | {flexible} | {served} |\n"
+    )
+
+
+def page() -> str:
+    return HEAD + "".join(row(key) for key in sorted(APIS)) + TAIL
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("PROTOCOL.md").write_text(page(), encoding="utf-8")
