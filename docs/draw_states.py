@@ -1,4 +1,4 @@
-"""Draw the state machines of controller, broker and consumer groups from their tables.
+"""Draw the state machines of controller, broker, groups and transactions from their tables.
 
     python docs/draw_states.py
 
@@ -11,13 +11,15 @@ from pathlib import Path
 from ottla.broker.state import BROKER_MOVES, BrokerState
 from ottla.controller.states import PARTITION_MOVES, REPLICA_MOVES, PartitionState, ReplicaState
 from ottla.coordinators.group_states import GROUP_MOVES, GroupState
+from ottla.coordinators.transaction_states import TRANSACTION_MOVES, TransactionState
 
 HEAD = """\
-# The controller's two state machines, the broker's and a group's
+# The controller's two state machines, the broker's, a group's and a transactional id's
 
 Drawn by `docs/draw_states.py` from the tables in `src/ottla/controller/states.py`,
-`src/ottla/broker/state.py` and `src/ottla/coordinators/group_states.py`; do not edit. A move that is not drawn is refused, in the controller
-with the history of its subject.
+`src/ottla/broker/state.py`, `src/ottla/coordinators/group_states.py` and `transaction_states.py`
+beside it; do not edit. A move that is not drawn is refused, in the controller with the history of
+its subject.
 """
 
 WHAT = {
@@ -47,10 +49,24 @@ WHAT = {
     GroupState.DEAD: "deleted, or moved to another coordinator",
 }
 
+# Apart from the others: numbers of the log, which are equal to those of a broker's states.
+WHAT_TRANSACTION = {
+    TransactionState.EMPTY: "no transaction yet with this producer epoch",
+    TransactionState.ONGOING: "partitions were added",
+    TransactionState.PREPARE_COMMIT: "decided: to be committed; markers are on their way",
+    TransactionState.PREPARE_ABORT: "decided: to be aborted; markers are on their way",
+    TransactionState.COMPLETE_COMMIT: "every partition has its commit marker",
+    TransactionState.COMPLETE_ABORT: "every partition has its abort marker",
+    TransactionState.DEAD: "expired; its tombstone is on its way",
+    TransactionState.PREPARE_EPOCH_FENCE: "the epoch is raised to shut the producer out; never "
+    "written, it passes into PrepareAbort at once",
+}
+
 
 def draw(title: str, moves: dict[Enum, frozenset[Enum]]) -> str:
     lines = [f"\n## {title}\n", "| state | meaning |", "|---|---|"]
-    lines += [f"| `{name(state)}` | {WHAT[state]} |" for state in type(next(iter(moves)))]
+    what = WHAT_TRANSACTION if moves is TRANSACTION_MOVES else WHAT
+    lines += [f"| `{name(state)}` | {what[state]} |" for state in type(next(iter(moves)))]
     lines += ["", "```mermaid", "stateDiagram-v2"]
     for target, sources in moves.items():
         for source in sorted(sources, key=lambda s: s.value):
@@ -60,10 +76,14 @@ def draw(title: str, moves: dict[Enum, frozenset[Enum]]) -> str:
 
 def name(state: Enum) -> str:
     """Return a state's name; a broker's with the number that Kafka's metric shows."""
+    if isinstance(state, TransactionState):
+        return state.label
     return f"{state.name} = {state.value}" if isinstance(state, BrokerState) else state.value
 
 
 def plain(state: Enum) -> str:
+    if isinstance(state, TransactionState):
+        return state.label
     return state.name if isinstance(state, BrokerState) else state.value
 
 
@@ -73,6 +93,7 @@ def page() -> str:
         ("Replicas", REPLICA_MOVES),
         ("Brokers", BROKER_MOVES),
         ("Consumer groups", GROUP_MOVES),
+        ("Transactional ids", TRANSACTION_MOVES),
     )
     return HEAD + "".join(draw(title, moves) for title, moves in parts)
 
