@@ -14,6 +14,7 @@ from ottla.model.ids import TopicPartition
 from ottla.sim.checkers import few
 
 TOPICS = "/brokers/topics/"
+DELETIONS = "/admin/delete_topics/"
 CONTROLLERS_DELETES = (TOPICS, "/admin/")
 
 
@@ -43,6 +44,8 @@ class _Rules:
         self.topic_ids: dict[str, str] = {}
         self.leader_epochs: dict[tuple[str, str, int], int] = {}
         self.isrs: dict[str, set[int]] = {}
+        self.deleting: set[str] = set()
+        """Topics with a mark in /admin/delete_topics."""
         self.found: list[str] = []
 
     def judge(self, write: Write) -> None:
@@ -53,6 +56,11 @@ class _Rules:
             self._topic(write)
         elif path.startswith(TOPICS) and path.endswith("/state"):
             self._state(write)
+        elif path.startswith(DELETIONS):
+            marked = path.removeprefix(DELETIONS)
+            self.deleting = (
+                self.deleting - {marked} if write.data is None else self.deleting | {marked}
+            )
         if write.op == "delete" and path.startswith(CONTROLLERS_DELETES):
             self._of_the_controller(write)
 
@@ -86,7 +94,8 @@ class _Rules:
         before = self.assignments.get(topic)
         if before is not None:
             lost = sorted(before.keys() - assignment.keys())
-            if lost:
+            # A topic being deleted does not grow: what was added is taken back.
+            if lost and topic not in self.deleting:
                 self._wrong(write, f"lost partitions {lost}")
             if any(before[p] != assignment.get(p) for p in before):
                 self._of_the_controller(write)

@@ -9,6 +9,7 @@ from ottla.zookeeper.memory import LoggedWrite
 
 ONE, TWO = 0x1, 0x2
 TOPIC = "/brokers/topics/t"
+MARK = "/admin/delete_topics/t"
 STATE = f"{TOPIC}/partitions/0/state"
 
 
@@ -74,6 +75,12 @@ START = [epoch(1, 1), topic(2, [1, 2, 3]), state(3)]
         ([topic(4, [1, 2, 3], TWO)], None),
         ([topic(4, [1, 2, 3], topic_id="b")], "id a → b"),
         ([topic(4, [1, 2, 3], partition="1")], "lost partitions ['0']"),
+        # A topic being deleted does not grow: the controller takes back what was added.
+        ([write(4, MARK, ""), topic(5, [1, 2, 3], partition="1")], None),
+        (
+            [write(4, MARK, ""), write(5, MARK, None), topic(6, [1, 2, 3], partition="1")],
+            "lost partitions ['0']",
+        ),
         # A cancelled move: the ISR may name what has just left the assignment, but not take it in.
         ([topic(4, [2, 3]), state(5, isr=[2, 1], leader=2)], None),
     ],
