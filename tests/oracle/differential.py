@@ -27,6 +27,7 @@ from differential_groups import groups
 from differential_masks import GENERAL
 from differential_shapes import Frame, Shape, frames, shapes
 from differential_tables import STAMP, Scenario, batch, data_path
+from differential_transactions import transactions
 from minimal_client import MinimalClient, Outcome, body_of
 
 from cluster import OttlaCluster  # tests are no package
@@ -211,7 +212,7 @@ class Step:
 def steps(only: int | None = None) -> list[Step]:
     served = sorted(HANDLERS)
     found: list[Step] = []
-    for scenario in [*data_path(), *groups(), *administration()]:
+    for scenario in [*data_path(), *groups(), *transactions(), *administration()]:
         if scenario.key not in served:
             continue
         spec = APIS[scenario.key]

@@ -48,6 +48,7 @@ def describe_producers(
             error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
         elif not server.metadata.contains(topic.name):
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            message = "This server does not host this topic-partition."
         partitions = []
         for index in topic.partition_indexes:
             answered = r.PartitionResponse(
