@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof fault-proof clean help
+.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof fault-proof clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -9,6 +9,7 @@ help:
 	@echo "make bench-failover  a controller takes over up to 100,000 partitions"
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
+	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
 	@echo "make fault-proof  links cut, brokers stopped, ZooKeeper away, in network namespaces (as root)"
 
 demo: setup
@@ -36,6 +37,9 @@ kill-proof: setup
 
 controller-kill-proof: setup
 	scripts/run python tests/controller_kill_proof.py --rounds 10
+
+transaction-proof: setup
+	scripts/run python tests/transaction_proof.py --rounds 16
 
 fault-proof: setup
 	scripts/run python tests/fault_proof.py
