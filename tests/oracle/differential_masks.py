@@ -74,6 +74,8 @@ MASKS: tuple[Mask, ...] = (
     Mask("responses", OLD_FORMATS, key=0, high=2),
     Mask("session_id", "drawn by chance", key=1),
     Mask("producer_id", "each cluster hands out its own", key=22),
+    Mask("transaction_states[].producer_id", "each cluster hands out its own", key=66),
+    Mask("transaction_states[].producer_id", "each cluster hands out its own", key=65),
     Mask("topics[].topic_id", "made by the cluster itself, at random", key=3, scenario="internal"),
     Mask("*", "Kafka never answers it", key=0, scenario="null records"),
     Mask(
