@@ -20,6 +20,8 @@ from ottla.broker.state import BrokerState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.replication.inter_broker import protocol_level
+from ottla.replication.partition import Partition
+from ottla.replication.strays import let_go_of_topics
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper.errors import (
     BadVersionError,
@@ -142,6 +144,7 @@ class Membership:
         await self._check_endpoints(store, info)
         await self._leave_former_office(store)
         known = list(self._server.metadata.snapshot.topics)
+        had = list(self._server.replicas.partitions.values())
         try:
             epoch = await store.register_broker(info, version=self._registration_version())
         except NodeExistsError as error:
@@ -152,7 +155,7 @@ class Membership:
         server.replicas.unfence()
         self._on_registered()
         await self._read_features(store)
-        await self._forget_deleted(store, known)
+        await self._forget_deleted(store, known, had)
         await server.topic_configs.watch()
         await server.controller.start(store)
         self._joined = True
@@ -183,14 +186,18 @@ class Membership:
             with contextlib.suppress(NoNodeError, BadVersionError):
                 await store.write(Delete(CONTROLLER, found[1].version))
 
-    async def _forget_deleted(self, store: Store, known: Sequence[str]) -> None:
-        """Drop what is known of topics that were deleted between two sessions.
+    async def _forget_deleted(
+        self, store: Store, known: Sequence[str], had: Sequence[Partition]
+    ) -> None:
+        """Drop what is known of topics that were deleted between two sessions, stop their replicas.
 
         The controller told those that were registered then; nobody tells us any more.
         """
-        if known:
+        if known or had:
             present = set(await store.get_all_topics_in_cluster())
             self._server.metadata.forget([topic for topic in known if topic not in present])
+            gone = {partition.tp.topic for partition in had} - present
+            let_go_of_topics(self._server.replicas, had, gone)
 
     async def _read_features(self, store: Store) -> None:
         """Note the version of /feature, which ApiVersions shows, and read again when it changes."""

@@ -1,16 +1,17 @@
 """Strays: replicas that are no longer ours, and whose StopReplica never came.
 
-Who may call: the broker's handlers of UpdateMetadata and LeaderAndIsr. A controller that dies
-between the end of a reassignment and its StopReplica leaves the removed replica running; if it led,
-it would go on taking acks=1 records that nobody will ever see. Every broker is told of every
-partition by the next controller, so the replica learns there that it is out. Invariants: only a
-higher leader epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14), until
-its topic is known to be deleted because the name has another id (R15). Kafka in ZooKeeper mode has
-no such steps: a stray of a deleted topic would keep the next topic of that name off this broker.
+Who may call: the broker's handlers of UpdateMetadata and LeaderAndIsr, its lifecycle. A controller
+that dies between the end of a reassignment and its StopReplica leaves the removed replica running;
+if it led, it would go on taking acks=1 records that nobody will ever see. Every broker is told of
+every partition by the next controller, so the replica learns there that it is out. Invariants:
+only a higher leader epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14),
+until its topic is known to be deleted because the name has another id (R15). Kafka in ZooKeeper
+mode has no such steps: a stray of a deleted topic would keep the next topic of that name off this
+broker.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ottla.model.ids import TopicPartition
 from ottla.replication.partition import Partition
@@ -43,6 +44,25 @@ def let_go(replicas: ReplicaManager, words: Iterable[Word]) -> list[TopicPartiti
     if stopped:
         replicas.leadership_changed([], stopped)
     return [partition.tp for partition in stopped]
+
+
+def let_go_of_topics(
+    replicas: ReplicaManager, had: Iterable[Partition], gone: Collection[str]
+) -> None:
+    """Stop those of the replicas we had whose topic was deleted without a word to us.
+
+    The controller waits for the replicas of dead brokers, but not for one that was moved away from
+    us while we were cut off: nobody tells us of its topic any more.
+    """
+    stopped = []
+    for partition in had:
+        tp = partition.tp
+        if tp.topic in gone and replicas.partitions.get(tp) is partition:
+            logger.warning("stray partition=%s: its topic was deleted while we were away", tp)
+            _stop(replicas, partition)
+            stopped.append(partition)
+    if stopped:
+        replicas.leadership_changed([], stopped)
 
 
 def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: bytes) -> None:

@@ -6,7 +6,7 @@ from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.replication import turns
-from ottla.replication.strays import let_go
+from ottla.replication.strays import let_go, let_go_of_topics
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 
 TP = TopicPartition("t", 0)
@@ -32,6 +32,24 @@ def test_a_replica_stays_by_an_older_or_equal_epoch_and_when_it_is_assigned(wire
         await c.controller.lead(1)
         assert let_go(c[2].replicas, [(TP, 0, [1]), (TP, 1, [1]), (TP, 2, [1, 2])]) == []
         assert (await c.produce(1, "a")).error_code == 0
+
+    wired(scenario, brokers=2)
+
+
+def test_replicas_of_topics_that_went_while_we_were_cut_off_stop(wired):
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        had = list(c[1].replicas.partitions.values())
+        let_go_of_topics(c[1].replicas, had, {"another"})
+        assert (await c.produce(1, "a", acks=1)).error_code == 0
+        let_go_of_topics(c[1].replicas, had, {TP.topic})
+        answer = await c.produce(1, "b", acks=1)
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert c[1].log() is not None
+        # What has come since is not what we had.
+        await c.controller.lead(1, replicas=[1, 2])
+        let_go_of_topics(c[1].replicas, had, {TP.topic})
+        assert (await c.produce(1, "c", acks=1)).error_code == 0
 
     wired(scenario, brokers=2)
 
