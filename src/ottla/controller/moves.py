@@ -15,7 +15,7 @@ before it lets the loop go on. Answers to Kafka's `ZkPartitionStateMachine` and
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.controller.batch import Outgoing, RequestBatch
@@ -248,21 +248,31 @@ class Moves:
             for topic in topics
         }
 
-    async def bump_leader_epoch(self, tp: TopicPartition, assignment: ReplicaAssignment) -> bool:
-        """Raise a partition's leader epoch and tell its replicas of a new assignment."""
+    async def bump_leader_epochs(
+        self, assignments: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> None:
+        """Raise partitions' leader epochs and tell their replicas of new assignments."""
+        if not assignments:
+            return
 
         async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
-            return plan_epoch_bump(self._context, remaining, read)
+            plan = Plan()
+            for some in slices(remaining):
+                plan.merge(plan_epoch_bump(self._context, some, read))
+                await breathe()
+            return plan
 
-        outcomes, _ = await self._read_decide_write([tp], decide)
-        if isinstance(outcomes[tp], Failure):
-            return False
-        state = self._context.leadership[tp]
+        outcomes, _ = await self._read_decide_write(list(assignments), decide)
         batch = self.batch()
-        batch.lead_or_follow(assignment.original, tp, state, assignment, is_new=False)
-        batch.lead_or_follow(assignment.adding, tp, state, assignment, is_new=True)
+        for some in slices(list(assignments)):
+            for tp in some:
+                if isinstance(outcomes[tp], Failure):
+                    continue
+                assignment, state = assignments[tp], self._context.leadership[tp]
+                batch.lead_or_follow(assignment.original, tp, state, assignment, is_new=False)
+                batch.lead_or_follow(assignment.adding, tp, state, assignment, is_new=True)
+            await breathe()
         await self.tell(batch)
-        return True
 
     # --- replicas ---------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Reassignment: moving a partition's replicas to other brokers (KIP-455).
 
 Who may call: `brokers`, `requests`, `failover`, `loop`. With OAR the original, TAR the target
-replicas, adding = TAR - OAR and removing = OAR - TAR, one call of `proceed` does what can be done:
+replicas, adding = TAR - OAR and removing = OAR - TAR, one call of `proceed` does what can be done,
+each step for a whole chunk of partitions at once:
 - update: the topic's znode gets OAR + TAR, adding, removing, then the context; replicas of an
   earlier target that are in neither are stopped and deleted;
 - while TAR is not within the ISR: raise the leader epoch and tell all replicas (A1), start the new
@@ -10,8 +11,9 @@ replicas, adding = TAR - OAR and removing = OAR - TAR, one call of `proceed` doe
   removed replicas Offline (B4) and NonExistent (B5), the znode gets the target alone (B6), the
   request is cleared (B7), everybody told (B8), a halted deletion resumed.
 Invariants: the znode is written before the context; the target is written last, so that a new
-controller goes on from any step (R14); a topic being reassigned is not deleted meanwhile.
-Answers to `KafkaController.onPartitionReassignment`.
+controller goes on from any step (R14); each partition takes the steps in this order, and one that
+fails stops none of the others; a topic being reassigned is not deleted meanwhile.
+Answers to `KafkaController.onPartitionReassignment`, which takes one partition at a time.
 """
 
 import logging
@@ -21,16 +23,22 @@ from dataclasses import replace
 from ottla.controller import deletion
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import ReassignmentRequested
+from ottla.controller.moves import breathe, slices
 from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.controller.targets import caught_up, goal_of, problem_with, reassign_to
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.errors import BadVersionError, NoNodeError
 
 logger = logging.getLogger(__name__)
 
+CHUNK = 500
+"""Partitions that take a step together: a multi of their states is a quarter of what may be."""
+
+Goals = Mapping[TopicPartition, ReplicaAssignment]
+Isrs = Mapping[TopicPartition, tuple[int, ...]]
 Answer = tuple[ErrorCode, str | None]
 DONE: Answer = (ErrorCode.NONE, None)
 UNKNOWN: Answer = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -42,9 +50,8 @@ UNKNOWN: Answer = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not
 async def begin(reign: Reign) -> None:
     """At failover: take up what the znode asks for, and go on with what was begun."""
     taken = await requested(reign)
-    for tp in list(reign.context.reassigning):
-        if tp not in taken:
-            await proceed(reign, tp, reign.context.assignment(tp))
+    left = [tp for tp in reign.context.reassigning if tp not in taken]
+    await proceed(reign, {tp: reign.context.assignment(tp) for tp in left})
 
 
 async def requested(reign: Reign) -> set[TopicPartition]:
@@ -126,6 +133,7 @@ async def _start(
 ) -> dict[TopicPartition, Answer]:
     context = reign.context
     answers: dict[TopicPartition, Answer] = {}
+    goals: dict[TopicPartition, ReplicaAssignment] = {}
     for tp, target in wanted.items():
         assignment = context.assignment(tp)
         if target is None and not assignment.being_reassigned:
@@ -139,92 +147,161 @@ async def _start(
                 answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, goal)
                 _journal_refusal(reign, tp, target, goal)
                 continue
-            await proceed(reign, tp, goal)
-            answers[tp] = DONE
+            goals[tp] = goal
+    unwritten = await proceed(reign, goals)
+    answers.update({tp: UNKNOWN if tp in unwritten else DONE for tp in goals})
     return answers
 
 
 async def resume(reign: Reign, wanted: Callable[[ReplicaAssignment], bool]) -> None:
     """Go on with the reassignments that `wanted` picks."""
-    for tp in list(reign.context.reassigning):
-        assignment = reign.context.assignment(tp)
-        if wanted(assignment):
-            await proceed(reign, tp, assignment)
+    known = {tp: reign.context.assignment(tp) for tp in reign.context.reassigning}
+    await proceed(reign, {tp: a for tp, a in known.items() if wanted(a)})
 
 
-async def complete_if_caught_up(reign: Reign, tp: TopicPartition) -> None:
-    """Finish a reassignment if the target replicas are all in the ISR."""
-    assignment = reign.context.assignment(tp)
-    if caught_up(assignment, await _isr(reign, tp)):
-        logger.info("reassignment caught up %s target=%s", tp, assignment.target)
-        await proceed(reign, tp, assignment)
+async def complete_if_caught_up(reign: Reign, partitions: Sequence[TopicPartition]) -> None:
+    """Finish those reassignments whose target replicas are all in the ISR."""
+    isrs = await _read_isrs(reign, partitions)
+    known = {tp: reign.context.assignment(tp) for tp in partitions}
+    ready = {tp: a for tp, a in known.items() if caught_up(a, isrs.get(tp))}
+    for some in slices(list(ready)):
+        for tp in some:
+            logger.info("reassignment caught up %s target=%s", tp, ready[tp].target)
+        await breathe()
+    await proceed(reign, ready)
 
 
 # --- the work ---------------------------------------------------------------------------------
 
 
-async def proceed(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
-    """Take one reassignment as far as it goes."""
-    context, moves = reign.context, reign.moves
-    deletion.make_ineligible(reign, [tp.topic], "topic reassignment in progress")
-    await _update(reign, tp, assignment)
-    adding = [PartitionReplica(tp, r) for r in assignment.adding]
-    isr = await _isr(reign, tp)
-    ready = caught_up(assignment, isr)
-    _journal_step(reign, tp, "complete" if ready else "wait", assignment, isr)
-    if not ready:
-        await moves.bump_leader_epoch(tp, assignment)
-        fresh = context.replica_states.among(adding, ReplicaState.NON_EXISTENT)
-        await moves.replicas(fresh, ReplicaState.NEW)
+async def proceed(reign: Reign, goals: Goals) -> set[TopicPartition]:
+    """Take reassignments as far as they go; return those whose goal could not be written."""
+    unwritten: set[TopicPartition] = set()
+    for some in slices(list(goals), CHUNK):
+        unwritten |= await _proceed_together(reign, {tp: goals[tp] for tp in some})
+    return unwritten
+
+
+async def _proceed_together(reign: Reign, goals: Goals) -> set[TopicPartition]:
+    deletion.make_ineligible(reign, {tp.topic for tp in goals}, "topic reassignment in progress")
+    unwritten = await _update(reign, goals)
+    written = {tp: goal for tp, goal in goals.items() if tp not in unwritten}
+    isrs = await _read_isrs(reign, list(written))
+    waiting: dict[TopicPartition, ReplicaAssignment] = {}
+    ready: dict[TopicPartition, ReplicaAssignment] = {}
+    for some in slices(list(written)):
+        for tp in some:
+            goal, isr = written[tp], isrs.get(tp)
+            done = caught_up(goal, isr)
+            (ready if done else waiting)[tp] = goal
+            _journal_step(reign, tp, "complete" if done else "wait", goal, isr)
+        await breathe()
+    await _start_new_replicas(reign, waiting)
+    await _complete(reign, ready, isrs)
+    return unwritten
+
+
+async def _start_new_replicas(reign: Reign, goals: Goals) -> None:
+    await reign.moves.bump_leader_epochs(goals)
+    adding = [PartitionReplica(tp, r) for tp, goal in goals.items() for r in goal.adding]
+    fresh = reign.context.replica_states.among(adding, ReplicaState.NON_EXISTENT)
+    await reign.moves.replicas(fresh, ReplicaState.NEW)
+
+
+async def _complete(reign: Reign, goals: Goals, isrs: Isrs) -> None:
+    """Let the targets alone be the replicas."""
+    if not goals:
         return
+    context, moves = reign.context, reign.moves
+    adding = [PartitionReplica(tp, r) for tp, goal in goals.items() for r in goal.adding]
     await moves.replicas(adding, ReplicaState.ONLINE)
-    done = ReplicaAssignment(assignment.target)
-    context.set_assignment(tp, done)
-    await _settle_leader(reign, tp, done)
-    await _remove_replicas(reign, tp, assignment.removing)
-    await _write_assignment(reign, tp, done)
-    context.reassigning.pop(tp, None)
-    await _clear_requests(reign, lambda other, target: other == tp and target == done.replicas)
-    await moves.metadata(context.live_or_shutting_down, [tp])
-    _journal_step(reign, tp, "done", done, isr)
-    logger.info("reassignment done %s replicas=%s", tp, done.replicas)
-    await deletion.resume(reign, [tp.topic])
+    targets = {tp: ReplicaAssignment(goal.target) for tp, goal in goals.items()}
+    for tp, target in targets.items():
+        context.set_assignment(tp, target)
+    await _settle_leaders(reign, targets)
+    removing = [PartitionReplica(tp, r) for tp, goal in goals.items() for r in goal.removing]
+    await _remove_replicas(reign, removing)
+    done: dict[TopicPartition, ReplicaAssignment] = {}
+    for topic, assignments in _by_topic(targets).items():
+        if await _write_assignments(reign, topic, assignments):
+            done.update(assignments)
+    for tp in done:
+        context.reassigning.pop(tp, None)
+    await _clear_requests(reign, lambda tp, target: tp in done and target == done[tp].replicas)
+    await moves.metadata(context.live_or_shutting_down, done)
+    for some in slices(list(done)):
+        for tp in some:
+            _journal_step(reign, tp, "done", done[tp], isrs.get(tp))
+            logger.info("reassignment done %s replicas=%s", tp, done[tp].replicas)
+        await breathe()
+    await deletion.resume(reign, {tp.topic for tp in done})
 
 
-async def _update(reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
-    """Write a new target, and stop what only the last one wanted."""
+async def _update(reign: Reign, goals: Goals) -> set[TopicPartition]:
+    """Write new targets, and stop what only the last ones wanted; return what was not written."""
     context = reign.context
-    before = context.assignment(tp)
-    if before != assignment:
-        logger.info("reassignment %s from=%s to=%s", tp, before.replicas, assignment.target)
-        await _write_assignment(reign, tp, assignment)
-        context.set_assignment(tp, assignment)
-        facts = {"from": before.replicas, **_assignment_facts(assignment)}
-        reign.journal.event(
-            reign.cause, "ReassignmentStep", {"partition": str(tp), "step": "begin", **facts}
-        )
-        unneeded = [r for r in before.replicas if r not in assignment.replicas]
-        await _remove_replicas(reign, tp, unneeded)
-    context.reassigning[tp] = None
+    before = {tp: context.assignment(tp) for tp in goals}
+    changed = {tp: goal for tp, goal in goals.items() if goal != before[tp]}
+    unwritten: set[TopicPartition] = set()
+    unneeded: list[PartitionReplica] = []
+    for topic, assignments in _by_topic(changed).items():
+        if not await _write_assignments(reign, topic, assignments):
+            unwritten.update(assignments)
+            continue
+        for tp, goal in assignments.items():
+            context.set_assignment(tp, goal)
+        for some in slices(list(assignments)):
+            for tp in some:
+                _journal_begin(reign, tp, before[tp], changed[tp])
+                dropped = [r for r in before[tp].replicas if r not in changed[tp].replicas]
+                unneeded += [PartitionReplica(tp, r) for r in dropped]
+            await breathe()
+    context.reassigning.update(dict.fromkeys(tp for tp in goals if tp not in unwritten))
+    await _remove_replicas(reign, unneeded)
+    return unwritten
 
 
-async def _write_assignment(
-    reign: Reign, tp: TopicPartition, assignment: ReplicaAssignment
-) -> None:
+def _by_topic(goals: Goals) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
+    topics: dict[str, dict[TopicPartition, ReplicaAssignment]] = {}
+    for tp, goal in goals.items():
+        topics.setdefault(tp.topic, {})[tp] = goal
+    return topics
+
+
+async def _write_assignments(reign: Reign, topic: str, goals: Goals) -> bool:
+    """Write partitions of one topic into its znode; False if it is gone or never holds still."""
     # Partitions that were added to the topic and are not known yet stay in its znode.
-    known = reign.context.topic_info(tp.topic)
+    known = reign.context.topic_info(topic)
+    news = {tp.partition: goal for tp, goal in goals.items()}
 
     def change(found: TopicInfo | None) -> TopicInfo:
         info = found or known
-        return replace(info, assignment={**info.assignment, tp.partition: assignment})
+        return replace(info, assignment={**info.assignment, **news})
 
-    await reign.store.update_topic_assignment(tp.topic, change, reign.fence)
+    try:
+        await reign.store.update_topic_assignment(topic, change, reign.fence)
+    except (NoNodeError, BadVersionError) as error:
+        logger.warning("reassignment not written topic=%s: %s", topic, error)
+        return False
+    return True
 
 
-async def _isr(reign: Reign, tp: TopicPartition) -> tuple[int, ...] | None:
-    """Read who is in sync; None if there is no state."""
-    state = await reign.store.get_topic_partition_state(tp)
-    return None if state is None else state.leader_and_isr.isr
+async def _read_isrs(
+    reign: Reign, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Read who is in sync; partitions without a state are left out."""
+    states = await reign.store.get_topic_partition_states(partitions)
+    return {tp: state.leader_and_isr.isr for tp, state in states.items()}
+
+
+def _journal_begin(
+    reign: Reign, tp: TopicPartition, before: ReplicaAssignment, goal: ReplicaAssignment
+) -> None:
+    logger.info("reassignment %s from=%s to=%s", tp, before.replicas, goal.target)
+    facts = {"from": before.replicas, **_assignment_facts(goal)}
+    reign.journal.event(
+        reign.cause, "ReassignmentStep", {"partition": str(tp), "step": "begin", **facts}
+    )
 
 
 def _journal_step(
@@ -265,19 +342,21 @@ def _assignment_facts(assignment: ReplicaAssignment) -> dict[str, tuple[int, ...
     }
 
 
-async def _settle_leader(reign: Reign, tp: TopicPartition, done: ReplicaAssignment) -> None:
-    """See to it that a live member of the target leads, and that all know the new replicas."""
+async def _settle_leaders(reign: Reign, targets: Goals) -> None:
+    """See to it that live members of the targets lead, and that all know the new replicas."""
     context = reign.context
-    leader = context.leader(tp)
-    if leader is not None and leader in done.replicas and context.is_online(leader, tp):
-        await reign.moves.bump_leader_epoch(tp, done)
-        return
-    await reign.moves.partitions([tp], PartitionState.ONLINE, ElectionKind.REASSIGNMENT)
+    staying: dict[TopicPartition, ReplicaAssignment] = {}
+    for tp, target in targets.items():
+        leader = context.leader(tp)
+        if leader is not None and leader in target.replicas and context.is_online(leader, tp):
+            staying[tp] = target
+    await reign.moves.bump_leader_epochs(staying)
+    going = [tp for tp in targets if tp not in staying]
+    await reign.moves.partitions(going, PartitionState.ONLINE, ElectionKind.REASSIGNMENT)
 
 
-async def _remove_replicas(reign: Reign, tp: TopicPartition, removed: Sequence[int]) -> None:
-    """Take replicas out of the ISR, stop them, delete them, forget them."""
-    replicas = [PartitionReplica(tp, r) for r in removed]
+async def _remove_replicas(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
+    """Take replicas out of the ISRs, stop them, delete them, forget them."""
     for state in (
         ReplicaState.OFFLINE,
         ReplicaState.DELETION_STARTED,

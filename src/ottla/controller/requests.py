@@ -96,9 +96,9 @@ async def alter_partition(
         answers[tp] = ErrorCode.INVALID_UPDATE_VERSION
     await reign.moves.metadata(context.live_or_shutting_down, judgement.asked)
     answer(respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement))
-    for tp in judgement.asked:
-        if tp in context.reassigning and isinstance(answers[tp], LeaderAndIsr):
-            await reassignment.complete_if_caught_up(reign, tp)
+    moving = [tp for tp in judgement.asked if tp in context.reassigning]
+    written = [tp for tp in moving if isinstance(answers[tp], LeaderAndIsr)]
+    await reassignment.complete_if_caught_up(reign, written)
 
 
 def _journal_isr(
@@ -213,8 +213,7 @@ async def isr_changes_notified(reign: Reign) -> None:
         if partitions:
             context.leadership.update(found)
             await reign.moves.metadata(context.live_or_shutting_down, partitions)
-            for tp in partitions:
-                if tp in context.reassigning:
-                    await reassignment.complete_if_caught_up(reign, tp)
+            moving = [tp for tp in partitions if tp in context.reassigning]
+            await reassignment.complete_if_caught_up(reign, moving)
     finally:
         await store.delete_isr_change_notifications(reign.fence, names)
