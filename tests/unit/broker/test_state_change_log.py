@@ -85,7 +85,8 @@ def test_lines_are_those_of_kafka(tmp_path, logger):
             (
                 "Changed partition flights-0 from NewPartition to OnlinePartition with state "
                 "LeaderAndIsr(leader=0, leaderEpoch=0, isrWithBrokerEpoch=List("
-                "BrokerState(brokerId=0, brokerEpoch=-1), BrokerState(brokerId=1, brokerEpoch=-1)), "
+                "BrokerState(brokerId=0, brokerEpoch=-1), "
+                "BrokerState(brokerId=1, brokerEpoch=-1)), "
                 "leaderRecoveryState=RECOVERED, partitionEpoch=0)"
             ),
             "Sending UpdateMetadata request to brokers Set(0, 1) for 1 partitions",
