@@ -29,7 +29,7 @@ from ottla.controller.states import PartitionReplica, PartitionState, ReplicaSta
 from ottla.controller.targets import caught_up, goal_of, problem_with, reassign_to
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.zookeeper.errors import BadVersionError, NoNodeError
 
 logger = logging.getLogger(__name__)
@@ -258,7 +258,18 @@ async def _update(reign: Reign, goals: Goals) -> set[TopicPartition]:
             await breathe()
     context.reassigning.update(dict.fromkeys(tp for tp in goals if tp not in unwritten))
     await _remove_replicas(reign, unneeded)
+    await _lead_again(reign, {tp for tp, _ in unneeded})
     return unwritten
+
+
+async def _lead_again(reign: Reign, partitions: Collection[TopicPartition]) -> None:
+    """Elect leaders where a replica led that only the last target wanted.
+
+    Kafka, by its source, leaves such partitions without a leader until the next controller.
+    """
+    leaderless = sorted(tp for tp in partitions if reign.context.leader(tp) == NO_LEADER)
+    await reign.moves.partitions(leaderless, PartitionState.OFFLINE)
+    await reign.moves.partitions(leaderless, PartitionState.ONLINE, ElectionKind.OFFLINE)
 
 
 def _by_topic(goals: Goals) -> dict[str, dict[TopicPartition, ReplicaAssignment]]:
