@@ -46,6 +46,8 @@ from ottla.model.ports import World
 from ottla.net.limits import Budget, Census, ServerLimits
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.zookeeper.errors import SessionExpiredError
+from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +198,14 @@ class Broker:
             return
         store = self.services.current_store
         if store is not None and not self.tasks.closed:
-            self.tasks.start(store.propagate_log_dir_event(self.broker_id), "log-dir-event")
+            self.tasks.start(self._propagate_log_dir_event(store), "log-dir-event")
+
+    async def _propagate_log_dir_event(self, store: Store) -> None:
+        try:
+            await store.propagate_log_dir_event(self.broker_id)
+        except SessionExpiredError as error:
+            # With the next session the controller asks for everything, and hears of it then.
+            logger.warning("log dir event not written: %s", error)
 
     async def start(self) -> None:
         """Start every part; StartupError (one line) if something in the world is wrong."""

@@ -407,8 +407,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--step", type=int, help="try this one alone")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="try none after that")
     arguments = parser.parse_args(argv)
-    what, partitions, victim = arguments.what, arguments.partitions, arguments.victim
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    try:
+        return _enumerate(arguments)
+    finally:
+        logging.disable(before)
+
+
+def _enumerate(arguments: argparse.Namespace) -> int:
+    what, partitions, victim = arguments.what, arguments.partitions, arguments.victim
     steps = count_steps(what, partitions, arguments.brokers, arguments.seed)
     chosen = choose(steps, arguments.steps, arguments.seed)
     if arguments.step is not None:
