@@ -58,9 +58,8 @@ class _Rules:
             self._state(write)
         elif path.startswith(DELETIONS):
             marked = path.removeprefix(DELETIONS)
-            self.deleting = (
-                self.deleting - {marked} if write.data is None else self.deleting | {marked}
-            )
+            change = self.deleting.discard if write.op == "delete" else self.deleting.add
+            change(marked)
         if write.op == "delete" and path.startswith(CONTROLLERS_DELETES):
             self._of_the_controller(write)
 

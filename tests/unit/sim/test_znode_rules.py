@@ -31,6 +31,7 @@ def state(zxid, session=ONE, **changes):
     return write(zxid, STATE, fields | changes, session)
 
 
+MARKED = LoggedWrite(4, ONE, "create", MARK, None, 0)
 START = [epoch(1, 1), topic(2, [1, 2, 3]), state(3)]
 
 
@@ -76,9 +77,9 @@ START = [epoch(1, 1), topic(2, [1, 2, 3]), state(3)]
         ([topic(4, [1, 2, 3], topic_id="b")], "id a → b"),
         ([topic(4, [1, 2, 3], partition="1")], "lost partitions ['0']"),
         # A topic being deleted does not grow: the controller takes back what was added.
-        ([write(4, MARK, ""), topic(5, [1, 2, 3], partition="1")], None),
+        ([MARKED, topic(5, [1, 2, 3], partition="1")], None),
         (
-            [write(4, MARK, ""), write(5, MARK, None), topic(6, [1, 2, 3], partition="1")],
+            [MARKED, write(5, MARK, None), topic(6, [1, 2, 3], partition="1")],
             "lost partitions ['0']",
         ),
         # A cancelled move: the ISR may name what has just left the assignment, but not take it in.
