@@ -25,7 +25,7 @@ from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError, OttlaError, StartupError
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.zookeeper.embedded import find_jars, find_java, start_zookeeper
+from ottla.zookeeper.embedded import find_jars, find_java, interrupts_deferred, start_zookeeper
 
 FIRST_PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -241,17 +241,19 @@ def _start_all(
     children: dict[int, subprocess.Popen[bytes]] = {}
     for broker in cluster.brokers:
         if not broker.running:
-            children[broker.id] = start_broker(folder, cluster, broker)
-            assert broker.process is not None
-            started.append(broker.process)
+            with interrupts_deferred():
+                children[broker.id] = start_broker(folder, cluster, broker)
+                assert broker.process is not None
+                started.append(broker.process)
     zookeeper = cluster.zookeeper
     if not zookeeper.running:
         tell(f"starting ZooKeeper on {zookeeper.address}")
         handle = start_zookeeper(folder.zookeeper_dir, zookeeper.port)
-        zookeeper.process = processes.identify(handle.pid)
-        assert zookeeper.process is not None, "it answered a moment ago"
-        started.append(zookeeper.process)
-        folder.save(cluster)
+        with interrupts_deferred():
+            zookeeper.process = processes.identify(handle.pid)
+            assert zookeeper.process is not None, "it answered a moment ago"
+            started.append(zookeeper.process)
+            folder.save(cluster)
     if children:
         tell(f"starting {len(children)} of {len(cluster.brokers)} brokers")
     wait_until_serving(folder, cluster, children)

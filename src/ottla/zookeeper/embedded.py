@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -116,17 +117,41 @@ def start_zookeeper(
         str(config),
     ]
     log = folder / "zookeeper.out"
-    with log.open("ab") as out:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-    handle = ZooKeeperProcess(process.pid, port, folder, process)
+    handle: ZooKeeperProcess | None = None
     try:
+        with interrupts_deferred(), log.open("ab") as out:
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            handle = ZooKeeperProcess(process.pid, port, folder, process)
         _wait_ready(handle, log)
     except BaseException:
-        handle.kill()
+        if handle is not None:
+            handle.kill()
         raise
     return handle
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Let Ctrl-C and its like wait for the end of the block.
+
+    An interrupt within subprocess.Popen would leave a process that nobody knows of. The signals are
+    not blocked, because the new process would inherit that. Only the main thread hears signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    came: list[int] = []
+    before = {n: signal.signal(n, lambda number, _frame: came.append(number)) for n in numbers}
+    try:
+        yield
+    finally:
+        for heard, handler in before.items():
+            signal.signal(heard, handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
 
 
 def answers(port: int, timeout_s: float = 1.0) -> bool:
