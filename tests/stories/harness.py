@@ -8,7 +8,7 @@ time. Time stands still: sessions end by command.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,8 @@ from ottla.zookeeper.store import Store, ensure_chroot
 
 SESSION_TIMEOUT_MS = 18_000
 QUIET_TURNS = 60
-REAL_QUIET_TURNS = 12
+REAL_QUIET_TURNS = 4
+SETTLE_S = 30
 
 
 class StillClock:
@@ -377,25 +378,33 @@ class Cluster:
         return f"{broker_id}" + "'" * epochs.index(epoch)
 
     async def settle(self) -> None:
-        """Return when nothing happens any more."""
+        """Return when nothing happens any more; on a real server within SETTLE_S, or it fails."""
         if isinstance(self.zookeeper, RealZooKeeper):
-            for _ in range(REAL_QUIET_TURNS):
-                await asyncio.sleep(0.005)
-                await self.admin.session.sync("/")
+            await asyncio.wait_for(self._quiet(REAL_QUIET_TURNS, self._hear_everything), SETTLE_S)
+        else:
+            await self._quiet(QUIET_TURNS, lambda: asyncio.sleep(0))
+
+    async def _quiet(self, turns: int, turn: Callable[[], Awaitable[None]]) -> None:
         quiet = 0
         before: Any = None
-        while quiet < QUIET_TURNS:
-            await asyncio.sleep(0)
+        while quiet < turns:
+            await turn()
             controllers = [s.controller for s in self.brokers.values() if s.controller]
+            working = any(c._busy or c.statistics()["events_queued"] for c in controllers)
             now = (
                 self.zookeeper.tree.zxid,
                 len(self.lines),
-                [c.statistics()["events_queued"] for c in controllers],
                 sum(map(len, self.told.values())),
-                [c._busy for c in controllers],
             )
-            quiet = quiet + 1 if now == before else 0
+            quiet = quiet + 1 if now == before and not working else 0
             before = now
+
+    async def _hear_everything(self) -> None:
+        """Let every session hear of what was written: a sync's answer comes after those watches."""
+        await asyncio.sleep(0.002)
+        sessions = [s.session for s in self.brokers.values() if s.session is not None]
+        for session in [self.admin.session, *sessions]:
+            await session.sync("/")
 
     # --- what people do ---------------------------------------------------------------------
 

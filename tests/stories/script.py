@@ -120,6 +120,7 @@ class Story:
     async def do_kill(self, cluster: Cluster, words: list[str]) -> None:
         for word in words:
             await cluster.kill(int(word))
+            await cluster.settle()
 
     async def do_bounce(self, cluster: Cluster, words: list[str]) -> None:
         await cluster.bounce(int(words[0]))
