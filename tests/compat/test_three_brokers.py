@@ -106,6 +106,21 @@ class Writer:
         assert len(self.acked) == self.number
 
 
+def end_offset(consumer, partition):
+    """Ask as applications have to: again while the leadership moves."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=20)[1]
+        except KafkaException as error:
+            moving = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not moving or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
 def read_all(cluster, topic, partitions=3):
     from confluent_kafka import Consumer, TopicPartition
 
@@ -119,7 +134,7 @@ def read_all(cluster, topic, partitions=3):
     )
     try:
         asked = [TopicPartition(topic, p, 0) for p in range(partitions)]
-        total = sum(consumer.get_watermark_offsets(tp, timeout=20)[1] for tp in asked)
+        total = sum(end_offset(consumer, tp) for tp in asked)
         consumer.assign(asked)
         found = {}
         deadline = time.monotonic() + 30
