@@ -4,8 +4,8 @@ Who may call: the router asks about every request, the Fetch handler about what 
 server about new connections; `quota_settings` keeps the bounds. Time is an argument, in
 milliseconds of a clock that never goes back. Invariants: without any bound nothing is counted; of
 several bounds that fit a client the most specific one counts, alone; a client over its bound is
-answered at once, told how long to wait, and not read for so long (KIP-219). Followers and brokers
-are never held back.
+answered at once (a consumer without records), told how long to wait, and not read for so long
+(KIP-219). Followers and brokers are never held back.
 
 Answers to Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` (KIP-13,
 KIP-55, KIP-124, KIP-612).
@@ -105,6 +105,12 @@ class ClientQuotas:
             return 0
         self.throttled_total += 1
         return round(wait_ms)
+
+    def take_back(self, name: str, user: str, client: str, amount: float, now_ms: float) -> None:
+        """Count bytes no longer that were counted at this very moment: they were not sent."""
+        bound, shared = self.bound(name, user, client)
+        if bound != UNBOUNDED:
+            self._rate(name, shared, now_ms).record(-amount, now_ms)
 
     def at_once(self, name: str, user: str, client: str) -> float:
         """Return the most that one answer may hold: what the bound allows in all full windows."""

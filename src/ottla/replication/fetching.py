@@ -9,6 +9,8 @@ Invariants:
 - what a session was told changes only when an answer really leaves; a fetch that stays parked has
   told nothing
 - an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
+- a fetch that `withhold` keeps back leaves empty and tells its session nothing: what it would have
+  read is read again by the next one
 
 Answers to Kafka's `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
@@ -86,6 +88,8 @@ class Fetch(Parked):
         "throttled",
         "urgent",
         "version",
+        "withheld",
+        "withhold",
     )
 
     def __init__(
@@ -123,6 +127,8 @@ class Fetch(Parked):
         self.failed = False
         self.hurry = False
         self.deliver: Callable[[Fetch], None] | None = None
+        self.withhold: Callable[[Fetch], bool] | None = None
+        self.withheld = False
 
     @property
     def session_id(self) -> int:
@@ -156,6 +162,7 @@ class Fetch(Parked):
         # The purgatory's heap holds this until its time is over: the records are not to wait there.
         self.answers = []
         self.fail = None
+        self.withhold = None
 
     def abort(self, reason: str) -> None:
         self.path.drop(self)
@@ -436,6 +443,12 @@ class FetchPath:
         session = fetch.session
         if fetch.parked:
             self._leave(fetch)
+        if fetch.withhold is not None and fetch.withhold(fetch):
+            fetch.withheld = True
+            fetch.answers = []
+            if fetch.full:
+                session.close()
+            return
         if fetch.throttled:
             self._host.leader_quota.record(fetch.throttled, self._host.now_ms())
         if fetch.full:

@@ -1,5 +1,7 @@
 """Client quotas: whose bound counts, how it is kept and told, and how a client is held back."""
 
+import asyncio
+
 import pytest
 
 from ottla.broker.quotas import (
@@ -200,25 +202,95 @@ def test_a_producer_over_its_bound_is_answered_told_and_not_read_for_a_while(clu
     assert free_s < 1
 
 
-def test_a_consumer_over_its_bound_is_told_and_gets_no_more_than_it_allows(cluster):
+def fetch_of(offset, session=(0, -1)):
+    f = FetchRequest
+    wanted = f.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=10**6)
+    return f(
+        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=10**6, session_id=session[0],
+        session_epoch=session[1], topics=[f.FetchTopic(topic="t", partitions=[wanted])],
+    )  # fmt: skip
+
+
+def fetch_again(session):
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=10**6, session_id=session[0],
+        session_epoch=session[1], topics=[],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def filled(cluster):
     r = ProduceRequest
-    many = [
-        r.PartitionProduceData(index=0, records=build_batch([Record(value=b"x" * 1000)]))
-    ]  # fmt: skip
-    produce = r(
-        acks=1, timeout_ms=1000, topic_data=[r.TopicProduceData(name="t", partition_data=many)]
-    )
     for _ in range(5):
-        cluster.ask(1, produce, 9)
+        data = r.PartitionProduceData(index=0, records=build_batch([Record(value=b"x" * 1000)]))
+        topic = r.TopicProduceData(name="t", partition_data=[data])
+        cluster.ask(1, r(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
     assert alter(cluster, {CLIENT: "t"}, consumer_byte_rate=200.0) == (0, None)
     cluster.wait(lambda: cluster.brokers["b1"].services.quotas.active)
-    f = FetchRequest
-    wanted = f.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
-    fetch = f(
-        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=10**6, session_epoch=-1,
-        topics=[f.FetchTopic(topic="t", partitions=[wanted])],
-    )  # fmt: skip
-    first = cluster.ask(1, fetch, 12)
+    return cluster
+
+
+def test_a_consumer_over_its_bound_gets_nothing_and_waits(filled):
+    first = filled.ask(1, fetch_of(0), 12)
     assert 1000 < len(first.responses[0].partitions[0].records) <= 2200
-    second = cluster.ask(1, fetch, 12)
-    assert second.throttle_time_ms > 0
+    assert first.throttle_time_ms == 0
+    second = filled.ask(1, fetch_of(1), 12)
+    assert second.responses == []
+    # 2,256 bytes, and ten windows of a second may hold 2,000.
+    assert second.throttle_time_ms == 1280
+    # What was not sent does not count: nobody waits longer for having asked.
+    assert filled.ask(1, fetch_of(1), 12).throttle_time_ms == second.throttle_time_ms
+
+
+def test_an_answer_that_is_kept_back_changes_nothing_in_a_session(filled):
+    opened = filled.ask(1, fetch_of(0, session=(0, 0)), 12)
+    assert opened.session_id > 0
+    session = opened.session_id
+    waiting = filled.ask(1, fetch_of(1, session=(session, 1)), 12)
+    assert (waiting.throttle_time_ms > 0, waiting.session_id) == (True, session)
+    assert waiting.responses == []
+    filled.simulation.run_for(15)
+    read = filled.ask(1, fetch_again((session, 2)), 12)
+    assert read.throttle_time_ms == 0
+    assert len(read.responses[0].partitions[0].records) > 1000
+    refused = filled.ask(1, fetch_again((session, 2)), 12)
+    assert refused.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_a_full_request_that_is_kept_back_opens_no_session(filled):
+    filled.ask(1, fetch_of(0), 12)
+    sessions = filled.brokers["b1"].services.replicas.sessions
+    before = len(sessions)
+    kept_back = filled.ask(1, fetch_of(1, session=(0, 0)), 12)
+    assert (kept_back.throttle_time_ms > 0, kept_back.session_id) == (True, 0)
+    assert len(sessions) == before
+
+
+def test_a_parked_fetch_is_judged_when_it_would_be_answered(filled):
+    """Whoever waits for records is over the bound only once there are some."""
+    filled.ask(1, fetch_of(0), 12)
+    node = filled.simulation.node("client")
+    late = fetch_of(5)
+    late.max_wait_ms = 30_000
+    records = build_batch([Record(value=b"x" * 1000)])
+    r = ProduceRequest
+    data = r.PartitionProduceData(index=0, records=records)
+    produce = r(acks=1, timeout_ms=1000,
+                topic_data=[r.TopicProduceData(name="t", partition_data=[data])])  # fmt: skip
+
+    async def both():
+        reader = await PeerConnection.open(node.world, "b1", 9092, "t", timeout_s=5)
+        writer = await PeerConnection.open(node.world, "b1", 9092, "w", timeout_s=5)
+        try:
+            waiting = asyncio.ensure_future(reader.send(late, 12, 60))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await writer.send(produce, 9, 60)
+            return await waiting
+        finally:
+            reader.close()
+            writer.close()
+
+    answer = node.call(both())
+    assert answer.throttle_time_ms > 0
+    assert answer.responses == []

@@ -20,6 +20,7 @@ from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.replication.fetch_session import FetchSession
 from ottla.replication.fetching import Fetch
+from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -60,8 +61,12 @@ def handle(
         uses_topic_ids=version >= WITH_TOPIC_IDS,
         now_ms=replicas.now_ms(),
     )
+    counted = server.quotas.active and replica_id < 0
     if isinstance(session, ErrorCode):
-        return answer(header, FetchResponse(error_code=session))
+        failure = FetchResponse(error_code=session)
+        if counted and _withhold(server, conn, header, encode_response(failure, version)):
+            failure.error_code = ErrorCode.NONE
+        return answer(header, failure)
     session.replica_id = replica_id
     _update(server, session, request, version)
     most_bytes = _most_bytes(server, header, request, replica_id)
@@ -76,6 +81,10 @@ def handle(
         max_bytes=most_bytes,
         isolation_level=request.isolation_level,
     )
+    if counted:
+        fetch.withhold = lambda fetch: _withhold(
+            server, conn, header, _body(server, conn, version, fetch)
+        )
     if replicas.fetches.start(fetch):
         return _respond(server, conn, header, fetch)
     pending = conn.pending(pipelined=False)
@@ -109,16 +118,24 @@ def _most_bytes(
     return most
 
 
-def _count(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: Fetch
-) -> None:
-    """Count what a consumer is sent against its quota, and hold it back if that is too much."""
-    client = header.client_id or ""
+def _withhold(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, body: Sequence[Buffer]
+) -> bool:
+    """Count what a consumer would be sent against its quota; True if it must wait instead.
+
+    What is not sent does not count. One that its share of the broker's time holds back gets
+    nothing either (KIP-219).
+    """
+    quotas, client = server.quotas, header.client_id or ""
+    size = 4 + sum(map(len, body))
     now_ms = server.world.clock.monotonic() * 1000
-    wait_ms = server.quotas.record(CONSUMER_RATE, ANONYMOUS, client, fetch.size, now_ms)
+    wait_ms = quotas.record(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
     if wait_ms > header.throttle_ms:
         header.throttle_ms = wait_ms
         conn.throttle(wait_ms)
+    if header.throttle_ms:
+        quotas.take_back(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
+    return header.throttle_ms > 0
 
 
 def _update(
@@ -154,21 +171,26 @@ def _respond(
     server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: Fetch
 ) -> list[Buffer]:
     version = header.api_version
-    if server.quotas.active and fetch.replica_id < 0:
-        _count(server, conn, header, fetch)
-    if fetch.overtaken:
-        return answer(
-            header,
-            FetchResponse(
-                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=fetch.session_id
-            ),
-        )
-    if not fetch.answers and version >= WITH_SESSIONS:
-        head = response_header(1, version, header.correlation_id)
+    head = response_header(1, version, header.correlation_id)
+    if not fetch.overtaken and not fetch.answers and version >= WITH_SESSIONS:
         if version >= FLEXIBLE:
             return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
         return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
-    response = FetchResponse(session_id=fetch.session_id)
+    return [head, *_body(server, conn, version, fetch, header.throttle_ms)]
+
+
+def _body(
+    server: "BrokerServices",
+    conn: "Connection",
+    version: int,
+    fetch: Fetch,
+    throttle_ms: int = 0,
+) -> Sequence[Buffer]:
+    """Return the encoded answer without its header."""
+    response = FetchResponse(session_id=fetch.session_id, throttle_time_ms=throttle_ms)
+    if fetch.overtaken:
+        response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return encode_response(response, version)
     last: FetchResponse.FetchableTopicResponse | None = None
     for entry, data in fetch.answers:
         if last is None or last.topic_id != entry.topic_id or last.topic != (entry.topic or ""):
@@ -190,4 +212,4 @@ def _respond(
                 response.node_endpoints,
                 FetchResponse.NodeEndpoint,
             )
-    return answer(header, response)
+    return encode_response(response, version)
