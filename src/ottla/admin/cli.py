@@ -22,7 +22,7 @@ from ottla.admin import (
     topics_command,
     transactions_command,
 )
-from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, cluster_folder
+from ottla.admin.options import Bootstrap, Dir, Output, ask, bootstrap, cluster_folder
 from ottla.admin.output import Format, plural, print_json, say
 from ottla.model.errors import OttlaError
 
@@ -147,7 +147,7 @@ def produce(
     """Produce lines of standard input, one record each."""
     from ottla.admin import produce as producing  # noqa: PLC0415 - lazy
     from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected, world  # noqa: PLC0415 - lazy
+    from ottla.admin.session import world  # noqa: PLC0415 - lazy
 
     if key_separator == "":
         raise typer.BadParameter("--key-separator is empty; write one, as --key-separator=:")
@@ -167,7 +167,7 @@ def produce(
             say(f"{plural(writer.written, 'record')} produced to {topic}")
         return writer.written
 
-    connected(bootstrap(bootstrap_server, directory), run)
+    ask(directory, bootstrap_server, run)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, usage
+from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 
 KIND_HELP = (
@@ -34,7 +34,6 @@ def elect(
     """Elect leaders anew. Exit code 1 if a partition has no leader as asked."""
     from ottla.admin import elect as electing  # noqa: PLC0415 - lazy
     from ottla.admin.plans import parse_partition  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     if kind not in tuple(electing.Kind):
         raise typer.BadParameter(f"{kind!r}: write preferred or unclean")
@@ -46,8 +45,9 @@ def elect(
             "an unclean election may lose acknowledged records; add --yes if no replica in sync "
             "can come back"
         )
-    found = connected(
-        bootstrap(bootstrap_server, directory),
+    found = ask(
+        directory,
+        bootstrap_server,
         lambda client: electing.elect(client, electing.Kind(kind), None if every else chosen),
         timeout_s=electing.TIMEOUT_MS / 1000 + 5,
     )

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.admin.consume import EARLIEST, LATEST, Reader, Sink
-from ottla.admin.groups import MOVED, VERSION_OF_ONE_GROUP, find_coordinator
+from ottla.admin.coordinators import MOVED, VERSION_OF_ONE_GROUP, WAIT_S, find_coordinator
 from ottla.admin.output import say
-from ottla.admin.session import error_name
+from ottla.admin.session import error_name, failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.net.client import Client
@@ -35,7 +35,6 @@ SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 HEARTBEAT_S = 1.0
 COMMIT_S = 5.0
-WAIT_S = 0.25
 PATIENCE_S = 60.0
 TRIES = 20
 LEAVE_VERSION = 2
@@ -308,7 +307,7 @@ class GroupReader:
 
     def _check(self, code: int, what: str) -> None:
         if code:
-            raise OttlaError(f"group {self._group}: {what}: {error_name(code)}")
+            raise failure(f"group {self._group}: {what}", code)
 
     async def _ask(
         self,

@@ -5,13 +5,13 @@ for again when it moved; offsets are only ever moved within what the log holds. 
 `ConsumerGroupCommand`.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ottla.admin.session import error_name
+from ottla.admin.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
+from ottla.admin.session import error_name, failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
@@ -19,7 +19,6 @@ from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
@@ -27,21 +26,6 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
 EARLIEST, LATEST = -2, -1
 NOTHING = -1
-VERSION_OF_ONE_KEY = 2
-"""FindCoordinator of one group, which every broker since 1.1 understands."""
-
-VERSION_OF_ONE_GROUP = 5
-"""OffsetFetch of one group, with leader epochs."""
-
-TRIES = 60
-WAIT_S = 0.25
-MOVED = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 CONSUMER = "consumer"
 
 
@@ -96,72 +80,13 @@ class Committed(msgspec.Struct, frozen=True):
     metadata: str
 
 
-def _failed(what: str, code: int) -> OttlaError:
-    name = error_name(code)
-    known = ErrorCode(code) if name != f"error {code}" else ErrorCode.UNKNOWN_SERVER_ERROR
-    return OttlaError(f"{what}: {name}", known)
-
-
-# --- the coordinator ----------------------------------------------------------------------------
-
-
-async def find_coordinator(client: Client, group: str) -> int:
-    """Return the broker that keeps a group; waits for one that is not there yet."""
-    code = 0
-    for attempt in range(TRIES):
-        if attempt:
-            await asyncio.sleep(WAIT_S)
-        request = FindCoordinatorRequest(key=group)
-        answer = await client.call(request, version=VERSION_OF_ONE_KEY)
-        code = answer.error_code
-        if code == 0:
-            return int(answer.node_id)
-        if code not in MOVED:
-            break
-    raise _failed(f"no coordinator for group {group}", code)
-
-
-async def at_coordinator(
-    client: Client,
-    group: str,
-    request: Any,
-    code_of: Callable[[Any], int],
-    *,
-    version: int | None = None,
-    timeout_s: float | None = None,
-) -> tuple[int, Any]:
-    """Ask a group's coordinator until it is the right one; return its id and the answer."""
-    answer = None
-    for attempt in range(TRIES):
-        if attempt:
-            await asyncio.sleep(WAIT_S)
-        node = await find_coordinator(client, group)
-        try:
-            answer = await client.call(request, node, version=version, timeout_s=timeout_s)
-        except OttlaError as error:
-            if not error.retriable or attempt == TRIES - 1:
-                raise
-            await client.metadata([])
-            continue
-        if code_of(answer) not in MOVED:
-            return node, answer
-    raise _failed(f"coordinator of group {group}", code_of(answer))
-
-
 # --- what there is ------------------------------------------------------------------------------
 
 
 async def list_groups(client: Client) -> list[GroupFacts]:
     """Return all groups of the cluster, by name."""
     found: dict[str, GroupFacts] = {}
-    for broker in await client.broker_ids():
-        for _ in range(TRIES):
-            answer = await client.call(ListGroupsRequest(), broker)
-            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                break
-            await asyncio.sleep(WAIT_S)
-        if answer.error_code:
-            raise _failed(f"groups of broker {broker}", answer.error_code)
+    for broker, answer in await at_each_broker(client, ListGroupsRequest(), "groups of broker"):
         for group in answer.groups:
             found[group.group_id] = GroupFacts(
                 group.group_id, group.protocol_type, group.group_state, broker
@@ -175,7 +100,7 @@ async def describe(client: Client, group: str) -> GroupDescription:
     node, answer = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
     found = answer.groups[0]
     if found.error_code:
-        raise _failed(f"group {group}", found.error_code)
+        raise failure(f"group {group}", found.error_code)
     if found.group_state == "Dead":
         raise OttlaError(f"there is no group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
     members = [
@@ -213,7 +138,7 @@ async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, 
         client, group, request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP
     )
     if answer.error_code:
-        raise _failed(f"offsets of group {group}", answer.error_code)
+        raise failure(f"offsets of group {group}", answer.error_code)
     found = {
         TopicPartition(t.name, p.partition_index): Committed(
             p.committed_offset, p.committed_leader_epoch, p.metadata or ""
@@ -399,4 +324,4 @@ async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
         raise OttlaError(f"group {group} has members: stop them first, or they would overwrite it")
     if code:
-        raise _failed(f"offsets of group {group} were not reset", code)
+        raise failure(f"offsets of group {group} were not reset", code)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, bootstrap
+from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
@@ -18,18 +18,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-def _ask(directory: Any, address: Any, question: Any) -> Any:
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
-
-    return connected(bootstrap(address, directory), question)
-
-
-def _plain(value: Any) -> Any:
-    import msgspec  # noqa: PLC0415 - lazy
-
-    return msgspec.to_builtins(value)
 
 
 @app.command("list")
@@ -47,11 +35,11 @@ def list_command(
     wanted = {text.lower() for text in state or ()}
     found = [
         g
-        for g in _ask(directory, bootstrap_server, groups.list_groups)
+        for g in ask(directory, bootstrap_server, groups.list_groups)
         if not wanted or g.state.lower() in wanted
     ]
     if output is Format.json:
-        print_json(_plain(found))
+        print_json(found)
         return
     rows = [(g.group, g.state, g.protocol_type, g.coordinator) for g in found]
     print_table(("group", "state", "kind", "coordinator"), rows)
@@ -67,12 +55,12 @@ def describe(
     """Show groups with their members and what each of them reads."""
     from ottla.admin import groups  # noqa: PLC0415 - lazy
 
-    async def ask(client: Any) -> list[Any]:
+    async def question(client: Any) -> list[Any]:
         return [await groups.describe(client, name) for name in names]
 
-    found = _ask(directory, bootstrap_server, ask)
+    found = ask(directory, bootstrap_server, question)
     if output is Format.json:
-        print_json(_plain(found))
+        print_json(found)
         return
     for group in found:
         title = (
@@ -96,17 +84,17 @@ def lag(
     """Show how far groups are behind, per partition and in total."""
     from ottla.admin import groups  # noqa: PLC0415 - lazy
 
-    async def ask(client: Any) -> dict[str, Any]:
+    async def question(client: Any) -> dict[str, Any]:
         return {name: await groups.lag(client, name) for name in names}
 
-    found = _ask(directory, bootstrap_server, ask)
+    found = ask(directory, bootstrap_server, question)
     if output is Format.json:
         print_json(
             [
                 {
                     "group": name,
                     "lag": sum(r.lag or 0 for r in rows),
-                    "partitions": _plain(rows),
+                    "partitions": rows,
                 }
                 for name, rows in found.items()
             ]
@@ -140,7 +128,7 @@ def delete(
 
     if not yes:
         typer.confirm(f"delete {', '.join(names)} with all offsets?", abort=True, err=True)
-    results = _ask(directory, bootstrap_server, lambda client: groups.delete(client, names))
+    results = ask(directory, bootstrap_server, lambda client: groups.delete(client, names))
     for name, problem in results.items():
         say(f"group {name} {'deleted' if problem is None else f'not deleted: {problem}'}")
     if any(results.values()):
@@ -218,7 +206,7 @@ def reset_offsets(
 
     target = _target(to, to_offset, shift_by, to_datetime)
 
-    async def ask(client: Any) -> Any:
+    async def question(client: Any) -> Any:
         chosen = await _partitions(client, topic or [])
         moves = await groups.plan_reset(client, group, chosen, target)
         if not moves:
@@ -227,9 +215,9 @@ def reset_offsets(
             await groups.reset(client, group, moves)
         return moves
 
-    moves = _ask(directory, bootstrap_server, ask)
+    moves = ask(directory, bootstrap_server, question)
     if output is Format.json:
-        print_json({"group": group, "executed": execute, "partitions": _plain(moves)})
+        print_json({"group": group, "executed": execute, "partitions": moves})
     else:
         rows = [(m.topic, m.partition, m.current, m.new) for m in moves]
         print_table(("topic", "partition", "current", "new"), rows)

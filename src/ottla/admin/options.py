@@ -4,7 +4,7 @@ Who may call: the command modules. Invariants: a command takes --bootstrap-serve
 any Kafka, or finds the cluster that `ottla up` started in --dir.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -37,6 +37,19 @@ def cluster_folder(path: Path | None) -> Any:
 
 def bootstrap(address: str | None, path: Path | None) -> str:
     return address or str(cluster_folder(path).bootstrap())
+
+
+def ask(
+    path: Path | None,
+    address: str | None,
+    question: Callable[[Any], Awaitable[T]],
+    *,
+    timeout_s: float | None = None,
+) -> T:
+    """Put a question to the cluster at `address`, or to the one that runs in `path`."""
+    from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
+
+    return connected(bootstrap(address, path), question, timeout_s=timeout_s or CALL_TIMEOUT_S)
 
 
 def usage(parse: Callable[[str], T], texts: Sequence[str], option: str) -> list[T]:

@@ -24,8 +24,10 @@ def say(line: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    """Print one JSON document: of lists, dicts, structs and what is in them."""
+    import msgspec  # noqa: PLC0415 - only where JSON is printed
+
+    sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
 
 
 def print_table(

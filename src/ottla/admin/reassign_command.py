@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, bootstrap, usage
+from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
@@ -87,14 +87,14 @@ def plan_command(
     Unlike Kafka's --generate, which deals all replicas anew.
     """
     from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
     if not names:
         raise typer.BadParameter("--topics names no topic")
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
-    current, proposed = connected(
-        bootstrap(bootstrap_server, directory),
+    current, proposed = ask(
+        directory,
+        bootstrap_server,
         lambda client: reassign.propose(
             client, names, ids[0] if ids else (), replication_factor, rack_aware=not ignore_racks
         ),
@@ -126,7 +126,6 @@ def execute(
 ) -> None:
     """Begin a plan; print the present assignment, which is the plan to go back."""
     from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     plan, where = _plan(file, partition)
 
@@ -149,7 +148,7 @@ def execute(
             await _clear(client, plan)
         return left
 
-    left = connected(bootstrap(bootstrap_server, directory), run)
+    left = ask(directory, bootstrap_server, run)
     if left:
         raise OttlaError(
             f"after {wait:g} s {plural(left, 'partition')} still moving; "
@@ -169,7 +168,6 @@ def verify(
 ) -> None:
     """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done."""
     from ottla.admin import reassign  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     plan, _ = _plan(file, partition)
 
@@ -181,7 +179,7 @@ def verify(
             await _clear(client, plan)
         return found
 
-    found = connected(bootstrap(bootstrap_server, directory), run)
+    found = ask(directory, bootstrap_server, run)
     if output is Format.json:
         print_json(
             [
@@ -217,7 +215,6 @@ def cancel(
 ) -> None:
     """Stop moves and go back to the replicas there were."""
     from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     if [file is not None, bool(partition), every].count(True) != 1:
         raise typer.BadParameter("name what to cancel: --file, --partition or --all, one of them")
@@ -236,7 +233,7 @@ def cancel(
             await _clear(client, of)
         return cancelled
 
-    cancelled = connected(bootstrap(bootstrap_server, directory), run)
+    cancelled = ask(directory, bootstrap_server, run)
     for tp, move in cancelled.items():
         say(f"{tp} goes back to {_ids(move.original)}")
     if not cancelled:
@@ -249,9 +246,8 @@ def list_command(
 ) -> None:
     """List the moves in progress."""
     from ottla.admin import reassign  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
-    found = connected(bootstrap(bootstrap_server, directory), reassign.in_progress)
+    found = ask(directory, bootstrap_server, reassign.in_progress)
     if output is Format.json:
         print_json(
             [

@@ -26,6 +26,15 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
+def failure(what: str, code: int) -> OttlaError:
+    """Return an error that says what failed with Kafka's name of why, and carries its code."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        known = ErrorCode.UNKNOWN_SERVER_ERROR
+    return OttlaError(f"{what}: {error_name(code)}", known)
+
+
 def world() -> World:
     """Return the operating system's world, inside a running loop."""
     return runtime.real_world(OsFiles())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, bootstrap
+from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
@@ -36,14 +36,14 @@ def create(
 ) -> None:
     """Create a topic."""
     from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
         if count == 0 or count < -1:
             raise typer.BadParameter(f"--{what} {count}: choose 1 or more")
     settings = topics.parse_topic_settings(config or [])
-    connected(
-        bootstrap(bootstrap_server, directory),
+    ask(
+        directory,
+        bootstrap_server,
         lambda client: topics.create_topic(
             client,
             name,
@@ -60,14 +60,11 @@ def list_command(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:
     """List the topics."""
-    import msgspec  # noqa: PLC0415 - lazy
-
     from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
-    found = connected(bootstrap(bootstrap_server, directory), topics.list_topics)
+    found = ask(directory, bootstrap_server, topics.list_topics)
     if output is Format.json:
-        print_json([msgspec.to_builtins(t) for t in found])
+        print_json(found)
         return
     rows = [
         (t.name, len(t.partitions), t.replication_factor, t.under_replicated, t.without_leader)
@@ -93,10 +90,7 @@ def describe(
     output: Output = Format.table,
 ) -> None:
     """Show partitions, replicas and settings of topics; or what is wrong with any of them."""
-    import msgspec  # noqa: PLC0415 - lazy
-
     from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     picking = under_replicated or leaderless or under_min_isr
     if not names and not picking:
@@ -105,7 +99,7 @@ def describe(
             "--under-min-isr"
         )
 
-    async def ask(client: Any) -> list[topics.TopicFacts]:
+    async def question(client: Any) -> list[topics.TopicFacts]:
         wanted = names or [t.name for t in await topics.list_topics(client)]
         found = [await topics.describe_topic(client, n, settings=not picking) for n in wanted]
         if not picking:
@@ -118,10 +112,9 @@ def describe(
             under_min_isr=under_min_isr,
         )
 
-    found = connected(bootstrap(bootstrap_server, directory), ask)
+    found = ask(directory, bootstrap_server, question)
     if output is Format.json:
-        shown = [msgspec.to_builtins(t) for t in found]
-        print_json(shown[0] if len(names or ()) == 1 and not picking else shown)
+        print_json(found[0] if len(names or ()) == 1 and not picking else found)
         return
     for topic in found:
         _print_topic(topic)
@@ -167,7 +160,6 @@ def alter(
 ) -> None:
     """Give a topic more partitions or other settings."""
     from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     changed = topics.parse_topic_settings(config or [])
     removed = list(dict.fromkeys(delete_config or []))
@@ -178,8 +170,9 @@ def alter(
     both = sorted(set(changed).intersection(removed))
     if both:
         raise typer.BadParameter(f"{both[0]} is both set and deleted: choose one")
-    connected(
-        bootstrap(bootstrap_server, directory),
+    ask(
+        directory,
+        bootstrap_server,
         lambda client: topics.alter_topic(
             client, name, partitions=partitions, changed=changed, removed=removed
         ),
@@ -199,7 +192,6 @@ def delete(
 ) -> None:
     """Delete topics and their records. Asks, unless --yes is given."""
     from ottla.admin import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
 
     wanted = list(dict.fromkeys(names))
     if not yes and not sys.stdin.isatty():
@@ -207,8 +199,7 @@ def delete(
             f"{', '.join(wanted)} would be gone with all records; add --yes to delete without "
             "being asked"
         )
-    address = bootstrap(bootstrap_server, directory)
-    missing = connected(address, lambda client: topics.missing_topics(client, wanted))
+    missing = ask(directory, bootstrap_server, lambda client: topics.missing_topics(client, wanted))
     if missing and not if_exists:
         raise OttlaError(
             f"topic {missing[0]} does not exist; `ottla topics list` shows those that do, "
@@ -220,8 +211,8 @@ def delete(
         return
     if not yes and not typer.confirm(f"Delete {', '.join(there)} with all records?", err=True):
         raise OttlaError("nothing was deleted")
-    connected(
-        address, lambda client: topics.delete_topics(client, there),
+    ask(
+        directory, bootstrap_server, lambda client: topics.delete_topics(client, there),
         timeout_s=topics.DELETE_TIMEOUT_MS / 1000 + 5,
     )  # fmt: skip
     say(f"{plural(len(there), 'topic')} deleted")

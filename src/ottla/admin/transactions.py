@@ -5,33 +5,18 @@ well; an abort is written only where the partition's leader still shows that ver
 the epochs it shows. Answers to Kafka's `TransactionsCommand` (KIP-664).
 """
 
-import asyncio
-
 import msgspec
 
-from ottla.admin.session import error_name
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.admin.coordinators import TRANSACTION, at_coordinator, at_each_broker
+from ottla.admin.session import failure
+from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 from ottla.wire.messages.describe_producers import DescribeProducersRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.list_transactions import ListTransactionsRequest
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
-TRANSACTION = 1
-"""FindCoordinator's key type of a transactional id."""
-
-VERSION_OF_ONE_KEY = 2
 NONE = -1
-TRIES = 60
-WAIT_S = 0.25
-MOVED = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 
 
 class TransactionRow(msgspec.Struct, frozen=True):
@@ -69,21 +54,14 @@ class ProducerFacts(msgspec.Struct, frozen=True):
 
 def _checked(what: str, code: int) -> None:
     if code:
-        raise OttlaError(f"{what}: {error_name(code)}")
+        raise failure(what, code)
 
 
 async def list_transactions(client: Client, states: list[str]) -> list[TransactionRow]:
     """Ask every broker for the ids it coordinates; OttlaError names a state that is none."""
     rows = []
-    for broker in await client.broker_ids():
-        request = ListTransactionsRequest(state_filters=states, producer_id_filters=[])
-        answer = await client.call(request, broker)
-        for _ in range(TRIES):
-            if answer.error_code not in MOVED:
-                break
-            await asyncio.sleep(WAIT_S)
-            answer = await client.call(request, broker)
-        _checked(f"broker {broker} lists no transactions", answer.error_code)
+    request = ListTransactionsRequest(state_filters=states, producer_id_filters=[])
+    for broker, answer in await at_each_broker(client, request, "transactions of broker"):
         if answer.unknown_state_filters:
             raise OttlaError(f"there is no state {', '.join(answer.unknown_state_filters)}")
         rows += [
@@ -95,37 +73,25 @@ async def list_transactions(client: Client, states: list[str]) -> list[Transacti
 
 async def describe(client: Client, transactional_id: str) -> TransactionFacts:
     """Ask an id's coordinator, waiting a while for one that is not there yet."""
-    code = 0
-    for attempt in range(TRIES):
-        if attempt:
-            await asyncio.sleep(WAIT_S)
-        where = await client.call(
-            FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION),
-            version=VERSION_OF_ONE_KEY,
-        )
-        code = where.error_code
-        if code == 0:
-            answer = await client.call(
-                DescribeTransactionsRequest(transactional_ids=[transactional_id]), where.node_id
-            )
-            (found,) = answer.transaction_states
-            code = found.error_code
-            if code == 0:
-                return TransactionFacts(
-                    found.transactional_id,
-                    found.transaction_state,
-                    found.producer_id,
-                    found.producer_epoch,
-                    where.node_id,
-                    found.transaction_timeout_ms,
-                    None
-                    if found.transaction_start_time_ms < 0
-                    else found.transaction_start_time_ms,
-                    [f"{t.topic}-{p}" for t in found.topics for p in t.partitions],
-                )
-        if code not in MOVED:
-            break
-    raise OttlaError(f"transactional id {transactional_id}: {error_name(code)}")
+    node, answer = await at_coordinator(
+        client,
+        transactional_id,
+        DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+        lambda a: a.transaction_states[0].error_code,
+        kind=TRANSACTION,
+    )
+    found = answer.transaction_states[0]
+    _checked(f"transactional id {transactional_id}", found.error_code)
+    return TransactionFacts(
+        found.transactional_id,
+        found.transaction_state,
+        found.producer_id,
+        found.producer_epoch,
+        node,
+        found.transaction_timeout_ms,
+        None if found.transaction_start_time_ms < 0 else found.transaction_start_time_ms,
+        [f"{t.topic}-{p}" for t in found.topics for p in t.partitions],
+    )
 
 
 async def producers(client: Client, topic: str, partition: int) -> list[ProducerFacts]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, bootstrap
+from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, print_json, print_table, say
 
 app = typer.Typer(
@@ -15,18 +15,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-def _ask(directory: Any, address: Any, question: Any) -> Any:
-    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
-
-    return connected(bootstrap(address, directory), question)
-
-
-def _plain(value: Any) -> Any:
-    import msgspec  # noqa: PLC0415 - lazy
-
-    return msgspec.to_builtins(value)
 
 
 @app.command("list")
@@ -41,11 +29,11 @@ def list_command(
     """List the transactional ids of the cluster."""
     from ottla.admin import transactions  # noqa: PLC0415 - lazy
 
-    found = _ask(
+    found = ask(
         directory, bootstrap_server, lambda c: transactions.list_transactions(c, state or [])
     )
     if output is Format.json:
-        print_json(_plain(found))
+        print_json(found)
         return
     rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
     print_table(("transactional id", "state", "producer id", "coordinator"), rows)
@@ -61,12 +49,12 @@ def describe(
     """Show transactional ids with their state, producer and partitions."""
     from ottla.admin import transactions  # noqa: PLC0415 - lazy
 
-    async def ask(client: Any) -> list[Any]:
+    async def question(client: Any) -> list[Any]:
         return [await transactions.describe(client, name) for name in names]
 
-    found = _ask(directory, bootstrap_server, ask)
+    found = ask(directory, bootstrap_server, question)
     if output is Format.json:
-        print_json(_plain(found))
+        print_json(found)
         return
     rows = [
         (
@@ -90,9 +78,9 @@ def producers(
     """Show the producers that a partition's leader knows, and where their transactions begin."""
     from ottla.admin import transactions  # noqa: PLC0415 - lazy
 
-    found = _ask(directory, bootstrap_server, lambda c: transactions.producers(c, topic, partition))
+    found = ask(directory, bootstrap_server, lambda c: transactions.producers(c, topic, partition))
     if output is Format.json:
-        print_json(_plain(found))
+        print_json(found)
         return
     rows = [
         (
@@ -120,7 +108,7 @@ def abort(
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
     if not yes:
         typer.confirm(f"abort {what}?", abort=True, err=True)
-    producer = _ask(
+    producer = ask(
         directory, bootstrap_server, lambda c: transactions.abort(c, topic, partition, start_offset)
     )
     say(f"{what} aborted (producer id {producer.producer_id}, epoch {producer.producer_epoch})")

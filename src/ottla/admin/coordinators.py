@@ -1,0 +1,97 @@
+"""Coordinators: which broker keeps a group or a transactional id, and asking it though it moves.
+
+Who may call: the admin room. Invariants: what moved, or is still being read by its next
+coordinator, is looked for again for a while, never for ever. Answers to `CoordinatorStrategy` of
+Kafka's admin client.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ottla.admin.session import failure
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.net.client import Client
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+
+GROUP, TRANSACTION = 0, 1
+"""FindCoordinator's key types."""
+NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
+
+VERSION_OF_ONE_KEY = 2
+"""FindCoordinator of one key, which every broker since 1.1 understands."""
+
+VERSION_OF_ONE_GROUP = 5
+"""OffsetFetch of one group, with leader epochs."""
+
+TRIES = 60
+WAIT_S = 0.25
+MOVED = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+async def find_coordinator(client: Client, key: str, kind: int = GROUP) -> int:
+    """Return the broker that keeps a group or an id; waits for one that is not there yet."""
+    code = 0
+    for attempt in range(TRIES):
+        if attempt:
+            await asyncio.sleep(WAIT_S)
+        request = FindCoordinatorRequest(key=key, key_type=kind)
+        answer = await client.call(request, version=VERSION_OF_ONE_KEY)
+        code = answer.error_code
+        if code == 0:
+            return int(answer.node_id)
+        if code not in MOVED:
+            break
+    raise failure(f"no coordinator for {NOUNS[kind]} {key}", code)
+
+
+async def at_coordinator(
+    client: Client,
+    key: str,
+    request: Any,
+    code_of: Callable[[Any], int],
+    *,
+    kind: int = GROUP,
+    version: int | None = None,
+) -> tuple[int, Any]:
+    """Ask the coordinator until it is the right one; return its id and the answer."""
+    answer = None
+    for attempt in range(TRIES):
+        if attempt:
+            await asyncio.sleep(WAIT_S)
+        node = await find_coordinator(client, key, kind)
+        try:
+            answer = await client.call(request, node, version=version)
+        except OttlaError as error:
+            if not error.retriable or attempt == TRIES - 1:
+                raise
+            await client.metadata([])
+            continue
+        if code_of(answer) not in MOVED:
+            return node, answer
+    raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(answer))
+
+
+async def at_each_broker(client: Client, request: Any, what: str) -> list[tuple[int, Any]]:
+    """Ask every broker for all it keeps, once it has read it; OttlaError names the first refusal.
+
+    `what` says what of a broker could not be had, as `groups of broker`.
+    """
+    answers = []
+    for broker in await client.broker_ids():
+        answer = await client.call(request, broker)
+        for _ in range(TRIES):
+            if answer.error_code not in MOVED:
+                break
+            await asyncio.sleep(WAIT_S)
+            answer = await client.call(request, broker)
+        if answer.error_code:
+            raise failure(f"{what} {broker}", answer.error_code)
+        answers.append((broker, answer))
+    return answers
