@@ -3,7 +3,8 @@
 Rounds alternate (Kafka, Ottla, Kafka, Ottla, ...), each on fresh clusters of three brokers and a
 real ZooKeeper; medians are quoted and the load average is printed before every round. Nothing else
 should run meanwhile. About fifteen minutes; every step has a bound.
-    python benchmarks/quick.py [--rounds 3] [--only kafka|ottla] [--part data|control] [--no-write]
+    python benchmarks/quick.py [--rounds 3] [--only kafka|ottla] [--no-write]
+        [--part data|consume|control]
 Writes the table into docs/BENCHMARKS.md.
 """
 
@@ -13,9 +14,7 @@ import contextlib
 import json
 import os
 import platform
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import consuming
 import control_plane
+import perf_tools
 
 import kafka_tools
 from kafka39 import Kafka39Cluster
@@ -38,9 +39,7 @@ from ottla.model.errors import OttlaError
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "docs" / "BENCHMARKS.md"
 BEGIN, END = "<!-- quick: begin -->", "<!-- quick: end -->"
-TOOL_TIMEOUT_S = 180
 SETTLE_S = 4
-LATENCY_MESSAGES = 3000
 WARM_UP_RECORDS = 300_000
 RF1_RECORDS = 2_000_000
 RF3_RECORDS = 1_000_000
@@ -71,6 +70,22 @@ SCENARIOS = [
              ">= 1.0 x", "ratio >= 1.0"),
     Scenario("rf3_rec_s", "ProducerPerformance 100 B, 64 KiB batches, RF 3, acks=all", "rec/s",
              True, ">= 0.8 x", "ratio >= 0.8"),
+    Scenario("consume_hot1_rec_s", "ConsumerPerformance, 1 consumer, hot", "rec/s", True,
+             ">= 1.0 x", "ratio >= 1.0"),
+    Scenario("consume_hot3_rec_s", "... 3 consumers, hot", "rec/s", True,
+             ">= 1.0 x", "ratio >= 1.0"),
+    Scenario("consume_hot_cpu_s_gb", "... CPU seconds of the brokers per GB consumed, hot", "s",
+             False, "<= 1.0 x", "ratio <= 1.0"),
+    Scenario("consume_zstd_rec_s", "... 1 consumer, zstd, hot", "rec/s", True,
+             ">= 1.0 x", "ratio >= 1.0"),
+    Scenario("consume_zstd_cpu_s_gb", "... CPU seconds of the brokers per GB, zstd, hot", "s",
+             False, "<= 1.0 x", "ratio <= 1.0"),
+    Scenario("consume_cold1_rec_s", "... 1 consumer, cold", "rec/s", True,
+             ">= 1.0 x", "ratio >= 1.0"),
+    Scenario("consume_cold3_rec_s", "... 3 consumers, cold", "rec/s", True,
+             ">= 1.0 x", "ratio >= 1.0"),
+    Scenario("consume_cold_cpu_s_gb", "... CPU seconds of the brokers per GB consumed, cold", "s",
+             False, "<= 1.0 x", "ratio <= 1.0"),
     Scenario("create_s", "create 10 topics x 200 partitions RF 3, until every leader is known", "s",
              False, "<= 1/3", "ratio <= 0.3333"),
     Scenario("many_mb", "resident memory of a broker after that", "MB", False, "", ""),
@@ -152,7 +167,7 @@ def ottla(folder: Path) -> Iterator[System]:
 
 
 SYSTEMS = {"kafka": kafka, "ottla": ottla}
-PARTS = ("data", "control")
+PARTS = ("data", "consume", "control")
 
 
 # -- measuring ----------------------------------------------------------------------------------
@@ -219,50 +234,6 @@ def create_many(bootstrap: str) -> float:
     return connected(bootstrap, create)
 
 
-def java(tool: str, *arguments: str) -> str:
-    """Run one of Kafka's tools with the JVM as it comes, heap bounded; return what it printed."""
-    done = subprocess.run(
-        [kafka_tools.java() or "java", "-Xmx512m", "-cp", f"{kafka_tools.libs()}/*", tool,
-         *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TOOL_TIMEOUT_S,
-        check=False,
-    )  # fmt: skip
-    return done.stdout + done.stderr
-
-
-def producer_performance(bootstrap: str, topic: str, records: int, acks: str) -> float:
-    out = java(
-        "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records",
-        str(records), "--record-size", "100", "--throughput", "-1", "--producer-props",
-        f"bootstrap.servers={bootstrap}", f"acks={acks}", "batch.size=65536", "linger.ms=5",
-    )  # fmt: skip
-    found = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", out, re.MULTILINE)
-    if not found:
-        raise RuntimeError(f"ProducerPerformance said:\n{out[-2000:]}")
-    return float(found[-1])
-
-
-def end_to_end(bootstrap: str, topic: str, folder: Path) -> dict[str, float]:
-    properties = folder / "client.properties"
-    # At its end the tool commits offsets, which needs a group coordinator: not what is measured.
-    properties.write_text("default.api.timeout.ms=5000\n")
-    out = java(
-        "org.apache.kafka.tools.EndToEndLatency", bootstrap, topic, str(LATENCY_MESSAGES), "all",
-        "100", str(properties),
-    )  # fmt: skip
-    mean = re.search(r"Avg latency: ([\d.]+) ms", out)
-    percentiles = re.search(r"50th = (\d+), 99th = (\d+)", out)
-    if mean is None or percentiles is None:
-        raise RuntimeError(f"EndToEndLatency said:\n{out[-2000:]}")
-    return {
-        "e2e_avg_ms": float(mean[1]),
-        "e2e_p50_ms": float(percentiles[1]),
-        "e2e_p99_ms": float(percentiles[2]),
-    }
-
-
 def one_round(name: str, folder: Path, parts: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     began = time.monotonic()
@@ -273,6 +244,8 @@ def one_round(name: str, folder: Path, parts: Sequence[str]) -> dict[str, float]
         found["idle_mb"] = system.resident_mb()
         if "data" in parts:
             found |= data_plane(system, folder)
+        if "consume" in parts:
+            found |= consuming.measure(system, folder, create_topic)
         if "control" in parts:
             found["create_s"] = create_many(system.bootstrap)
             found["many_mb"] = system.resident_mb()
@@ -282,15 +255,16 @@ def one_round(name: str, folder: Path, parts: Sequence[str]) -> dict[str, float]
 
 def data_plane(system: System, folder: Path) -> dict[str, float]:
     found: dict[str, float] = {}
+    produce = perf_tools.producer_performance
     create_topic(system.bootstrap, "rf1", 1, 1)
     create_topic(system.bootstrap, "rf3", 3, 3)
     for topic, acks in (("rf1", "1"), ("rf3", "all")):
         # Warm: a JVM compiles what runs often, and the figures are of a broker that has run.
-        producer_performance(system.bootstrap, topic, WARM_UP_RECORDS, acks)
-    found["rf1_rec_s"] = producer_performance(system.bootstrap, "rf1", RF1_RECORDS, "1")
-    found["rf3_rec_s"] = producer_performance(system.bootstrap, "rf3", RF3_RECORDS, "all")
+        produce(system.bootstrap, topic, WARM_UP_RECORDS, acks)
+    found["rf1_rec_s"] = produce(system.bootstrap, "rf1", RF1_RECORDS, "1")
+    found["rf3_rec_s"] = produce(system.bootstrap, "rf3", RF3_RECORDS, "all")
     create_topic(system.bootstrap, "latency", 1, 3)
-    return found | end_to_end(system.bootstrap, "latency", folder)
+    return found | perf_tools.end_to_end(system.bootstrap, "latency", folder)
 
 
 # -- telling ------------------------------------------------------------------------------------
