@@ -110,13 +110,13 @@ def end_offset(consumer, partition):
     """Ask as applications have to: again while the leadership moves."""
     from confluent_kafka import KafkaError, KafkaException
 
+    moving = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
     deadline = time.monotonic() + 30
     while True:
         try:
             return consumer.get_watermark_offsets(partition, timeout=20)[1]
         except KafkaException as error:
-            moving = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
-            if not moving or time.monotonic() > deadline:
+            if error.args[0].code() not in moving or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 
