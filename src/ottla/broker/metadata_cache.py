@@ -199,6 +199,13 @@ class MetadataCache:
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         return self.snapshot.endpoint(broker_id, listener)
 
+    def rack(self, broker_id: int, listener: str) -> str | None:
+        """Return the rack of a live broker that has this listener; None without either."""
+        known = self.snapshot
+        return (
+            None if known.endpoint(broker_id, listener) is None else known.brokers[broker_id].rack
+        )
+
     def has_leaders(self, topic: str, partitions: int) -> bool:
         """Tell whether partitions 0..n-1 of a topic all have a leader that we know of."""
         state = self.snapshot.topics.get(topic)

@@ -9,6 +9,7 @@ import logging
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
 from ottla.replication.inter_broker import protocol_level
+from ottla.replication.replica_selector import RACK_AWARE
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,12 @@ def refuse_broken_promises(config: BrokerConfig) -> None:
                 f"{key} names a Java class, which cannot run here; what it forbids would be "
                 "allowed. Remove it"
             )
+    selector = config.properties.get("replica.selector.class")
+    if selector and selector.strip() != RACK_AWARE:
+        raise ConfigError(
+            f"replica.selector.class={selector} names a Java class, which cannot run here; the one "
+            f"that is built in is {RACK_AWARE}"
+        )
     text = config.text("inter.broker.protocol.version")
     try:
         level = protocol_level(text)

@@ -40,6 +40,9 @@ READ_COMMITTED = 1
 READ_LOG_END = 2
 """Isolation of followers and of the debugging consumer: all there is."""
 
+Reader = tuple[str, str]
+"""A consumer's rack (empty: none) and the name of the listener that it came by."""
+
 Answer = tuple[FetchEntry, FetchResponse.PartitionData]
 
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -58,6 +61,10 @@ class FetchHost(Protocol):
 
     def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
         """Return how long a fetch may be parked."""
+        ...
+
+    def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
+        """Return the broker that a consumer had better read a partition from, None to stay."""
         ...
 
 
@@ -80,6 +87,7 @@ class Fetch(Parked):
         "max_wait_ms",
         "min_bytes",
         "path",
+        "reader",
         "replica_epoch",
         "replica_id",
         "session",
@@ -104,6 +112,7 @@ class Fetch(Parked):
         min_bytes: int,
         max_bytes: int,
         isolation_level: int,
+        reader: Reader | None = None,
     ) -> None:
         super().__init__(path.purgatory)
         self.path = path
@@ -119,6 +128,7 @@ class Fetch(Parked):
         self.isolation = READ_LOG_END if replica_id != -1 else isolation_level
         # From version 11 on consumers may read from followers (KIP-392).
         self.leader_only = replica_id >= 0 or (replica_id == -1 and version < 11)
+        self.reader = reader
         self.answers: list[Answer] = []
         self.size = 0
         self.got = 0
@@ -282,6 +292,10 @@ class FetchPath:
             and partition.topic_id != ZERO_UUID
         ):
             raise OttlaError("another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
+        if fetch.reader is not None:
+            preferred = self._host.preferred_replica(partition, fetch.reader, entry.fetch_offset)
+            if preferred is not None:
+                return self._elsewhere(fetch, entry, partition, preferred)
         log = partition.local_log(entry.leader_epoch, leader_only=fetch.leader_only)
         is_follower = fetch.replica_id >= 0
         if is_follower:
@@ -316,6 +330,24 @@ class FetchPath:
             and quota.throttles(*partition.tp)
             and fetch.replica_id not in partition.isr.committed
             and quota.exceeded(self._host.now_ms())
+        )
+
+    @staticmethod
+    def _elsewhere(
+        fetch: Fetch, entry: FetchEntry, partition: Partition, broker_id: int
+    ) -> FetchResponse.PartitionData:
+        """Send a consumer to another replica, at once and without records."""
+        log = partition.local_log(entry.leader_epoch, leader_only=False)
+        fetch.urgent = True
+        entry.source = partition
+        return FetchResponse.PartitionData(
+            partition_index=entry.index,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=broker_id,
+            records=b"",
         )
 
     @staticmethod
@@ -477,7 +509,7 @@ class FetchPath:
         partition = entry.source
         assert isinstance(partition, Partition)
         log = partition.log
-        if log is None or data.diverging_epoch.epoch >= 0:
+        if log is None or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
             return False
         if fetch.replica_id >= 0:
             return (

@@ -33,11 +33,12 @@ from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
-from ottla.replication.fetching import FetchPath
+from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
+from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
 from ottla.replication.turns import Turn
@@ -68,6 +69,10 @@ class ClusterView(Protocol):
         """Return anything but None for a partition that exists."""
         ...
 
+    def rack(self, broker_id: int, listener: str) -> str | None:
+        """Return the rack of a live broker that has this listener."""
+        ...
+
 
 class ReplicaManager:
     """Registry of partitions, and the shell around the rules."""
@@ -92,6 +97,7 @@ class ReplicaManager:
         self.may_propose = True
         self.controller_epoch = 0
         self.shutting_down = False
+        self.rack_aware = config.text("replica.selector.class") == RACK_AWARE
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, None] = {}
         self.topic_names: dict[bytes, str] = {}
@@ -211,6 +217,24 @@ class ReplicaManager:
                     return min(max_wait_ms, IMPATIENT_WAIT_MS)
                 del self._impatient_until_ms[replica_id]
         return max_wait_ms
+
+    def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
+        """Return the follower that a consumer had better read from (KIP-392), None to stay here.
+
+        Only followers in sync that have the offset: one that lags would be chosen again and again.
+        """
+        if not partition.is_leader or not self.rack_aware:
+            return None
+        rack, listener = reader
+        now_ms = self.now_ms()
+        near = [
+            Candidate(f.broker_id, self._cluster.rack(f.broker_id, listener), f.log_end_offset,
+                      now_ms - f.last_caught_up_ms)
+            for f in partition.followers.values()
+            if f.broker_id in partition.isr.committed
+            and f.log_start_offset <= offset <= f.log_end_offset
+        ]  # fmt: skip
+        return nearest(rack, self._cluster.rack(self.broker_id, listener), near)
 
     def in_sync(self, tp: TopicPartition) -> None:
         """Note that a log recovered after an unclean stop is known to be whole again."""

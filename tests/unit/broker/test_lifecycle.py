@@ -148,6 +148,7 @@ def test_the_folder_of_another_cluster_is_refused_untouched(scene):
         ("remote_log_storage_system_enable", "true"),
         ("create_topic_policy_class_name", "com.example.NoTopics"),
         ("client_quota_callback_class", "com.example.Quotas"),
+        ("replica_selector_class", "com.example.Nearest"),
         ("inter_broker_protocol_version", "nonsense"),
         ("inter_broker_protocol_version", "0.9.0"),
         ("inter_broker_protocol_version", "4.0-IV3"),

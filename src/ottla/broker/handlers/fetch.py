@@ -32,6 +32,7 @@ WITH_TOPIC_IDS = 13
 WITH_REPLICA_STATE = 15
 WITH_NODE_ENDPOINTS = 16
 FLEXIBLE = 12
+WITH_RACK = 11
 WITH_SESSIONS = 7
 CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -69,6 +70,7 @@ def handle(
         return answer(header, failure)
     session.replica_id = replica_id
     _update(server, session, request, version)
+    counts_rack = version >= WITH_RACK and replica_id < 0 and replicas.rack_aware
     most_bytes = _most_bytes(server, header, request, replica_id)
     fetch = Fetch(
         replicas.fetches,
@@ -80,6 +82,7 @@ def handle(
         min_bytes=min(request.min_bytes, most_bytes),
         max_bytes=most_bytes,
         isolation_level=request.isolation_level,
+        reader=(request.rack_id, conn.listener) if counts_rack else None,
     )
     if counted:
         fetch.withhold = lambda fetch: _withhold(
