@@ -55,6 +55,9 @@ UNSERVED = frozenset(
 ) | frozenset(k for k in DYNAMIC_KEYS if k.startswith(("ssl.", "sasl.")))
 """Kafka changes these while it runs; a broker of ours would keep them and not obey."""
 
+KRAFT = ("node.id", "process.roles", "controller.quorum.", "controller.listener.", "metadata.log.")
+"""How settings begin that Kafka knows, never changes while it runs, and that do nothing here."""
+
 THREAD_COUNTS = (
     "background.threads",
     "num.io.threads",
@@ -62,6 +65,8 @@ THREAD_COUNTS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+
+CLEANER_THREADS = "log.cleaner.threads"
 
 
 class BadDynamicConfigError(OttlaError):
@@ -92,7 +97,7 @@ def check_names(settings: Mapping[str, str]) -> None:
         for name in settings
         if (name in known and name not in DYNAMIC_KEYS and name not in QUOTA_KEYS)
         or (name in UNSERVED and name not in SSL_STORES)
-        or name.startswith("listener.name.")
+        or name.startswith(("listener.name.", *KRAFT))
     ]
     _refuse(fixed, "Cannot update these configs dynamically")
     _refuse(
@@ -161,6 +166,7 @@ class DynamicConfigs:
             raise BadDynamicConfigError(str(error)) from error
         for name in THREAD_COUNTS:
             _check_thread_count(name, self._config.integer(name), new.integer(name))
+        _check_cleaner_threads(self._config.integer(CLEANER_THREADS), new.integer(CLEANER_THREADS))
 
     def _take(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Put both layers in force, but for what cannot be."""
@@ -213,4 +219,22 @@ def _check_thread_count(name: str, now: int, wanted: int) -> None:
         "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update "
         f"validation failed for {name}={wanted}, {why} for configuration Invalid dynamic "
         "configuration"
+    )
+
+
+def _check_cleaner_threads(now: int, wanted: int) -> None:
+    """Refuse the same of the cleaner's, in its words (`LogCleaner.validateReconfiguration`)."""
+    if wanted == now:
+        return
+    if wanted < 1:
+        why = "should be at least 1"
+    elif wanted < now // 2:
+        why = f"cannot be reduced to less than half the current value {now}"
+    elif wanted > now * 2:
+        why = f"cannot be increased to more than double the current value {now}"
+    else:
+        return
+    raise BadDynamicConfigError(
+        f"Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads {why} "
+        "for configuration Invalid dynamic configuration"
     )

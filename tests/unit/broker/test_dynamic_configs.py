@@ -175,6 +175,11 @@ THREADS = (
     "validation failed for num.io.threads=1000, value should not be greater than double the "
     "current value 8 for configuration Invalid dynamic configuration"
 )
+CLEANER = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be "
+    "increased to more than double the current value 1 for configuration Invalid dynamic "
+    "configuration"
+)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +219,8 @@ THREADS = (
             "Config value append is not allowed for config key: log.retention.ms",
         ),
         ("1", ("num.io.threads", SET, "1000"), 42, THREADS),
+        ("1", ("log.cleaner.threads", SET, "9"), 42, CLEANER),
+        ("1", ("node.id", SET, "5"), 42, "Cannot update these configs dynamically: Set(node.id)"),
         ("1", ("log.retention.ms", 9, "1"), 42, "Unknown operations type 9"),
         # Here Kafka would agree: it could open another listener.
         ("1", ("listeners", SET, "A://:1"), 42, NOT_DYNAMIC.replace("log.dirs", "listeners")),
