@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla.admin import (
+    configs_command,
     elect_command,
     groups_command,
     reassign_command,
@@ -37,6 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(topics_command.app, name="topics")
+app.add_typer(configs_command.app, name="configs")
 app.add_typer(groups_command.app, name="groups")
 app.add_typer(transactions_command.app, name="txn")
 app.add_typer(reassign_command.app, name="reassign")

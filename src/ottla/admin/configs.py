@@ -3,10 +3,14 @@
 Who may call: the admin room. Invariants: only what is named changes: by IncrementalAlterConfigs,
 or, where a cluster does not serve it for topics, by reading what a topic has and writing that back
 changed; a broker's settings are never written back, since its passwords cannot be read. What
-concerns a broker is asked of that broker. Answers to Kafka's `ConfigCommand` (KIP-339).
+concerns a broker is asked of that broker; the broker without a name stands for all of them. Answers
+to Kafka's `ConfigCommand` (KIP-226, KIP-339).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from ottla.admin.session import error_name
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
@@ -16,10 +20,54 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 TOPIC, BROKER = 2, 4
-OWN_SOURCE = {TOPIC: 1, BROKER: 2}
-"""The source of a setting that was set on the very thing (`DYNAMIC_TOPIC_CONFIG`, `…_BROKER_…`)."""
+ALL_BROKERS = ""
+"""The name under which the dynamic defaults of all brokers go."""
 
-SET, DELETE = 0, 1
+SOURCES = {
+    1: "topic",
+    2: "dynamic broker",
+    3: "dynamic default",
+    4: "static",
+    5: "default",
+    6: "logger",
+}
+"""Kafka's `ConfigSource` by number; static is server.properties."""
+
+TYPES = ("", "boolean", "string", "int", "short", "long", "double", "list", "class", "password")
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+class Synonym(msgspec.Struct, frozen=True):
+    """One place a setting's value may come from; None for a value that is not shown."""
+
+    key: str
+    value: str | None
+    source: str
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting as a broker tells it.
+
+    `value` is None where it is sensitive or nothing. `synonyms` are in order of precedence: the
+    first is in force, those after it would be if it were deleted.
+    """
+
+    key: str
+    value: str | None
+    source: str
+    type: str
+    read_only: bool
+    sensitive: bool
+    synonyms: list[Synonym]
+
+
+class Change(NamedTuple):
+    """What is to be done to one setting: `operation` is SET, DELETE, APPEND or SUBTRACT."""
+
+    operation: int
+    key: str
+    value: str | None = None
 
 
 def reason(code: int, message: str | None) -> str:
@@ -28,12 +76,59 @@ def reason(code: int, message: str | None) -> str:
     return f"{message.rstrip('.')} ({name})" if message else name
 
 
-def _shown(kind: int, name: str) -> str:
-    return f"{'topic' if kind == TOPIC else 'broker'} {name}"
+def shown(kind: int, name: str) -> str:
+    """Return whose settings are meant, as a person says it."""
+    if kind == TOPIC:
+        return f"topic {name}"
+    return "all brokers" if name == ALL_BROKERS else f"broker {name}"
+
+
+def own_source(kind: int, name: str) -> str:
+    """Return the source of what was set on the very thing."""
+    if kind == TOPIC:
+        return SOURCES[1]
+    return SOURCES[3] if name == ALL_BROKERS else SOURCES[2]
 
 
 def _target(kind: int, name: str) -> int | None:
-    return int(name) if kind == BROKER else None
+    return int(name) if kind == BROKER and name != ALL_BROKERS else None
+
+
+async def settings(
+    client: Client,
+    kind: int,
+    name: str,
+    keys: Collection[str] | None = None,
+    *,
+    timeout_s: float | None = None,
+) -> list[Setting]:
+    """Return these settings of a topic or broker as they are in force, all for None."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configuration_keys=None if keys is None else sorted(keys),
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    response = await client.call(request, _target(kind, name), timeout_s=timeout_s)
+    result = response.results[0]
+    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        # A broker may not have been told of a new topic yet; news begin at the controller.
+        result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
+    if result.error_code:
+        why = reason(result.error_code, result.error_message)
+        raise OttlaError(f"settings of {shown(kind, name)}: {why}")
+    return [
+        Setting(
+            c.name,
+            c.value,
+            SOURCES.get(c.config_source, "unknown"),
+            TYPES[c.config_type] if 0 < c.config_type < len(TYPES) else "unknown",
+            c.read_only,
+            c.is_sensitive,
+            [Synonym(s.name, s.value, SOURCES.get(s.source, "unknown")) for s in c.synonyms],
+        )
+        for c in result.configs
+    ]
 
 
 async def effective(
@@ -45,22 +140,9 @@ async def effective(
     timeout_s: float | None = None,
 ) -> dict[str, tuple[str | None, bool]]:
     """Return each setting's value in force, and whether it was set on this very thing."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configuration_keys=None if keys is None else sorted(keys),
-    )
-    request = DescribeConfigsRequest(resources=[resource])
-    response = await client.call(request, _target(kind, name), timeout_s=timeout_s)
-    result = response.results[0]
-    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        # A broker may not have been told of a new topic yet; news begin at the controller.
-        result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
-    if result.error_code:
-        why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"settings of {_shown(kind, name)}: {why}")
-    source = OWN_SOURCE[kind]
-    return {c.name: (c.value, c.config_source == source) for c in result.configs}
+    own = own_source(kind, name)
+    found = await settings(client, kind, name, keys, timeout_s=timeout_s)
+    return {s.key: (s.value, s.source == own) for s in found}
 
 
 async def own(
@@ -86,48 +168,51 @@ async def alter(
     validate_only: bool = False,
 ) -> None:
     """Set and remove settings of one topic or broker; OttlaError with the broker's own reason."""
+    changes = [Change(SET, k, v) for k, v in changed.items()] + [Change(DELETE, k) for k in removed]
+    await apply(client, kind, name, changes, validate_only=validate_only)
+
+
+async def apply(
+    client: Client, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool = False
+) -> None:
+    """Make all these changes of one topic or broker or, if one of them is refused, none."""
     request = IncrementalAlterConfigsRequest
-    operations = [
-        *(
-            request.AlterableConfig(name=k, config_operation=SET, value=v)
-            for k, v in changed.items()
-        ),
-        *(request.AlterableConfig(name=k, config_operation=DELETE, value=None) for k in removed),
-    ]
     resource = request.AlterConfigsResource(
-        resource_type=kind, resource_name=name, configs=operations
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            request.AlterableConfig(name=c.key, config_operation=c.operation, value=c.value)
+            for c in changes
+        ],
     )
     try:
         response = await client.call(
             request(resources=[resource], validate_only=validate_only), _target(kind, name)
         )
     except UnsupportedVersionError:
-        if kind != TOPIC:
+        if kind != TOPIC or any(c.operation in (APPEND, SUBTRACT) for c in changes):
             raise
-        response = await _write_back(client, name, changed, removed, validate_only=validate_only)
+        response = await _write_back(client, name, changes, validate_only=validate_only)
     result = response.responses[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"settings of {_shown(kind, name)} were not changed: {why}")
+        raise OttlaError(f"settings of {shown(kind, name)} were not changed: {why}")
 
 
 async def _write_back(
-    client: Client,
-    topic: str,
-    changed: Mapping[str, str],
-    removed: Collection[str],
-    *,
-    validate_only: bool,
+    client: Client, topic: str, changes: Sequence[Change], *, validate_only: bool
 ) -> object:
-    kept = {k: v for k, v in (await own(client, TOPIC, topic)).items() if k not in removed}
+    there = await own(client, TOPIC, topic)
+    for change in changes:
+        there.pop(change.key, None)
+        if change.operation == SET:
+            there[change.key] = change.value
     request = AlterConfigsRequest
     resource = request.AlterConfigsResource(
         resource_type=TOPIC,
         resource_name=topic,
         configs=[
-            request.AlterableConfig(name=k, value=v)
-            for k, v in {**kept, **changed}.items()
-            if v is not None
+            request.AlterableConfig(name=k, value=v) for k, v in there.items() if v is not None
         ],
     )
     response: object = await client.call(request(resources=[resource], validate_only=validate_only))

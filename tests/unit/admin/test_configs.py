@@ -10,6 +10,18 @@ from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersi
 from ottla.model.ids import TopicPartition
 
 
+def setting(key, value, source):
+    return SimpleNamespace(
+        name=key,
+        value=value,
+        config_source=source,
+        config_type=2,
+        read_only=False,
+        is_sensitive=False,
+        synonyms=[],
+    )
+
+
 class Cluster:
     """A client of brokers that know DescribeConfigs, AlterConfigs and, if told so, its sister."""
 
@@ -34,11 +46,9 @@ class Cluster:
                 responses=[SimpleNamespace(error_code=3, error_message="gone.")],
             )
         if kind == "DescribeConfigsRequest":
-            source = configs.OWN_SOURCE[resource.resource_type]
-            found = [
-                SimpleNamespace(name=k, value=v, config_source=source) for k, v in known.items()
-            ]
-            found.append(SimpleNamespace(name="c", value="9", config_source=5))
+            source = 1 if resource.resource_type == configs.TOPIC else 2
+            found = [setting(k, v, source) for k, v in known.items()]
+            found.append(setting("c", "9", 5))
             return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=found)])
         if not request.validate_only:
             if kind == "AlterConfigsRequest":

@@ -1,0 +1,360 @@
+"""`ottla configs`: settings of topics and brokers and quotas of clients, as a person asks for them.
+
+Who may call: the command line. Invariants: all changes of one command are made or none; nothing is
+changed by --dry-run; a refusal names the key, the reason and the way out.
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.output import Format, print_json, print_table, say
+from ottla.model.errors import OttlaError
+
+app = typer.Typer(
+    help="Describe and alter settings of topics and brokers, and quotas of clients.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Settings of a topic")]
+Broker = Annotated[int | None, typer.Option("--broker", metavar="ID", help="… of one broker")]
+BrokerDefaults = Annotated[
+    bool, typer.Option("--broker-defaults", help="… of all brokers: their dynamic defaults")
+]
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Quotas of a user")]
+UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="… of every other user")]
+ClientId = Annotated[
+    str | None,
+    typer.Option("--client-id", metavar="NAME", help="… of a client id; with --user, of both"),
+]
+ClientDefaults = Annotated[
+    bool, typer.Option("--client-defaults", help="… of every other client id")
+]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="… of an address")]
+IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="… of every other address")]
+
+
+class Target(NamedTuple):
+    """Whose settings: of a topic or broker (`kind`, `name`), or quotas of an `entity`."""
+
+    kind: int | None
+    name: str
+    entity: dict[str, str | None]
+
+    def __str__(self) -> str:
+        from ottla.admin import client_quotas, configs  # noqa: PLC0415 - lazy
+
+        if self.kind is not None:
+            return configs.shown(self.kind, self.name)
+        return client_quotas.shown(self.entity)
+
+
+def _target(
+    topic: str | None,
+    broker: int | None,
+    broker_defaults: bool,
+    *parts: tuple[str, str | None, bool],
+) -> Target | None:
+    """Return whose settings are meant, None where nobody is named."""
+    from ottla.admin import configs  # noqa: PLC0415 - lazy
+
+    if topic == "" or (broker is not None and broker < 0):
+        raise typer.BadParameter("--topic takes a name, --broker a number from 0 on")
+    for part, name, default in parts:
+        others = f"--{part.removesuffix('-id')}-defaults"
+        if name is not None and default:
+            raise typer.BadParameter(f"--{part} is one, {others} all others: choose")
+        if name == "":
+            raise typer.BadParameter(f"--{part} is empty; all that are not named are {others}")
+    entity = {part: name for part, name, default in parts if name is not None or default}
+    if "ip" in entity and len(entity) > 1:
+        raise typer.BadParameter("an address stands alone: no user and no client id beside --ip")
+    named = [
+        Target(kind, name, {})
+        for kind, name, there in (
+            (configs.TOPIC, topic or "", topic is not None),
+            (configs.BROKER, str(broker), broker is not None),
+            (configs.BROKER, configs.ALL_BROKERS, broker_defaults),
+        )
+        if there
+    ]
+    if entity:
+        named.append(Target(None, "", entity))
+    if len(named) > 1:
+        raise typer.BadParameter(f"{named[0]} and {named[1]}: one command is for one of them")
+    return named[0] if named else None
+
+
+# -- describe -----------------------------------------------------------------------------------
+
+
+@app.command("describe")
+def describe(
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these, whatever they are")
+    ] = None,
+    topic: Topic = None,
+    broker: Broker = None,
+    broker_defaults: BrokerDefaults = False,
+    user: User = None,
+    user_defaults: UserDefaults = False,
+    client_id: ClientId = None,
+    client_defaults: ClientDefaults = False,
+    ip: Ip = None,
+    ip_defaults: IpDefaults = False,
+    quotas: Annotated[bool, typer.Option("--quotas", help="All quotas there are")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Kafka's own defaults too")] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show what is set, and where each value comes from."""
+    target = _target(
+        topic,
+        broker,
+        broker_defaults,
+        ("user", user, user_defaults),
+        ("client-id", client_id, client_defaults),
+        ("ip", ip, ip_defaults),
+    )
+    if quotas == (target is not None):
+        raise typer.BadParameter(
+            "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id, --ip "
+            "or --quotas"
+        )
+    wanted = list(dict.fromkeys(keys or ()))
+    if target is None or target.kind is None:
+        entity = None if target is None else target.entity
+        _describe_quotas(entity, wanted, directory, bootstrap_server, output)
+        return
+    from ottla.admin import configs  # noqa: PLC0415 - lazy
+
+    kind, name = target.kind, target.name
+    found = ask(directory, bootstrap_server, lambda c: configs.settings(c, kind, name))
+    if wanted:
+        known = {s.key: s for s in found}
+        for key in wanted:
+            if key not in known:
+                raise OttlaError(f"{target} has no setting {key}{_similar(key, known)}")
+        found = [known[key] for key in wanted]
+    elif not every:
+        found = [s for s in found if s.source != configs.SOURCES[5]]
+    if output is Format.json:
+        print_json({"of": str(target), "settings": found})
+        return
+    rows = [(s.key, _value(s), s.source, s.type, _notes(s)) for s in found]
+    print_table(("key", "value", "source", "type", ""), rows, title=str(target))
+
+
+def _value(setting: Any) -> str | None:
+    return "(hidden)" if setting.sensitive and setting.value is None else setting.value
+
+
+def _notes(setting: Any) -> str:
+    notes = [("read-only", setting.read_only), ("sensitive", setting.sensitive)]
+    return ", ".join(note for note, holds in notes if holds)
+
+
+def _similar(key: str, known: Any) -> str:
+    near = get_close_matches(key, known, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _describe_quotas(
+    entity: dict[str, str | None] | None,
+    keys: Sequence[str],
+    directory: Any,
+    address: Any,
+    output: Format,
+) -> None:
+    from ottla.admin import client_quotas  # noqa: PLC0415 - lazy
+
+    found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
+    if output is Format.json:
+        print_json(found)
+        return
+    rows = [
+        (*(_part(quota.entity, part) for part in client_quotas.PARTS), key, _number(value))
+        for quota in found
+        for key, value in quota.values.items()
+        if not keys or key in keys
+    ]
+    print_table((*client_quotas.PARTS, "quota", "per second"), rows)
+
+
+def _part(entity: dict[str, str | None], part: str) -> str | None:
+    if part not in entity:
+        return None
+    return "(default)" if entity[part] is None else entity[part]
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+# -- alter --------------------------------------------------------------------------------------
+
+VERBS = ("set", "delete", "append", "subtract")
+"""By the operation's number in IncrementalAlterConfigs."""
+
+Pairs = list[str] | None
+
+
+@app.command("alter")
+def alter(
+    topic: Topic = None,
+    broker: Broker = None,
+    broker_defaults: BrokerDefaults = False,
+    user: User = None,
+    user_defaults: UserDefaults = False,
+    client_id: ClientId = None,
+    client_defaults: ClientDefaults = False,
+    ip: Ip = None,
+    ip_defaults: IpDefaults = False,
+    set_: Annotated[
+        Pairs, typer.Option("--set", metavar="KEY=VALUE", help="All four may be repeated")
+    ] = None,
+    append: Annotated[
+        Pairs, typer.Option(metavar="KEY=VALUE", help="Add to a list, as cleanup.policy=compact")
+    ] = None,
+    subtract: Annotated[Pairs, typer.Option(metavar="KEY=VALUE", help="Take from a list")] = None,
+    delete: Annotated[Pairs, typer.Option(metavar="KEY", help="Back to what is behind it")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the brokers check it, change nothing")
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Change settings or quotas: all that is named, or nothing if one of them is refused."""
+    target = _target(
+        topic,
+        broker,
+        broker_defaults,
+        ("user", user, user_defaults),
+        ("client-id", client_id, client_defaults),
+        ("ip", ip, ip_defaults),
+    )
+    if target is None:
+        raise typer.BadParameter(
+            "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id or --ip"
+        )
+    changes = _changes(set_, delete, append, subtract)
+
+    async def question(client: Any) -> Any:
+        if target.kind is None:
+            return await _alter_quotas(client, target, changes, dry_run=dry_run)
+        return await _alter_settings(client, target, changes, dry_run=dry_run)
+
+    before = ask(directory, bootstrap_server, question)
+    rows = [(c.key, before.get(c.key), VERBS[c.operation], c.value) for c in changes]
+    if output is Format.json:
+        heads = ("key", "before", "operation", "value")
+        listed = [dict(zip(heads, row, strict=True)) for row in rows]
+        print_json({"of": str(target), "executed": not dry_run, "changes": listed})
+    else:
+        print_table(("key", "before", "", "value"), rows, title=str(target))
+    say("valid, and nothing was changed: leave --dry-run away" if dry_run else f"{target} altered")
+
+
+def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list[Any]:
+    """Return what was typed as changes, each key once."""
+    from ottla.admin.configs import DELETE, Change  # noqa: PLC0415 - lazy
+
+    changes = []
+    for operation, texts in enumerate((set_, delete, append, subtract)):
+        for text in texts or ():
+            key, equals, value = text.partition("=")
+            if not key or (operation != DELETE) != bool(equals):
+                form = "KEY" if operation == DELETE else "KEY=VALUE"
+                raise typer.BadParameter(f"--{VERBS[operation]} {text}: write {form}")
+            changes.append(Change(operation, key, value if equals else None))
+    if not changes:
+        raise typer.BadParameter("nothing to change: add --set, --append, --subtract or --delete")
+    for key in (c.key for c in changes):
+        if sum(c.key == key for c in changes) > 1:
+            raise typer.BadParameter(f"{key} is named more than once: say one thing of it")
+    return changes
+
+
+def _check_deleted(target: Target, changes: Sequence[Any], there: Mapping[str, Any]) -> None:
+    """Refuse to delete what is not set: a slip of the keyboard, for Kafka's tool too."""
+    from ottla.admin.configs import DELETE  # noqa: PLC0415 - lazy
+
+    for change in changes:
+        if change.operation == DELETE and change.key not in there:
+            raise OttlaError(
+                f"{change.key} is not set on {target}{_similar(change.key, there)}; nothing was "
+                f"changed; what is set on it: {', '.join(sorted(there)) or 'nothing'}"
+            )
+
+
+async def _alter_settings(
+    client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
+) -> dict[str, str | None]:
+    """Change a topic or broker; return what was in force before."""
+    from ottla.admin import configs  # noqa: PLC0415 - lazy
+
+    assert target.kind is not None
+    known = {s.key: s for s in await configs.settings(client, target.kind, target.name)}
+    own = configs.own_source(target.kind, target.name)
+    _check_deleted(target, changes, {key: s for key, s in known.items() if s.source == own})
+    try:
+        await configs.apply(client, target.kind, target.name, changes, validate_only=dry_run)
+    except OttlaError as error:
+        hints = [h for c in changes if (h := _hint(c, known))]
+        raise type(error)("; ".join([str(error), *hints])) from error
+    return {key: _value(s) for key, s in known.items()}
+
+
+def _hint(change: Any, known: Mapping[str, Any]) -> str | None:
+    """Return the way out for a change that may be the reason of a refusal."""
+    from ottla.admin.configs import APPEND, SUBTRACT  # noqa: PLC0415 - lazy
+
+    key, setting = change.key, known.get(change.key)
+    if setting is None:
+        near = _similar(key, known)
+        return f"there is no {key}{near}" if near else None
+    if setting.read_only:
+        return f"{key} is read-only: change it in server.properties and restart the broker"
+    if change.operation in (APPEND, SUBTRACT) and setting.type not in ("list", "unknown"):
+        return f"{key} is no list: use --set"
+    return None if setting.type in ("string", "unknown") else f"{key} is of type {setting.type}"
+
+
+async def _alter_quotas(
+    client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
+) -> dict[str, float]:
+    """Change quotas; return what they were."""
+    from ottla.admin import client_quotas  # noqa: PLC0415 - lazy
+    from ottla.admin.configs import DELETE, SET  # noqa: PLC0415 - lazy
+
+    wanted: dict[str, float] = {}
+    for change in changes:
+        if change.operation not in (SET, DELETE):
+            raise OttlaError(f"{change.key}: a quota is a number, no list: use --set or --delete")
+        if change.operation == SET:
+            wanted[change.key] = _quota(change.key, change.value)
+    found = await client_quotas.describe(client, target.entity)
+    there = found[0].values if found else {}
+    _check_deleted(target, changes, there)
+    removed = [c.key for c in changes if c.operation == DELETE]
+    try:
+        await client_quotas.alter(client, target.entity, wanted, removed, validate_only=dry_run)
+    except OttlaError as error:
+        keys = client_quotas.known_keys(target.entity)
+        unknown = [key for key in wanted if key not in keys]
+        way_out = f"; the quotas of {target} are {', '.join(keys)}" if unknown else ""
+        raise type(error)(f"{error}{way_out}") from error
+    return {key: _number(value) for key, value in there.items()}
+
+
+def _quota(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OttlaError(f"{key}={text}: a quota is a number; nothing was changed") from None
