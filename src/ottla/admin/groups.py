@@ -1,11 +1,10 @@
-"""Groups: list, describe, measure, move and delete consumer groups, of any Kafka.
+"""Groups: list, describe, measure and delete consumer groups, of any Kafka.
 
 Who may call: the command line. Invariants: a group is asked for at its coordinator, which is looked
-for again when it moved; offsets are only ever moved within what the log holds. Answers to Kafka's
-`ConsumerGroupCommand`.
+for again when it moved. Answers to Kafka's `ConsumerGroupCommand`, as `group_resets` does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
 EARLIEST, LATEST = -2, -1
@@ -230,98 +229,39 @@ async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]
     for group in groups:
         request = DeleteGroupsRequest(groups_names=[group])
         _, answer = await at_coordinator(client, group, request, lambda a: a.results[0].error_code)
-        code = answer.results[0].error_code
-        results[group] = error_name(code) if code else None
+        results[group] = _refusal(answer.results[0].error_code)
     return results
 
 
-class Move(msgspec.Struct, frozen=True):
-    """Where a group's offset of one partition is, and where it is to be."""
-
-    topic: str
-    partition: int
-    current: int | None
-    new: int
-
-
-async def plan_reset(
-    client: Client,
-    group: str,
-    partitions: Sequence[TopicPartition] | None,
-    target: "Target",
-) -> list[Move]:
-    """Work out a reset of these partitions, of all with an offset for None; changes nothing."""
-    offsets = await committed_offsets(client, group)
-    chosen = sorted(offsets) if partitions is None else list(partitions)
-    starts = await log_offsets(client, chosen, EARLIEST)
-    ends = await log_offsets(client, chosen, LATEST)
-    missing = [str(tp) for tp in chosen if tp not in starts or tp not in ends]
-    if missing:
-        raise OttlaError(f"no such partitions, or nobody leads them: {', '.join(missing)}")
-    if target.timestamp is not None:
-        wished = await log_offsets(client, chosen, target.timestamp)
-    else:
-        wished = {tp: target.offset(tp, offsets, starts, ends) for tp in chosen}
-    return [
-        Move(
-            tp.topic,
-            tp.partition,
-            offsets[tp].offset if tp in offsets else None,
-            min(max(wished[tp], starts[tp]), ends[tp]),
-        )
-        for tp in chosen
-    ]
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where to: exactly one of these is set. `timestamp` is milliseconds since 1970."""
-
-    earliest: bool = False
-    latest: bool = False
-    to_offset: int | None = None
-    shift_by: int | None = None
-    timestamp: int | None = None
-
-    def offset(
-        self,
-        tp: TopicPartition,
-        offsets: Mapping[TopicPartition, Committed],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> int:
-        if self.earliest:
-            return starts[tp]
-        if self.latest:
-            return ends[tp]
-        if self.to_offset is not None:
-            return self.to_offset
-        assert self.shift_by is not None
-        if tp not in offsets:
-            raise OttlaError(f"{tp} has no offset to shift: choose another target for it")
-        return offsets[tp].offset + self.shift_by
-
-
-async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
-    """Commit a plan for a group without members."""
-    r = OffsetCommitRequest
+async def forget(
+    client: Client, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, str | None]:
+    """Delete a group's offsets of partitions; return what stood against each, None for nothing."""
+    r = OffsetDeleteRequest
     topics: dict[str, list[Any]] = {}
-    for move in moves:
-        one = r.OffsetCommitRequestPartition(
-            partition_index=move.partition, committed_offset=move.new, committed_metadata=""
-        )
-        topics.setdefault(move.topic, []).append(one)
+    for topic, partition in partitions:
+        one = r.OffsetDeleteRequestPartition(partition_index=partition)
+        topics.setdefault(topic, []).append(one)
     request = r(
         group_id=group,
-        topics=[r.OffsetCommitRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
+        topics=[r.OffsetDeleteRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
     )
+    _, answer = await at_coordinator(client, group, request, lambda a: a.error_code)
+    if answer.error_code:
+        raise failure(f"offsets of group {group} were not deleted", answer.error_code)
+    return {
+        TopicPartition(t.name, p.partition_index): _refusal(p.error_code)
+        for t in answer.topics
+        for p in t.partitions
+    }
 
-    def worst(answer: Any) -> int:
-        codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
-        return codes[0] if codes else 0
 
-    _, answer = await at_coordinator(client, group, request, worst)
-    code = worst(answer)
-    if code == ErrorCode.UNKNOWN_MEMBER_ID:
-        raise OttlaError(f"group {group} has members: stop them first, or they would overwrite it")
-    if code:
-        raise failure(f"offsets of group {group} were not reset", code)
+def _refusal(code: int) -> str | None:
+    """Return why something was not done, with the way out where there is one."""
+    if code == ErrorCode.NON_EMPTY_GROUP:
+        return "it has members: stop them first (NON_EMPTY_GROUP)"
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return "there is no such group (GROUP_ID_NOT_FOUND)"
+    if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+        return "a member reads the topic: stop it first (GROUP_SUBSCRIBED_TO_TOPIC)"
+    return error_name(code) if code else None

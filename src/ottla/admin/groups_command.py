@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes, read_input, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
@@ -18,6 +18,16 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+KINDS = ("consumer", "")
+"""Protocol types of groups with offsets; empty is a group that only commits."""
+
+STATES = (
+    "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty",
+    "Assigning", "Reconciling",
+)  # fmt: skip
+"""The last two are KIP-848's, of newer clusters."""
 
 
 @app.command("list")
@@ -33,6 +43,8 @@ def list_command(
     from ottla.admin import groups  # noqa: PLC0415 - lazy
 
     wanted = {text.lower() for text in state or ()}
+    for text in sorted(wanted - {name.lower() for name in STATES}):
+        raise typer.BadParameter(f"--state {text}: there are {', '.join(STATES)}")
     found = [
         g
         for g in ask(directory, bootstrap_server, groups.list_groups)
@@ -45,9 +57,28 @@ def list_command(
     print_table(("group", "state", "kind", "coordinator"), rows)
 
 
+Names = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...")]
+Every = Annotated[bool, typer.Option("--all", help="Every group of consumers")]
+
+
+async def _groups(client: Any, names: list[str] | None) -> list[str]:
+    """Return the groups that were named; all for none."""
+    from ottla.admin import groups  # noqa: PLC0415 - lazy
+
+    if names:
+        return list(dict.fromkeys(names))
+    return [g.group for g in await groups.list_groups(client) if g.protocol_type in KINDS]
+
+
+def _one_of(names: list[str] | None, every: bool) -> None:
+    if bool(names) == every:
+        raise typer.BadParameter("name groups, or write --all: one of both")
+
+
 @app.command("describe")
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    names: Names = None,
+    every: Every = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -55,8 +86,11 @@ def describe(
     """Show groups with their members and what each of them reads."""
     from ottla.admin import groups  # noqa: PLC0415 - lazy
 
+    _one_of(names, every)
+
     async def question(client: Any) -> list[Any]:
-        return [await groups.describe(client, name) for name in names]
+        wanted = await _groups(client, names)
+        return [await groups.describe(client, name) for name in wanted]
 
     found = ask(directory, bootstrap_server, question)
     if output is Format.json:
@@ -76,7 +110,8 @@ def describe(
 
 @app.command("lag")
 def lag(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    names: Names = None,
+    every: Every = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -84,8 +119,10 @@ def lag(
     """Show how far groups are behind, per partition and in total."""
     from ottla.admin import groups  # noqa: PLC0415 - lazy
 
+    _one_of(names, every)
+
     async def question(client: Any) -> dict[str, Any]:
-        return {name: await groups.lag(client, name) for name in names}
+        return {n: await groups.lag(client, n) for n in await _groups(client, names)}
 
     found = ask(directory, bootstrap_server, question)
     if output is Format.json:
@@ -126,8 +163,9 @@ def delete(
     """Delete groups without members, and their offsets."""
     from ottla.admin import groups  # noqa: PLC0415 - lazy
 
-    if not yes:
-        typer.confirm(f"delete {', '.join(names)} with all offsets?", abort=True, err=True)
+    names = list(dict.fromkeys(names))
+    needs_yes(yes, f"{', '.join(names)} would be gone with all offsets")
+    agreed(yes, f"delete {', '.join(names)} with all offsets?", "nothing was deleted")
     results = ask(directory, bootstrap_server, lambda client: groups.delete(client, names))
     for name, problem in results.items():
         say(f"group {name} {'deleted' if problem is None else f'not deleted: {problem}'}")
@@ -135,52 +173,102 @@ def delete(
         sys.exit(1)
 
 
+@app.command("delete-offsets")
+def delete_offsets(
+    group: str,
+    topic: Annotated[list[str], typer.Option(metavar="TOPIC[:0,1]", help="May be repeated")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Forget a group's offsets of topics that no member of it reads."""
+    from ottla.admin import groups  # noqa: PLC0415 - lazy
+
+    chosen = usage(_parse_topic, topic, "--topic")
+    needs_yes(yes, f"the offsets of {group} in {', '.join(topic)} would be gone")
+
+    async def question(client: Any) -> Any:
+        partitions = await _partitions(client, chosen)
+        agreed(yes, f"forget {plural(len(partitions), 'offset')}?", "nothing was deleted")
+        return await groups.forget(client, group, partitions)
+
+    results = ask(directory, bootstrap_server, question)
+    for partition, problem in results.items():
+        say(f"{partition} {'forgotten' if problem is None else f'not forgotten: {problem}'}")
+    if any(results.values()):
+        sys.exit(1)
+
+
+TARGETS = "--to, --to-offset, --shift-by, --to-datetime, --by-duration, --from-file"
+
+
 def _target(
-    to: str | None, to_offset: int | None, shift_by: int | None, to_datetime: str | None
+    group: str,
+    to: str | None,
+    to_offset: int | None,
+    shift_by: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    from_file: str | None,
 ) -> Any:
     """Return where to go; exactly one way of saying it must have been used."""
-    from datetime import datetime  # noqa: PLC0415 - lazy
+    from datetime import UTC, datetime  # noqa: PLC0415 - lazy
 
-    from ottla.admin.groups import Target  # noqa: PLC0415 - lazy
+    from ottla.admin import group_resets  # noqa: PLC0415 - lazy
+    from ottla.admin.group_resets import Target  # noqa: PLC0415 - lazy
 
-    given = [v for v in (to, to_offset, shift_by, to_datetime) if v is not None]
-    if len(given) != 1:
-        raise typer.BadParameter("choose one of --to, --to-offset, --shift-by, --to-datetime")
+    ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
+    if sum(way is not None for way in ways) != 1:
+        raise typer.BadParameter(f"choose one of {TARGETS}")
     if to is not None:
-        if to not in ("earliest", "latest"):
-            raise typer.BadParameter(f"--to {to}: write earliest or latest")
-        return Target(earliest=to == "earliest", latest=to == "latest")
+        if to not in ("earliest", "latest", "current"):
+            raise typer.BadParameter(f"--to {to}: write earliest, latest or current")
+        return Target(earliest=to == "earliest", latest=to == "latest", current=to == "current")
     if to_datetime is not None:
         try:
             moment = datetime.fromisoformat(to_datetime)
-        except ValueError:
+            if moment.tzinfo is None:
+                moment = moment.astimezone()
+            return Target(timestamp=max(0, int(moment.timestamp() * 1000)))
+        except (ValueError, OverflowError):
             raise typer.BadParameter(
                 f"--to-datetime {to_datetime}: write it as 2026-11-21T13:00:00+00:00"
             ) from None
-        if moment.tzinfo is None:
-            moment = moment.astimezone()
-        return Target(timestamp=int(moment.timestamp() * 1000))
+    if by_duration is not None:
+        (back_ms,) = usage(group_resets.parse_duration, [by_duration], "--by-duration")
+        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        return Target(timestamp=max(0, now_ms - back_ms))
+    if from_file is not None:
+        data, where = read_input(from_file, group_resets.MAX_FILE_BYTES)
+        return Target(offsets=group_resets.parse_file(data, where, group))
     return Target(to_offset=to_offset, shift_by=shift_by)
 
 
-async def _partitions(client: Any, texts: list[str]) -> Any:
-    """Return the partitions of TOPIC or TOPIC:0,1 each; None for all that have an offset."""
+def _parse_topic(text: str) -> tuple[str, list[int]]:
+    """Return the topic and partitions of `TOPIC` or `TOPIC:0,1`; no partitions are all of them."""
+    name, colon, indexes = text.partition(":")
+    numbers = indexes.split(",") if colon else []
+    if not name or not all(n.isascii() and n.isdigit() for n in numbers):
+        raise ValueError(f"{text}: write TOPIC or TOPIC:0,1")
+    return name, [int(n) for n in dict.fromkeys(numbers)]
+
+
+async def _partitions(client: Any, chosen: list[tuple[str, list[int]]]) -> list[Any]:
+    """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
     from ottla.admin import topics  # noqa: PLC0415 - lazy
     from ottla.model.ids import TopicPartition  # noqa: PLC0415 - lazy
 
-    if not texts:
-        return None
-    found = []
-    for text in texts:
-        name, colon, indexes = text.partition(":")
-        if colon:
-            if not all(i.isdigit() for i in indexes.split(",")):
-                raise OttlaError(f"--topic {text}: write TOPIC or TOPIC:0,1")
-            found += [TopicPartition(name, int(i)) for i in indexes.split(",")]
-        else:
-            facts = await topics.describe_topic(client, name)
-            found += [TopicPartition(name, p.partition) for p in facts.partitions]
-    return found
+    found: dict[Any, None] = {}
+    for name, indexes in chosen:
+        facts = await topics.describe_topic(client, name)
+        known = [p.partition for p in facts.partitions]
+        for index in indexes:
+            if index not in known:
+                raise OttlaError(
+                    f"topic {name} has no partition {index}: it has {len(known)}, from 0 on"
+                )
+        found |= dict.fromkeys(TopicPartition(name, index) for index in indexes or known)
+    return list(found)
 
 
 @app.command("reset-offsets")
@@ -190,36 +278,55 @@ def reset_offsets(
         list[str] | None,
         typer.Option(metavar="TOPIC[:0,1]", help="May be repeated [all with an offset]"),
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="earliest|latest")] = None,
-    to_offset: Annotated[int | None, typer.Option(min=0)] = None,
+    to: Annotated[str | None, typer.Option(metavar="earliest|latest|current")] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, max=(1 << 63) - 1)] = None,
     shift_by: Annotated[int | None, typer.Option(help="Forward, or back if negative")] = None,
     to_datetime: Annotated[
         str | None, typer.Option(help="The first record not older than this")
     ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(metavar="P1DT2H|1d2h", help="So long back from now")
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
+    ] = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print such lines, for --from-file or Kafka's tool")
+    ] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else only show it")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
     """Move a group's offsets. The group must have no members."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin import group_resets  # noqa: PLC0415 - lazy
 
-    target = _target(to, to_offset, shift_by, to_datetime)
+    target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
+    if from_file is not None and topic:
+        raise typer.BadParameter("--from-file names the partitions: leave --topic away")
+    chosen = usage(_parse_topic, topic or [], "--topic")
 
     async def question(client: Any) -> Any:
-        chosen = await _partitions(client, topic or [])
-        moves = await groups.plan_reset(client, group, chosen, target)
+        partitions = await _partitions(client, chosen) if chosen else None
+        moves = await group_resets.plan_reset(client, group, partitions, target)
         if not moves:
             raise OttlaError(f"group {group} has no offsets: name topics with --topic")
         if execute:
-            await groups.reset(client, group, moves)
+            await group_resets.reset(client, group, moves)
         return moves
 
     moves = ask(directory, bootstrap_server, question)
-    if output is Format.json:
+    if export:
+        sys.stdout.writelines(f"{m.topic},{m.partition},{m.new}\n" for m in moves)
+    elif output is Format.json:
         print_json({"group": group, "executed": execute, "partitions": moves})
     else:
         rows = [(m.topic, m.partition, m.current, m.new) for m in moves]
         print_table(("topic", "partition", "current", "new"), rows)
+    for m in moves:
+        if m.asked != m.new:
+            end = "begins" if m.asked < m.new else "ends"
+            say(f"{m.topic}-{m.partition}: {m.asked} is outside of the log, which {end} at {m.new}")
     if not execute:
         say("nothing was changed: add --execute")

@@ -4,6 +4,7 @@ Who may call: the command modules. Invariants: a command takes --bootstrap-serve
 any Kafka, or finds the cluster that `ottla up` started in --dir.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ottla.admin.output import Format
+from ottla.model.errors import OttlaError
 
 T = TypeVar("T")
 
@@ -50,6 +52,29 @@ def ask(
     from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
 
     return connected(bootstrap(address, path), question, timeout_s=timeout_s or CALL_TIMEOUT_S)
+
+
+def needs_yes(yes: bool, what_is_lost: str) -> None:
+    """Refuse, for want of somebody to ask, what is not taken back; `--yes` stands for a yes."""
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter(f"{what_is_lost}; add --yes to do it without being asked")
+
+
+def agreed(yes: bool, question: str, otherwise: str) -> None:
+    """Ask, unless --yes was typed; OttlaError saying what was left alone for a no."""
+    if not yes and not typer.confirm(question, err=True):
+        raise OttlaError(otherwise)
+
+
+def read_input(name: str, max_bytes: int) -> tuple[bytes, str]:
+    """Return the bytes of a file, - being standard input, and how to call it in messages.
+
+    One byte more than `max_bytes` says that there are more.
+    """
+    if name == "-":
+        return sys.stdin.buffer.read(max_bytes + 1), "standard input"
+    with Path(name).open("rb") as file:
+        return file.read(max_bytes + 1), name
 
 
 def usage(parse: Callable[[str], T], texts: Sequence[str], option: str) -> list[T]:

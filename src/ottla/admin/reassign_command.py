@@ -7,12 +7,11 @@ everything else is said on stderr; exit code 1 while something is not as planned
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
+from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
@@ -35,15 +34,6 @@ Wait = Annotated[
 Preserve = Annotated[bool, typer.Option("--preserve-throttles", help="Leave throttles as they are")]
 
 
-def _read(name: str) -> tuple[bytes, str]:
-    from ottla.admin.plans import MAX_PLAN_BYTES  # noqa: PLC0415 - lazy
-
-    if name == "-":
-        return sys.stdin.buffer.read(MAX_PLAN_BYTES + 1), "standard input"
-    with Path(name).open("rb") as file:
-        return file.read(MAX_PLAN_BYTES + 1), name
-
-
 def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str]:
     """Return the plan asked for and how to call it in messages."""
     from ottla.admin import plans  # noqa: PLC0415 - lazy
@@ -54,7 +44,7 @@ def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str]:
             "--partition flights-0=1,2,3: one of both"
         )
     if file is not None:
-        data, where = _read(file)
+        data, where = read_input(file, plans.MAX_PLAN_BYTES)
         return plans.parse_plan(data, where), where
     entries = usage(plans.parse_move, moves or [], "--partition")
     try:
@@ -220,7 +210,7 @@ def cancel(
         raise typer.BadParameter("name what to cancel: --file, --partition or --all, one of them")
     chosen: list[Any] | None = None
     if file is not None:
-        chosen = list(plans.parse_plan(*_read(file)))
+        chosen = list(plans.parse_plan(*read_input(file, plans.MAX_PLAN_BYTES)))
     elif partition:
         texts = [text.partition("=")[0] for text in partition]
         chosen = usage(plans.parse_partition, texts, "--partition")

@@ -4,12 +4,11 @@ Who may call: the command line. Invariants: nothing is deleted without a yes, ty
 --yes; a list of problems (`describe --under-replicated` and its like) is empty where all is well.
 """
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
@@ -194,11 +193,7 @@ def delete(
     from ottla.admin import topics  # noqa: PLC0415 - lazy
 
     wanted = list(dict.fromkeys(names))
-    if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter(
-            f"{', '.join(wanted)} would be gone with all records; add --yes to delete without "
-            "being asked"
-        )
+    needs_yes(yes, f"{', '.join(wanted)} would be gone with all records")
     missing = ask(directory, bootstrap_server, lambda client: topics.missing_topics(client, wanted))
     if missing and not if_exists:
         raise OttlaError(
@@ -209,8 +204,7 @@ def delete(
     if not there:
         say("nothing to delete")
         return
-    if not yes and not typer.confirm(f"Delete {', '.join(there)} with all records?", err=True):
-        raise OttlaError("nothing was deleted")
+    agreed(yes, f"Delete {', '.join(there)} with all records?", "nothing was deleted")
     ask(
         directory, bootstrap_server, lambda client: topics.delete_topics(client, there),
         timeout_s=topics.DELETE_TIMEOUT_MS / 1000 + 5,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes
 from ottla.admin.output import Format, print_json, print_table, say
 
 app = typer.Typer(
@@ -106,8 +106,8 @@ def abort(
     from ottla.admin import transactions  # noqa: PLC0415 - lazy
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
-    if not yes:
-        typer.confirm(f"abort {what}?", abort=True, err=True)
+    needs_yes(yes, f"{what} would be lost")
+    agreed(yes, f"abort {what}?", "nothing was aborted")
     producer = ask(
         directory, bootstrap_server, lambda c: transactions.abort(c, topic, partition, start_offset)
     )

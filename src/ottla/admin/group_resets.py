@@ -1,0 +1,200 @@
+"""Resets: a group's offsets moved to the ends, an offset, a time or what a file says.
+
+Who may call: `groups_command`. Invariants: offsets are only ever moved within what the log holds,
+and what had to be moved there is told; a group with members is refused, also while nothing is
+changed yet. Answers to `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
+"""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ottla.admin.coordinators import at_coordinator
+from ottla.admin.groups import (
+    EARLIEST,
+    LATEST,
+    Committed,
+    committed_offsets,
+    describe,
+    log_offsets,
+)
+from ottla.admin.session import failure
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+from ottla.wire.messages.offset_commit import OffsetCommitRequest
+
+MAX_FILE_BYTES = 4_194_304
+
+_TIMES = r"(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?"
+_DURATIONS = (
+    re.compile(rf"P(?:(?P<d>\d+)D)?(?:T(?=\d){_TIMES})?", re.ASCII),
+    re.compile(rf"(?:(?P<d>\d+)D)?{_TIMES}", re.ASCII),
+)
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+def parse_duration(text: str) -> int:
+    """Return the milliseconds of `P1DT2H30M`, as Kafka's tool takes it, or of `1d2h30m`."""
+    for form in _DURATIONS:
+        found = form.fullmatch(text.upper())
+        if found is not None and any(found.groups()):
+            parts = found.groupdict()
+            return round(sum(float(parts[u] or 0) * s for u, s in _SECONDS.items()) * 1000)
+    raise ValueError(f"{text}: write it as P1DT2H or 1d2h, 30m, 90s")
+
+
+def parse_file(data: bytes, where: str, group: str) -> dict[TopicPartition, int]:
+    """Return the offsets of `topic,partition,offset` or `group,topic,partition,offset` lines.
+
+    OttlaError names the file, the line and what is wrong with it; lines of other groups are one.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise OttlaError(f"{where}: more than {MAX_FILE_BYTES:,} bytes are no list of offsets")
+    found: dict[TopicPartition, int] = {}
+    try:
+        rows = list(csv.reader(data.decode().splitlines()))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise OttlaError(f"{where}: {error}") from None
+    for number, row in enumerate(rows, 1):
+        *owner, topic, partition, offset = row if len(row) in (3, 4) else ("", "", "", "")
+        if not topic or not (partition + offset).isascii() or not partition.isdigit():
+            raise OttlaError(f"{where}, line {number}: write topic,partition,offset")
+        if not offset.isdigit() or int(offset) >= 1 << 63 or int(partition) >= 1 << 31:
+            raise OttlaError(f"{where}, line {number}: {offset or 'nothing'} is no offset")
+        if len(row) == 4 and owner != [group]:
+            raise OttlaError(f"{where}, line {number}: this is of group {owner[0]}, not {group}")
+        tp = TopicPartition(topic, int(partition))
+        if tp in found:
+            raise OttlaError(f"{where}, line {number}: {tp} is named twice")
+        found[tp] = int(offset)
+    if not found:
+        raise OttlaError(f"{where}: no offsets in it")
+    return found
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where to: exactly one of these is set.
+
+    `timestamp` is milliseconds since 1970. `current` is where the group is, or the end where it
+    never was. `offsets` come from a file.
+    """
+
+    earliest: bool = False
+    latest: bool = False
+    current: bool = False
+    to_offset: int | None = None
+    shift_by: int | None = None
+    timestamp: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Where a group's offset of one partition is, was asked to be, and is to be."""
+
+    topic: str
+    partition: int
+    current: int | None
+    asked: int
+    new: int
+
+
+async def plan_reset(
+    client: Client,
+    group: str,
+    partitions: Sequence[TopicPartition] | None,
+    target: Target,
+) -> list[Move]:
+    """Work out a reset of these partitions, of all with an offset for None; changes nothing."""
+    await _refuse_members(client, group)
+    offsets = await committed_offsets(client, group)
+    if target.offsets is not None:
+        partitions = list(target.offsets)
+    chosen = sorted(offsets) if partitions is None else list(partitions)
+    starts = await log_offsets(client, chosen, EARLIEST)
+    ends = await log_offsets(client, chosen, LATEST)
+    missing = [str(tp) for tp in chosen if tp not in starts or tp not in ends]
+    if missing:
+        raise OttlaError(f"no such partitions, or nobody leads them: {', '.join(missing)}")
+    if target.timestamp is not None:
+        wished = await log_offsets(client, chosen, target.timestamp)
+    else:
+        wished = {tp: _wished(target, tp, offsets, starts, ends) for tp in chosen}
+    return [
+        Move(
+            tp.topic,
+            tp.partition,
+            offsets[tp].offset if tp in offsets else None,
+            wished[tp],
+            min(max(wished[tp], starts[tp]), ends[tp]),
+        )
+        for tp in chosen
+    ]
+
+
+async def _refuse_members(client: Client, group: str) -> None:
+    """Raise OttlaError for a group that somebody reads as; one that does not exist is fine."""
+    try:
+        found = await describe(client, group)
+    except OttlaError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return
+    if found.members or found.state not in ("Empty", "Dead"):
+        raise _has_members(group)
+
+
+def _has_members(group: str) -> OttlaError:
+    return OttlaError(f"group {group} has members: stop them first, or they would overwrite it")
+
+
+def _wished(
+    target: Target,
+    tp: TopicPartition,
+    offsets: Mapping[TopicPartition, Committed],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> int:
+    if target.earliest:
+        return starts[tp]
+    if target.latest:
+        return ends[tp]
+    if target.offsets is not None:
+        return target.offsets[tp]
+    if target.to_offset is not None:
+        return target.to_offset
+    if target.current:
+        return offsets[tp].offset if tp in offsets else ends[tp]
+    assert target.shift_by is not None
+    if tp not in offsets:
+        raise OttlaError(f"{tp} has no offset to shift: choose another target for it")
+    return offsets[tp].offset + target.shift_by
+
+
+async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
+    """Commit a plan for a group without members."""
+    r = OffsetCommitRequest
+    topics: dict[str, list[Any]] = {}
+    for move in moves:
+        one = r.OffsetCommitRequestPartition(
+            partition_index=move.partition, committed_offset=move.new, committed_metadata=""
+        )
+        topics.setdefault(move.topic, []).append(one)
+    request = r(
+        group_id=group,
+        topics=[r.OffsetCommitRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
+    )
+
+    def worst(answer: Any) -> int:
+        codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
+        return codes[0] if codes else 0
+
+    _, answer = await at_coordinator(client, group, request, worst)
+    code = worst(answer)
+    if code == ErrorCode.UNKNOWN_MEMBER_ID:
+        raise _has_members(group)
+    if code:
+        raise failure(f"offsets of group {group} were not reset", code)
