@@ -481,8 +481,8 @@ class FetchPath:
             if fetch.full:
                 session.close()
             return
-        if fetch.throttled:
-            self._host.leader_quota.record(fetch.throttled, self._host.now_ms())
+        if fetch.replica_id >= 0:
+            self._host.leader_quota.record_answer(fetch.throttled, self._host.now_ms())
         if fetch.full:
             if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
                 session.close()

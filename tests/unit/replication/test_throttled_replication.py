@@ -95,3 +95,21 @@ def test_a_throttle_that_is_taken_away_lets_go(wired, side):
         assert c.loop.now - start < 3.0
 
     wired(scenario, **LIMITS)
+
+
+@pytest.mark.timeout(60)
+def test_a_bound_below_the_answers_themselves_lets_nothing_pass(wired):
+    """As on Kafka, where a reassignment with `--throttle 1` waits until it is cancelled."""
+
+    async def scenario(c):
+        c[1].replicas.leader_quota.bound = 1.0
+        c[1].replicas.leader_quota.throttle("t", {0})
+        await c.controller.lead(1, isr=[1, 2], replicas=[1, 2, 3], new=True, to=[1, 2])
+        assert (await c.produce(1, "small")).error_code == 0
+        await c.settle(15)  # what was produced has left the window of the rate
+        await c.controller.tell(c.controller.states["t", 0], [3])
+        await c.settle(20)
+        assert c[3].log().log_end_offset == 0
+        assert 3 not in c[1].partition().isr.committed
+
+    wired(scenario)
