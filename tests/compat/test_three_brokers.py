@@ -110,7 +110,13 @@ def end_offset(consumer, partition):
     """Ask as applications have to: again while the leadership moves."""
     from confluent_kafka import KafkaError, KafkaException
 
-    moving = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE}
+    moving = {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        # A new controller names the brokers first and the partitions a moment later.
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
     deadline = time.monotonic() + 30
     while True:
         try:
