@@ -345,3 +345,177 @@ def test_a_move_that_hangs_is_shown_and_taken_back(cluster):
     listed = json.loads(ok(cluster, "topics", "list", "--output", "json").stdout)
     (found,) = [t for t in listed if t["name"] == "hang"]
     assert [p["replicas"] for p in found["partitions"]] == [[leader]]
+
+
+# --- settings, quotas, groups ------------------------------------------------------------------
+
+
+def asked(cluster, *arguments):
+    return json.loads(ok(cluster, *arguments, "--output", "json").stdout)
+
+
+def refused(cluster, *arguments, code=1):
+    """Run what must fail with one line and print no data; return the line."""
+    done = call(cluster, *arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def settings(cluster, *arguments):
+    found = asked(cluster, "configs", "describe", *arguments)["settings"]
+    return {s["key"]: (s["value"], s["source"]) for s in found}
+
+
+def test_settings_of_a_topic(cluster):
+    ok(cluster, "topics", "create", "t", "--config", "retention.ms=777")
+    of = ("--topic", "t")
+    change = ("--set", "retention.ms=888", "--append", "cleanup.policy=compact")
+    dry = asked(cluster, "configs", "alter", *of, *change, "--dry-run")
+    assert dry["changes"][0] == {
+        "key": "retention.ms", "before": "777", "operation": "set", "value": "888",
+    }  # fmt: skip
+    assert settings(cluster, *of)["retention.ms"] == ("777", "topic"), "nothing was changed"
+    ok(cluster, "configs", "alter", *of, *change)
+    found = settings(cluster, *of)
+    assert found["retention.ms"] == ("888", "topic")
+    assert found["cleanup.policy"] == ("delete,compact", "topic")
+    (found,) = asked(cluster, "configs", "describe", *of, "flush.ms")["settings"]
+    assert (found["source"], found["type"], found["read_only"]) == ("default", "long", False)
+    ok(cluster, "configs", "alter", *of, "--subtract", "cleanup.policy=delete")
+    assert settings(cluster, *of)["cleanup.policy"] == ("compact", "topic")
+
+    line = refused(cluster, "configs", "alter", *of, "--set", "retention.mss=5", "--delete",
+                   "cleanup.policy")  # fmt: skip
+    assert "did you mean retention.ms?" in line
+    line = refused(cluster, "configs", "alter", *of, "--set", "retention.ms=soon")
+    assert "soon" in line
+    assert "retention.ms is of type long" in line
+    assert "is no list: use --set" in refused(
+        cluster, "configs", "alter", *of, "--append", "retention.ms=5"
+    )
+    line = refused(cluster, "configs", "alter", *of, "--delete", "flush.ms")
+    assert "flush.ms is not set on topic t" in line
+    assert "what is set on it: cleanup.policy, retention.ms" in line
+    assert "nosuch" in refused(cluster, "configs", "alter", "--topic", "nosuch", "--set", "a=1")
+    assert settings(cluster, *of)["retention.ms"] == ("888", "topic")
+    assert settings(cluster, *of)["cleanup.policy"] == ("compact", "topic")
+
+
+def until(holds):
+    """Wait for what a broker hears by a watch."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+
+
+def test_settings_of_brokers(cluster):
+    one, every = ("--broker", cluster.ids[0]), "--broker-defaults"
+    key = "log.cleaner.backoff.ms"
+    ok(cluster, "configs", "alter", every, "--set", f"{key}=16000")
+    ok(cluster, "configs", "alter", *one, "--set", f"{key}=17000")
+    until(lambda: settings(cluster, every) == {key: ("16000", "dynamic default")})
+    until(lambda: settings(cluster, *one, key)[key] == ("17000", "dynamic broker"))
+    (found,) = asked(cluster, "configs", "describe", *one, key)["settings"]
+    assert [(s["value"], s["source"]) for s in found["synonyms"]] == [
+        ("17000", "dynamic broker"), ("16000", "dynamic default"), ("15000", "default"),
+    ]  # fmt: skip
+    assert settings(cluster, *one, "broker.id")["broker.id"] == (str(cluster.ids[0]), "static")
+    line = refused(cluster, "configs", "alter", *one, "--set", "broker.id=7")
+    assert "broker.id is read-only: change it in server.properties" in line
+    assert "node.id" in refused(cluster, "configs", "alter", *one, "--set", "node.id=7")
+    line = refused(cluster, "configs", "alter", *one, "--set", "log.cleaner.threads=9")
+    assert "Log cleaner threads cannot be increased to more than double" in line
+    assert "broker 9 is not alive" in refused(
+        cluster, "configs", "alter", "--broker", 9, "--set", f"{key}=1"
+    )
+    ok(cluster, "configs", "alter", *one, "--delete", key)
+    ok(cluster, "configs", "alter", every, "--delete", key)
+    until(lambda: settings(cluster, every) == {})
+
+
+def test_quotas(cluster):
+    both = ("--user", "alice", "--client-id", "app")
+    ok(cluster, "configs", "alter", *both, "--set", "producer_byte_rate=1000", "--set",
+       "request_percentage=12.5")  # fmt: skip
+    ok(cluster, "configs", "alter", "--user-defaults", "--set", "consumer_byte_rate=5e9")
+    ok(cluster, "configs", "alter", "--ip", "127.0.0.9", "--set", "connection_creation_rate=50")
+    assert asked(cluster, "configs", "describe", "--quotas") == [
+        {"entity": {"ip": "127.0.0.9"}, "values": {"connection_creation_rate": 50}},
+        {"entity": {"user": None}, "values": {"consumer_byte_rate": 5e9}},
+        {
+            "entity": {"user": "alice", "client-id": "app"},
+            "values": {"producer_byte_rate": 1000, "request_percentage": 12.5},
+        },
+    ]
+    alter = ("configs", "alter")
+    line = refused(cluster, *alter, *both, "--set", "producer_bite_rate=5")
+    assert "are producer_byte_rate, consumer_byte_rate" in line
+    assert "fast" in refused(cluster, *alter, *both, "--set", "producer_byte_rate=fast")
+    assert "use --set" in refused(cluster, *alter, *both, "--append", "producer_byte_rate=5")
+    assert "is not set on user bob" in refused(
+        cluster, *alter, "--user", "bob", "--delete", "producer_byte_rate"
+    )
+    ok(cluster, *alter, *both, "--delete", "producer_byte_rate", "--dry-run")
+    (found,) = asked(cluster, "configs", "describe", *both)
+    assert found["values"] == {"producer_byte_rate": 1000, "request_percentage": 12.5}
+    ok(cluster, *alter, *both, "--delete", "producer_byte_rate", "--delete", "request_percentage")
+    assert asked(cluster, "configs", "describe", *both) == []
+
+
+def test_kafkas_tool_and_ours_read_each_other(cluster, kafka_tools):
+    if isinstance(cluster, Kafka39Cluster):
+        pytest.skip("Kafka's tool on Kafka is Kafka's to test")
+
+    def tool(*arguments):
+        where = ("--bootstrap-server", cluster.bootstrap)
+        return kafka_tools.run(kafka_tools.CONFIGS, *where, *arguments)
+
+    ok(cluster, "topics", "create", "both", "--config", "retention.ms=888")
+    of_topic = ("--entity-type", "topics", "--entity-name", "both")
+    tool("--alter", *of_topic, "--add-config", "segment.bytes=1048576")
+    found = settings(cluster, "--topic", "both")
+    assert found["segment.bytes"] == ("1048576", "topic")
+    ok(cluster, "configs", "alter", "--topic", "both", "--append", "cleanup.policy=compact",
+       "--delete", "segment.bytes")  # fmt: skip
+    told = tool("--describe", *of_topic)
+    assert "retention.ms=888" in told
+    assert "cleanup.policy=delete,compact" in told
+    assert "segment.bytes" not in told
+    ok(cluster, "configs", "alter", "--client-id", "tool", "--set", "request_percentage=12.5")
+    told = tool("--describe", "--entity-type", "clients", "--entity-name", "tool")
+    assert "request_percentage=12.5" in told
+
+
+def test_offsets_of_groups(cluster, tmp_path):
+    ok(cluster, "topics", "create", "read", "--partitions", 2)
+    reset = ("groups", "reset-offsets", "g", "--topic", "read")
+    assert "there is no group g" in refused(cluster, "groups", "lag", "g")
+    assert "name topics with --topic" in refused(cluster, *reset[:3], "--to", "latest")
+    assert "topic nosuch does not exist" in refused(
+        cluster, *reset[:3], "--topic", "nosuch", "--to", "latest"
+    )
+    assert "no partition 7" in refused(cluster, *reset[:3], "--topic", "read:7", "--to", "latest")
+    file = tmp_path / "offsets.csv"
+    file.write_text("read,0,x\n")
+    line = refused(cluster, *reset[:3], "--from-file", file)
+    assert f"{file}, line 1" in line
+    assert "No such file" in refused(cluster, *reset[:3], "--from-file", tmp_path / "nosuch")
+    assert "there is no group g" in refused(cluster, "groups", "describe", "g")
+
+    done = ok(cluster, *reset, "--to-offset", 5, "--execute", "--export")
+    assert done.stdout == "read,0,0\nread,1,0\n"
+    assert "read-0: 5 is outside of the log, which ends at 0" in done.stderr
+    file.write_text(done.stdout)
+    again = ok(cluster, *reset[:3], "--from-file", file, "--execute", "--export")
+    assert again.stdout == done.stdout
+    (found,) = (g for g in asked(cluster, "groups", "lag", "--all") if g["group"] == "g")
+    assert found["lag"] == 0
+    assert [(p["partition"], p["committed"]) for p in found["partitions"]] == [(0, 0), (1, 0)]
+    for target in (("--by-duration", "1h"), ("--to", "current"), ("--shift-by", "0")):
+        ok(cluster, *reset[:3], *target)
+    ok(cluster, "groups", "delete-offsets", "g", "--topic", "read:1", "--yes")
+    (found,) = asked(cluster, "groups", "lag", "g")
+    assert [p["partition"] for p in found["partitions"]] == [0]
+    ok(cluster, "groups", "delete", "g", "--yes")
+    assert "there is no such group" in refused(cluster, "groups", "delete", "g", "--yes")

@@ -170,7 +170,7 @@ def delete(
     for name, problem in results.items():
         say(f"group {name} {'deleted' if problem is None else f'not deleted: {problem}'}")
     if any(results.values()):
-        sys.exit(1)
+        raise typer.Exit(1)
 
 
 @app.command("delete-offsets")
@@ -196,7 +196,7 @@ def delete_offsets(
     for partition, problem in results.items():
         say(f"{partition} {'forgotten' if problem is None else f'not forgotten: {problem}'}")
     if any(results.values()):
-        sys.exit(1)
+        raise typer.Exit(1)
 
 
 TARGETS = "--to, --to-offset, --shift-by, --to-datetime, --by-duration, --from-file"
