@@ -35,6 +35,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=2)
     parser.add_argument("--hasty-producers", type=int, default=1, help="acks=1, no second try")
     parser.add_argument("--consumers", type=int, default=2)
+    parser.add_argument("--members", type=int, default=0, help="processes in a consumer group")
+    parser.add_argument(
+        "--copiers", type=int, default=0, help="transactional ids that copy what is written"
+    )
+    parser.add_argument(
+        "--coordinated", action="store_true", help="with --drawn: draw members and copiers, too"
+    )
     parser.add_argument("--gap", type=float, default=4.0, help="mean seconds between faults")
     parser.add_argument(
         "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(NAMES)}"
@@ -82,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     failed = 0
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         plan = (
-            drawn(seed)
+            drawn(seed, coordinated=arguments.coordinated)
             if arguments.drawn
             else Plan(
                 seed,

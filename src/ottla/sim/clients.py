@@ -7,24 +7,36 @@ reads every partition from its start and notes every record once.
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ottla.admin.coordinators import GROUP, TRANSACTION, VERSION_OF_ONE_KEY
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.sim.history import History, Read, Write
+from ottla.sim.history import History, Read, Stable, Write
 from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+from ottla.wire.records import (
+    ABORT,
+    BatchHeader,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+    parse_control_record,
+)
 
 REQUEST_TIMEOUT_S = 5.0
 PRODUCE_VERSIONS = (7, 8, 9, 10, 11)
 FETCH_VERSIONS = (9, 10, 11, 12)
 FETCH_BYTES = 65_536
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 # The sequence was forgotten or moved on: what became of the batch cannot be known any more.
 LOST_TRACK = frozenset(
@@ -70,6 +82,18 @@ async def create_topic(
             last = f"{ErrorCode(code).name} {response.topics[0].error_message}"
         await asyncio.sleep(0.5)
     raise OttlaError(f"topic {name} could not be created: {last}")
+
+
+async def create_coordinated_topics(client: Client) -> None:
+    """Have the internal topics created, as the first group and transaction would."""
+    for kind in (GROUP, TRANSACTION):
+        request = FindCoordinatorRequest(key="first", key_type=kind)
+        while True:
+            with contextlib.suppress(OttlaError):
+                answer = await client.call(request, version=VERSION_OF_ONE_KEY)
+                if answer.error_code == ErrorCode.NONE:
+                    break
+            await asyncio.sleep(0.3)
 
 
 class Producer:
@@ -209,6 +233,8 @@ class HastyProducer(Producer):
 class Consumer:
     """Reads every partition from its start, one task each."""
 
+    isolation_level = READ_UNCOMMITTED
+
     def __init__(
         self,
         world: World,
@@ -245,30 +271,10 @@ class Consumer:
 
     async def _fetch(self, tp: TopicPartition, leader: int) -> bool:
         """Fetch once; return whether the leader has to be looked up again."""
-        request = FetchRequest(
-            max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=tp.topic,
-                    partitions=[
-                        FetchRequest.FetchPartition(
-                            partition=tp.partition,
-                            current_leader_epoch=self.client.leader_epoch(*tp),
-                            fetch_offset=self.offsets[tp],
-                            partition_max_bytes=FETCH_BYTES,
-                        )
-                    ],
-                )
-            ],
-        )
-        response = await self.client.call(
-            request, leader, version=self.world.random.choice(FETCH_VERSIONS)
-        )
-        if response.error_code or not response.responses:
+        offset, isolation = self.offsets[tp], self.isolation_level
+        data = await fetch(self.world, self.client, tp, offset, leader, isolation_level=isolation)
+        if data is None:
             return True
-        data = response.responses[0].partitions[0]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.history.complaints.append(
                 f"{self.name} {tp} offset {self.offsets[tp]} is out of range for leader {leader} "
@@ -277,16 +283,97 @@ class Consumer:
             return True
         if data.error_code:
             return True
-        self._take(tp, data.records)
+        self._take(tp, data)
         return False
 
-    def _take(self, tp: TopicPartition, records: memoryview | None) -> None:
+    def _take(self, tp: TopicPartition, data: FetchResponse.PartitionData) -> None:
         now = asyncio.get_running_loop().time()
-        for position, header in iter_batches(records or b"", allow_partial=True):
-            assert records is not None
-            if not header.is_control:
+        self._saw(tp, data, now)
+        records = data.records or b""
+        for position, header, visible in batches_of(data, self.isolation_level):
+            if visible:
                 for record in iter_records(records, position):
                     if record.offset >= self.offsets[tp]:
                         value = record.value or b""
                         self.history.reads.append(Read(self.name, tp, record.offset, value, now))
             self.offsets[tp] = max(self.offsets[tp], header.next_offset)
+
+    def _saw(self, tp: TopicPartition, data: FetchResponse.PartitionData, now: float) -> None:
+        """Note how far the leader says its log is."""
+
+
+class CommittedConsumer(Consumer):
+    """Reads what is committed only, and notes each last stable offset it was told."""
+
+    isolation_level = READ_COMMITTED
+
+    async def run(self) -> None:
+        self.history.committed_readers.add(self.name)
+        await super().run()
+
+    def _saw(self, tp: TopicPartition, data: FetchResponse.PartitionData, now: float) -> None:
+        seen = self.history.stables.setdefault(tp, [])
+        stable = Stable(data.last_stable_offset, data.high_watermark, now)
+        if not seen or seen[-1][:2] != stable[:2]:
+            seen.append(stable)
+
+
+async def fetch(
+    world: World,
+    client: Client,
+    tp: TopicPartition,
+    offset: int,
+    leader: int,
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    max_wait_ms: int = 500,
+    max_bytes: int = FETCH_BYTES,
+) -> FetchResponse.PartitionData | None:
+    """Fetch one partition from its leader; None for an answer that does not tell of it."""
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        topics=[
+            FetchRequest.FetchTopic(
+                topic=tp.topic,
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=tp.partition,
+                        current_leader_epoch=client.leader_epoch(*tp),
+                        fetch_offset=offset,
+                        partition_max_bytes=max_bytes,
+                    )
+                ],
+            )
+        ],
+    )
+    response = await client.call(request, leader, version=world.random.choice(FETCH_VERSIONS))
+    if response.error_code or not response.responses:
+        return None
+    found: FetchResponse.PartitionData = response.responses[0].partitions[0]
+    return found
+
+
+def batches_of(
+    data: FetchResponse.PartitionData, isolation_level: int
+) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """Yield an answer's batches: place, header, and whether its records are for the application.
+
+    As a consumer does it: an aborted transaction of the answer's list hides its producer's batches
+    from its first offset on, until that producer's next abort marker.
+    """
+    records = data.records or b""
+    listed = sorted(data.aborted_transactions or (), key=lambda a: a.first_offset)
+    hidden: set[int] = set()
+    for position, header in iter_batches(records, allow_partial=True):
+        while listed and listed[0].first_offset <= header.last_offset:
+            hidden.add(listed.pop(0).producer_id)
+        if header.is_control:
+            marker = parse_control_record(next(iter(iter_records(records, position))))
+            if marker.type == ABORT:
+                hidden.discard(header.producer_id)
+        undecided = header.is_transactional and header.producer_id in hidden
+        hide = isolation_level == READ_COMMITTED and undecided
+        yield position, header, not header.is_control and not hide

@@ -10,7 +10,7 @@ import gc
 import json
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ottla.broker.broker import Broker
@@ -22,7 +22,15 @@ from ottla.net.client import Client
 from ottla.sim.administrators import Administrator
 from ottla.sim.agreement import disagreements
 from ottla.sim.checkers import LogRecord, check_all
-from ottla.sim.clients import Consumer, HastyProducer, Producer, create_topic
+from ottla.sim.clients import (
+    CommittedConsumer,
+    Consumer,
+    HastyProducer,
+    Producer,
+    create_coordinated_topics,
+    create_topic,
+)
+from ottla.sim.coordination import COPIES, Coordination, Stages, coordinator_settings
 from ottla.sim.history import History
 from ottla.sim.nemesis import Nemesis
 from ottla.sim.operators import Churn, Mover
@@ -95,6 +103,11 @@ class Cluster:
         self.firm = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
         self.tps = self.firm + [TopicPartition(FRAIL, p) for p in range(plan.frail)]
         """All that clients write to; `firm` are those that never lose what they acknowledged."""
+        self.coordination = Coordination(self)
+        self.copies = self.coordination.copies
+        self.internal = self.coordination.internal
+        self.watched = [*self.tps, *self.copies, *self.internal]
+        """All whose replicas have to be in sync, and are moved about."""
         if plan.frail:
             self.history.frail.add(FRAIL)
         self._producers: list[Producer] = []
@@ -137,6 +150,7 @@ class Cluster:
                 "log.flush.offset.checkpoint.interval.ms": "5000",
                 "replica.high.watermark.checkpoint.interval.ms": "2000",
                 "controlled.shutdown.retry.backoff.ms": "1000",
+                **(coordinator_settings(self.plan) if self.plan.coordinated else {}),
                 **self.plan.properties,
             }
         )
@@ -228,7 +242,7 @@ class Cluster:
         """Return the state znodes of the topic's partitions."""
         assert self.zookeeper is not None
         found: dict[TopicPartition, dict[str, object]] = {}
-        for tp in self.tps:
+        for tp in self.watched:
             entry = self.zookeeper.tree.nodes.get(
                 f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state"
             )
@@ -237,10 +251,10 @@ class Cluster:
         return found
 
     def assignment(self) -> dict[TopicPartition, set[int]]:
-        """Return the replicas of the clients' partitions, by their topics' znodes."""
+        """Return the replicas of the watched partitions, by their topics' znodes."""
         assert self.zookeeper is not None
         found: dict[TopicPartition, set[int]] = {}
-        for topic in sorted({tp.topic for tp in self.tps}):
+        for topic in sorted({tp.topic for tp in self.watched}):
             entry = self.zookeeper.tree.nodes.get(f"/brokers/topics/{topic}")
             if entry is not None and entry.data:
                 replicas = json.loads(entry.data)["partitions"]
@@ -250,7 +264,7 @@ class Cluster:
     def all_in_sync(self) -> bool:
         """Whether every partition has a leader and its whole assignment in the ISR."""
         states = self.partition_states()
-        return len(states) == len(self.tps) and all(
+        return len(states) == len(self.watched) and all(
             isinstance(isr := states[tp]["isr"], list)
             and set(isr) == replicas
             and states[tp]["leader"] != -1
@@ -269,27 +283,36 @@ class Cluster:
     def caught_up(self, node: Node) -> bool:
         """Whether a broker's disk holds, of every partition, what all the others hold."""
         broker_id = int(node.name.removeprefix("b"))
-        for tp in self.tps:
+        for tp in self.watched:
             ends = self._ends(tp)
             ours = ends.pop(broker_id, 0)
             if ours < min(ends.values(), default=0):
                 return False
         return True
 
-    def logs(self) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
-        """Read every assigned replica's records straight from the simulated disks."""
-        found: dict[TopicPartition, dict[int, list[LogRecord]]] = {tp: {} for tp in self.tps}
+    def raw_logs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, bytes]]:
+        """Read every assigned replica straight from the simulated disks."""
+        found: dict[TopicPartition, dict[int, bytes]] = {tp: {} for tp in tps}
         assignment = self.assignment()
         for broker_id, node in enumerate(self.broker_nodes()):
-            for tp in self.tps:
+            for tp, replicas in found.items():
                 paths = self._log_files(node, tp)
                 if paths and broker_id in assignment.get(tp, ()):
-                    found[tp][broker_id] = [
-                        record
-                        for path in paths
-                        for record in _records(bytes(node.disk.inodes[path].data))
-                    ]
+                    replicas[broker_id] = b"".join(node.disk.inodes[p].data for p in paths)
         return found
+
+    def logs(
+        self, tps: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
+        """Return every assigned replica's records, without markers."""
+        return {
+            tp: {broker_id: _records(data) for broker_id, data in replicas.items()}
+            for tp, replicas in self.raw_logs(tps).items()
+        }
+
+    def end(self, tp: TopicPartition) -> int:
+        """Return the offset after the last record of the longest replica."""
+        return max(self._ends(tp).values(), default=0)
 
     # The run.
 
@@ -316,6 +339,7 @@ class Cluster:
             self.boot()
             self.client_node().boot(self.serve_clients)
             self.simulation.run_until(self._topic_ready, within_s=60.0)
+            self.coordination.cast.start(faults=bool(self.plan.faults))
             began_s = self.simulation.now
             nemesis.start()
             self._run_faults(until_s)
@@ -335,9 +359,12 @@ class Cluster:
             self.simulation.trace.digest,
             self.simulation.scheduler.steps,
             self.simulation.now,
-            nemesis.done,
+            sorted(
+                nemesis.done + self.coordination.cast.done, key=lambda line: float(line.split()[0])
+            ),
             {
                 **self.history.statistics(),
+                **(self.history.coordination_statistics() if self.plan.coordinated else {}),
                 "topics_churned": sum(
                     o.generation for o in self._operators if isinstance(o, Churn)
                 ),
@@ -366,6 +393,11 @@ class Cluster:
         if plan.frail:
             configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
             await create_topic(client, FRAIL, plan.frail, plan.replicas, configs)
+        if plan.copiers:
+            configs = {"min.insync.replicas": str(plan.min_isr)}
+            await create_topic(client, COPIES, plan.partitions, plan.replicas, configs)
+        if plan.coordinated:
+            await create_coordinated_topics(client)
         await client.close()
         for i in range(self.plan.producers):
             self._producers.append(
@@ -377,14 +409,20 @@ class Cluster:
             )
         for i in range(self.plan.consumers):
             self._consumers.append(
-                Consumer(world, self.bootstrap, f"c{i}", self.firm, self.history)
+                Consumer(world, self.bootstrap, f"c{i}", [*self.firm, *self.copies], self.history)
+            )
+        if plan.copiers:
+            self._consumers.append(
+                CommittedConsumer(world, self.bootstrap, "rc", self.copies, self.history)
             )
         if self.plan.operators:
             self._operators.append(Churn(world, self.bootstrap, "churn", self.history))
             if plan.brokers > plan.replicas:
                 zookeeper = f"zk:{ZOOKEEPER_PORT}"
                 self._operators.append(
-                    Mover(world, self.bootstrap, zookeeper, self.tps, plan.brokers, plan.replicas)
+                    Mover(
+                        world, self.bootstrap, zookeeper, self.watched, plan.brokers, plan.replicas
+                    )
                 )
         for i in range(plan.administrators):
             self._operators.append(
@@ -403,35 +441,42 @@ class Cluster:
         for operator in self._operators:
             operator.stopping = True
         nemesis.heal()
+        self.coordination.cast.heal()
         self.simulation.run_for(30.0)
         nemesis.heal()
-        return self.finish()
+        jumped = any(" clock-jump " in line for line in nemesis.done)
+        return self.finish(timely=not jumped)
 
-    def finish(self) -> list[str]:
+    def finish(self, *, timely: bool = True) -> list[str]:
         """Wait, once all is mended, until all is at rest and every client has what it is owed.
 
-        Then judge. Returns the anomalies.
+        Then judge. Returns the anomalies. `timely`: no clock has jumped, so that a transaction
+        without an end is aborted in time; some are left open then.
         """
         deadline_s = self.simulation.now + SETTLE_S
-        stages: tuple[tuple[str, Callable[[], bool]], ...] = (
-            ("operators have stopped", lambda: all(o.ended for o in self._operators)),
-            ("all is done, led and known", lambda: not self.disagreements()),
-            ("every open write has an answer", self._writes_answered),
-            ("consumers have read everything", self._caught_up),
-            ("replicas are equal", self._replicas_equal),
-            ("all is still led and known", lambda: not self.disagreements()),
-        )
-        for name, reached in stages:
-            if name == "every open write has an answer":
-                for producer in self._producers:
-                    producer.stopping = True
+        for name, reached, allowed_s in self._stages(timely=timely):
+            limit_s = deadline_s if allowed_s is None else self.simulation.now + allowed_s
             while not reached():
-                if self.simulation.now > deadline_s:
+                if self.simulation.now > limit_s:
                     late = f"not healed: {SETTLE_S:.0f} s after the last fault not: {name}; "
                     # A record that is wrong is the likelier cause: it is told as well.
-                    return [late + self._where(), *self.disagreements()[:5], *self._judge()]
+                    found = [*self.disagreements()[:5], *self._judge(complete=False)]
+                    return [late + self._where(), *found]
                 self.simulation.run_for(0.5)
         return self._judge()
+
+    def _stages(self, *, timely: bool) -> Stages:
+        """Yield what has to come true, one after the other; what is asked for first, in between."""
+        yield "operators have stopped", lambda: all(o.ended for o in self._operators), None
+        yield "all is done, led and known", lambda: not self.disagreements(), None
+        for producer in self._producers:
+            producer.stopping = True
+        yield "every open write has an answer", self._writes_answered, None
+        if self.plan.coordinated:
+            yield from self.coordination.stages(timely=timely)
+        yield "consumers have read everything", self._caught_up, None
+        yield "replicas are equal", self._replicas_equal, None
+        yield "all is still led and known", lambda: not self.disagreements(), None
 
     def _where(self) -> str:
         states = "; ".join(
@@ -445,17 +490,19 @@ class Cluster:
         return all(w.completed_s is not None or w.abandoned for w in self.history.writes)
 
     def _caught_up(self) -> bool:
-        ends = {tp: max(self._ends(tp).values(), default=0) for tp in self.tps}
-        return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in self.firm)
+        ends = {tp: self.end(tp) for tp in [*self.firm, *self.copies]}
+        return all(c.offsets[tp] >= ends[tp] for c in self._consumers for tp in c.tps)
 
     def _replicas_equal(self) -> bool:
         """Whether all assigned replicas are there with the same end.
 
-        A broker that was down when a partition moved away may keep a stray copy, as in Kafka.
+        A broker that was down when a partition moved away may keep a stray copy, as in Kafka. An
+        internal partition that nobody's key falls into has no files anywhere.
         """
-        ends = {tp: self._ends(tp) for tp in self.tps}
+        ends = {tp: self._ends(tp) for tp in self.watched}
         return all(
-            replicas <= ends[tp].keys() and len({ends[tp][b] for b in replicas}) == 1
+            (tp in self.internal and not ends[tp])
+            or (replicas <= ends[tp].keys() and len({ends[tp][b] for b in replicas}) == 1)
             for tp, replicas in self.assignment().items()
         )
 
@@ -473,17 +520,20 @@ class Cluster:
         folders = tuple(f"{log_dir}/{tp}/" for log_dir in LOG_DIRS)
         return sorted(p for p in node.disk.inodes if p.startswith(folders) and p.endswith(".log"))
 
-    def _judge(self) -> list[str]:
+    def _judge(self, *, complete: bool = True) -> list[str]:
+        """Return all that is wrong; `complete`: everything was to have come to its end."""
         assert self.zookeeper is not None
         twice = [
             f"{node.name} keeps {tp} in two log dirs"
             for node in self.broker_nodes()
-            for tp in self.tps
+            for tp in self.watched
             if len({path.rpartition("/")[0] for path in self._log_files(node, tp)}) > 1
         ]
+        logs = self.logs([*self.tps, *self.copies])
         return [
             *twice,
-            *check_all(self.history, self.logs()),
+            *check_all(self.history, logs),
+            *(self.coordination.judge(logs, complete=complete) if self.plan.coordinated else ()),
             *check_znodes(self.zookeeper.writes),
             *(f"client: {line}" for line in self.history.complaints[:5]),
         ]

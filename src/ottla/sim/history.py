@@ -7,6 +7,7 @@ unique, so a record found in a log names the write it came from.
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
 
@@ -48,6 +49,76 @@ class Read:
     at_s: float
 
 
+class Stable(NamedTuple):
+    """How far the leader of a partition told a read_committed reader that all is decided."""
+
+    last_stable_offset: int
+    high_watermark: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class Init:
+    """One InitProducerId of a transactional id; without an answer `completed_s` is None."""
+
+    process: str
+    transactional_id: str
+    invoked_s: float
+    completed_s: float | None = None
+    producer_id: int = -1
+    epoch: int = -1
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction as its producer saw it. `outcome` is None where it never learnt it."""
+
+    process: str
+    transactional_id: str
+    number: int
+    began_s: float
+    values: list[bytes] = field(default_factory=list)
+    commit: bool | None = None
+    """what it asked for at the end; None if it never came to that"""
+    end_invoked_s: float | None = None
+    ended_s: float | None = None
+    outcome: bool | None = None
+    """True: committed, False: aborted"""
+
+
+class Assigned(NamedTuple):
+    """What one member was given in one generation. `owner` is its instance id where it has one."""
+
+    group: str
+    generation: int
+    owner: str
+    partitions: tuple[TopicPartition, ...]
+    at_s: float
+
+
+@dataclass(slots=True)
+class Commit:
+    """An offset that a group committed, or tried to: then `completed_s` is None."""
+
+    group: str
+    tp: TopicPartition
+    offset: int
+    generation: int
+    invoked_s: float
+    completed_s: float | None = None
+
+
+class Fetched(NamedTuple):
+    """What a member was told is committed (-1 for nothing), with stable offsets asked for."""
+
+    group: str
+    tp: TopicPartition
+    offset: int
+    invoked_s: float
+    process: str
+    broker: int
+
+
 @dataclass(slots=True)
 class History:
     """Everything the clients did, in the order it happened."""
@@ -59,6 +130,17 @@ class History:
 
     frail: set[str] = field(default_factory=set)
     """Topics that may lose what they acknowledged: unclean elections are allowed there."""
+
+    stables: dict[TopicPartition, list[Stable]] = field(default_factory=dict)
+    inits: list[Init] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    assigned: list[Assigned] = field(default_factory=list)
+    committed_readers: set[str] = field(default_factory=set)
+    """which processes read with read_committed"""
+    commits: list[Commit] = field(default_factory=list)
+    fetched: list[Fetched] = field(default_factory=list)
+    consumed: dict[str, set[tuple[TopicPartition, int]]] = field(default_factory=dict)
+    """group -> the records that any member was given"""
 
     def invoke(
         self, process: str, tp: TopicPartition, values: tuple[bytes, ...], acks: int, now: float
@@ -78,10 +160,24 @@ class History:
             "reads": len(self.reads),
         }
 
+    def coordination_statistics(self) -> dict[str, int]:
+        return {
+            "transactions": len(self.transactions),
+            "committed": sum(t.outcome is True for t in self.transactions),
+            "aborted": sum(t.outcome is False for t in self.transactions),
+            "inits": len(self.inits),
+            "generations": len({(a.group, a.generation) for a in self.assigned}),
+            "commits": sum(c.completed_s is not None for c in self.commits),
+        }
+
     def gaps_s(self, start_s: float, end_s: float) -> list[float]:
-        """Return, sorted, how long partitions acknowledged no write (acks=all), over a second."""
+        """Return, sorted, how long partitions acknowledged no write (acks=all), over a second.
+
+        Transactions write when there is something to copy: their pauses say nothing.
+        """
         found = []
-        for tp in sorted({w.tp for w in self.writes}):
+        transactional = {t.process for t in self.transactions}
+        for tp in sorted({w.tp for w in self.writes if w.process not in transactional}):
             times = [
                 w.completed_s
                 for w in self.writes

@@ -20,6 +20,8 @@ SIZES = (
     "hasty_producers",
     "consumers",
     "administrators",
+    "members",
+    "copiers",
 )
 """The numbers of a plan that a command line may set."""
 
@@ -41,6 +43,11 @@ class Plan:
     consumers: int = 2
     administrators: int = 0
     """How many people create, delete, grow, move, elect and configure topics at once."""
+    members: int = 0
+    """How many processes read as members of one consumer group; they die and are paused."""
+    copiers: int = 0
+    """How many transactional ids copy what there is, exactly once; their processes die, are paused
+    and taken over."""
     topic: str = "events"
     faults: tuple[str, ...] = NAMES
     mean_gap_s: float = 4.0
@@ -49,6 +56,11 @@ class Plan:
     careless: bool = False
     """Whether the nemesis goes beyond what is promised after a power loss."""
     properties: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether there is work for coordinators, and so internal topics."""
+        return bool(self.members or self.copiers)
 
     def replayed_by(self) -> str:
         """Return the one command that runs this plan again."""
@@ -69,9 +81,14 @@ class Plan:
         return " ".join(parts)
 
 
-def drawn(seed: int) -> Plan:
-    """Return a plan whose sizes and settings are drawn by the seed, too."""
+def drawn(seed: int, *, coordinated: bool = False) -> Plan:
+    """Return a plan whose sizes and settings are drawn by the seed, too.
+
+    `coordinated` adds members of groups and transactional copiers, and leaves all else as it is.
+    """
     rng = random.Random(f"{seed}/plan")  # noqa: S311 - repeatable on purpose
+    extra = random.Random(f"{seed}/coordinated")  # noqa: S311
+    members, copiers = extra.choice(((0, 1), (0, 2), (2, 1), (2, 2), (3, 0), (3, 2), (3, 3)))
     brokers = rng.choice((3, 3, 4, 4, 5, 6, 7))
     replicas = min(brokers, rng.choice((2, 3, 3, 3, 4)))
     return Plan(
@@ -88,4 +105,6 @@ def drawn(seed: int) -> Plan:
         administrators=rng.choice((0, 2, 3, 4)),
         mean_gap_s=rng.choice((1.0, 1.5, 2.5, 4.0)),
         operators=rng.random() < 0.7,
+        members=members if coordinated else 0,
+        copiers=copiers if coordinated else 0,
     )

@@ -1,0 +1,70 @@
+"""Asking a coordinator: whoever keeps a group or a transactional id, wherever it moves.
+
+Who may call: `members`, `transactors`. Invariants: an answer that says "not here" or "not yet" is
+never passed on; a request is repeated until another answer comes, as a Java client does with
+endless patience: what must not wait for ever is judged at the end of a run. The coordinator is
+looked up anew after every lost connection.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ottla.admin.coordinators import MOVED, VERSION_OF_ONE_KEY
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ports import World
+from ottla.net.client import Client
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+
+SHORT_WAIT_S = 0.1
+
+
+class Coordinator:
+    """The coordinator of one group or transactional id. `broker` is where it was last."""
+
+    def __init__(self, world: World, client: Client, key: str, kind: int) -> None:
+        self._world = world
+        self._client = client
+        self._key = key
+        self._kind = kind
+        self.broker: int | None = None
+
+    async def ask(
+        self,
+        request: Any,
+        codes_of: Callable[[Any], Iterable[int]],
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        again: frozenset[ErrorCode] = frozenset(),
+    ) -> Any:
+        """Return the first answer none of whose codes sends us elsewhere or asks for patience.
+
+        `again` are further codes with which the same request is to be repeated.
+        """
+        while True:
+            try:
+                if self.broker is None:
+                    self.broker = await self._find()
+                answer = await self._client.call(
+                    request, self.broker, version=version, timeout_s=timeout_s
+                )
+            except OttlaError:
+                self.broker = None
+            else:
+                codes = set(codes_of(answer))
+                if not codes & (MOVED | again):
+                    return answer
+                if codes & {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+                    self.broker = None
+            await asyncio.sleep(SHORT_WAIT_S * (1 + self._world.random.random()))
+
+    async def _find(self) -> int:
+        while True:
+            request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
+            answer = await self._client.call(request, version=VERSION_OF_ONE_KEY)
+            if answer.error_code == ErrorCode.NONE:
+                return int(answer.node_id)
+            if answer.error_code not in MOVED:
+                raise AssertionError(f"no coordinator: {ErrorCode(answer.error_code).name}")
+            await asyncio.sleep(SHORT_WAIT_S * (1 + self._world.random.random()))

@@ -1,0 +1,167 @@
+"""Coordination in a run: the members and copiers, what has to come true, and the verdict on it.
+
+Who may call: `cluster`, for plans with members or copiers. Invariants: copiers write to a topic of
+their own and read what the plain producers write; the internal topics have few partitions and
+small segments, so that they move, are compacted and get new coordinators within a run.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
+from ottla.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
+from ottla.coordinators.transaction_states import MAY_EXPIRE
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.sim.cast import Actor, Cast
+from ottla.sim.checkers import LogRecord, few
+from ottla.sim.group_checkers import check_groups
+from ottla.sim.members import GroupReader
+from ottla.sim.plans import Plan
+from ottla.sim.transaction_checkers import Fate, check_transactions, fates_in, latest_by_key
+from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
+
+if TYPE_CHECKING:
+    from ottla.sim.cluster import Cluster
+
+COPIES = "copies"
+"""What transactional copiers write to."""
+READERS, COPYING = "readers", "copying"
+"""Groups: of members that only read, and of the copiers."""
+INTERNAL_PARTITIONS = 3
+ABORT_EVERY_MS = 2_000
+"""How often a coordinator looks for transactions that have timed out."""
+MARKER_S = 15.0
+"""An open transaction is over so long after its timeout, once all is healed: a look, markers."""
+
+Logs = Mapping[TopicPartition, Mapping[int, Sequence[LogRecord]]]
+Stages = Iterator[tuple[str, Callable[[], bool], float | None]]
+
+
+def coordinator_settings(plan: Plan) -> dict[str, str]:
+    """Return settings of coordinators: short waits, and internal logs that get compacted."""
+    settings = {
+        "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+        "offsets.topic.replication.factor": plan.replicas,
+        "offsets.topic.segment.bytes": 8_192,
+        "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": plan.replicas,
+        "transaction.state.log.min.isr": plan.min_isr,
+        "transaction.state.log.segment.bytes": 8_192,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_EVERY_MS,
+        "group.initial.rebalance.delay.ms": 500,
+        "log.cleaner.backoff.ms": 3_000,
+        "log.cleaner.min.cleanable.ratio": 0.1,
+        "log.cleaner.delete.retention.ms": 60_000,
+    }
+    return {name: f"{value:g}" for name, value in settings.items()}
+
+
+class Coordination:
+    """Members and copiers over one cluster; without any of them it does nothing."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self._plan = plan = cluster.plan
+        self._history = cluster.history
+        self.cast = Cast(cluster.simulation, cluster.history, plan.mean_gap_s * 1.5)
+        self.copies = [TopicPartition(COPIES, p) for p in range(plan.partitions) if plan.copiers]
+        self.internal = [
+            TopicPartition(topic, p)
+            for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+            for p in range(INTERNAL_PARTITIONS)
+            if plan.coordinated
+        ]
+        for i in range(plan.members):
+            static = f"static-{i}" if i % 2 else None
+            self.cast.add(f"m{i}", self._reader(static), understudy=static is not None)
+        for i in range(plan.copiers):
+            self.cast.add(f"t{i}", self._copier(f"t{i}"), understudy=True)
+
+    def _reader(self, instance_id: str | None) -> Callable[[World, str], Actor]:
+        c = self._cluster
+        return lambda world, process: GroupReader(
+            world, c.bootstrap, process, READERS, c.firm, c.history, instance_id
+        )
+
+    def _copier(self, transactional_id: str) -> Callable[[World, str], Actor]:
+        c = self._cluster
+        return lambda world, process: Copier(
+            world, c.bootstrap, process, transactional_id, COPYING, c.firm, COPIES, c.history
+        )
+
+    # --- what has to come true --------------------------------------------------------------------
+
+    def stages(self, *, timely: bool) -> Stages:
+        """Yield names, conditions and seconds allowed (None: as for all), one after the other.
+
+        Begins once all is healed and nothing is written any more. `timely`: transactions without
+        an end are aborted in time, as no clock has jumped; then some are left open to see it.
+        """
+        if self._plan.members:
+            yield "members have consumed and committed everything", self._all_committed, None
+        if self._plan.copiers:
+            yield "everything is copied", self._all_copied, None
+            if timely:
+                for copier in self.cast.copiers:
+                    copier.doomed = True
+                yield "copiers have left transactions open", self._left_open, None
+                self.cast.kill_all()
+                allowed_s = TRANSACTION_TIMEOUT_MS / 1000 + MARKER_S
+                yield "transactions left open have timed out", self._all_ended, allowed_s
+        self.cast.finish()
+        yield "members and copiers have ended", lambda: self.cast.ended, None
+        yield "every transaction has ended", self._all_ended, None
+
+    def _all_committed(self) -> bool:
+        """Whether the reading group's offsets are the ends of all it reads."""
+        done = {
+            (c.tp, c.offset)
+            for c in self._history.commits
+            if c.group == READERS and c.completed_s is not None
+        }
+        ends = {tp: self._cluster.end(tp) for tp in self._cluster.firm}
+        return all(end == 0 or (tp, end) in done for tp, end in ends.items())
+
+    def _all_copied(self) -> bool:
+        """Whether a read_committed reader has as many copies as there are records."""
+        copies = sum(r.process in self._history.committed_readers for r in self._history.reads)
+        logs = self._cluster.logs(self._cluster.firm).values()
+        return copies >= sum(max(map(len, replicas.values()), default=0) for replicas in logs)
+
+    def _left_open(self) -> bool:
+        return all(copier.left_open for copier in self.cast.copiers)
+
+    def _all_ended(self) -> bool:
+        """Whether no coordinator has a transaction under way."""
+        return not any(
+            transaction.pending is not None or transaction.state not in MAY_EXPIRE
+            for broker in self._cluster.brokers.values()
+            for transaction in broker.services.coordination.transactions.transactions
+        )
+
+    # --- the verdict ------------------------------------------------------------------------------
+
+    def fates(self) -> dict[TopicPartition, list[Fate]]:
+        """Return what became of the transactions, by each partition's longest replica."""
+        return {
+            tp: fates_in(max(replicas.values(), key=len, default=b""))
+            for tp, replicas in self._cluster.raw_logs(self.copies).items()
+        }
+
+    def judge(self, logs: Logs, *, complete: bool) -> list[str]:
+        """Return what is wrong; `complete`: everything was to have come to its end."""
+        source = {tp: max(logs[tp].values(), key=len, default=()) for tp in self._cluster.firm}
+        found = check_groups(self._history, source, complete=complete)
+        if self._plan.copiers:
+            found += check_transactions(self._history, source, self.fates(), complete=complete)
+        return [*found, *(self._compacted_apart() if complete else ())]
+
+    def _compacted_apart(self) -> list[str]:
+        """Compare what replicas of internal topics say in the end; each compacts by itself."""
+        found = []
+        for tp, replicas in self._cluster.raw_logs(self.internal).items():
+            states = {broker: latest_by_key(data) for broker, data in replicas.items()}
+            first = next(iter(states.values()), {})
+            found += [f"{tp} on broker {b}" for b, state in states.items() if state != first]
+        return few("compacted replicas differ", found)

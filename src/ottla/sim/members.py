@@ -1,0 +1,374 @@
+"""Simulated members of consumer groups: join, sync, heartbeat, read, commit, leave.
+
+Who may call: `cast`, as the main of a client's own node, so that a member can die and be paused
+alone. Invariants: the classic protocol over `net.client`, nothing of a broker's inside; offsets are
+fetched stable (KIP-447), as Java's consumer always does; what was read is noted before it is
+committed, and only what was read is.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ottla.admin.coordinators import GROUP
+from ottla.admin.group_consumer import ASSIGNOR, LEAVE_VERSION, PROTOCOL_TYPE, REJOIN, assign_range
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.net.client import Client
+from ottla.sim.clients import READ_COMMITTED, READ_UNCOMMITTED, REQUEST_TIMEOUT_S, batches_of, fetch
+from ottla.sim.coordinated import Coordinator
+from ottla.sim.history import Assigned, Commit, Fetched, History
+from ottla.wire.codec import decode_versioned, encode_versioned
+from ottla.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.leave_group import LeaveGroupRequest
+from ottla.wire.messages.offset_commit import OffsetCommitRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.records import Record, iter_records
+
+SESSION_MS = 6_000
+REBALANCE_MS = 6_000
+HEARTBEAT_S = 1.0
+STABLE_VERSION = 7
+"""OffsetFetch of one group that can ask for stable offsets."""
+COMMIT_BYTES = 8_192
+
+
+def code_of(answer: Any) -> tuple[int]:
+    return (int(answer.error_code),)
+
+
+def partition_codes(answer: Any) -> list[int]:
+    return [int(p.error_code) for t in answer.topics for p in t.partitions]
+
+
+def _fetched_codes(answer: Any) -> list[int]:
+    return [int(answer.error_code), *partition_codes(answer)]
+
+
+class Member:
+    """One member. `due` says that it has to join (again) before it may commit anything."""
+
+    def __init__(
+        self,
+        world: World,
+        client: Client,
+        group: str,
+        tps: Sequence[TopicPartition],
+        history: History,
+        name: str,
+        instance_id: str | None = None,
+    ) -> None:
+        self.world = world
+        self.client = client
+        self.group = group
+        self.tps = tps
+        self.history = history
+        self.name = name
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+        self.partitions: tuple[TopicPartition, ...] = ()
+        self.due = True
+        self.fenced = False
+        """Another process has taken our instance id: nothing may be asked any more."""
+        self._coordinator = Coordinator(world, client, group, GROUP)
+
+    async def ask(self, request: Any, codes_of: Any = code_of, **how: Any) -> Any:
+        return await self._coordinator.ask(request, codes_of, **how)
+
+    # --- generations ------------------------------------------------------------------------------
+
+    async def join(self) -> None:
+        """Enter the next generation; `partitions` are ours in it. Nothing to do once fenced."""
+        while self.due and not self.fenced:
+            code = await self._try_join()
+            if code is ErrorCode.NONE:
+                self.due = False
+            elif not self._heed(code) and code is not ErrorCode.MEMBER_ID_REQUIRED:
+                self._complain("join", code)
+                await asyncio.sleep(1.0)
+
+    async def _try_join(self) -> ErrorCode:
+        subscription = ConsumerProtocolSubscription(topics=sorted({tp.topic for tp in self.tps}))
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(
+            name=ASSIGNOR, metadata=encode_versioned(subscription, 0)
+        )
+        patience_s = REBALANCE_MS / 1000 + REQUEST_TIMEOUT_S
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[protocol],
+        )
+        joined = await self.ask(request, timeout_s=patience_s)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+        if joined.error_code:
+            return ErrorCode(joined.error_code)
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        shares = []
+        if joined.leader == self.member_id and not joined.skip_assignment:
+            shares = self._share_out(joined.members)
+        sync = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=shares,
+        )
+        synced = await self.ask(sync, timeout_s=patience_s)
+        if synced.error_code:
+            return ErrorCode(synced.error_code)
+        self.partitions = ()
+        if synced.assignment:
+            mine = decode_versioned(ConsumerProtocolAssignment, synced.assignment, newer_ok=True)
+            self.partitions = tuple(
+                TopicPartition(t.topic, p) for t in mine.assigned_partitions for p in t.partitions
+            )
+        owner = self.instance_id or self.member_id
+        now = asyncio.get_running_loop().time()
+        self.history.assigned.append(
+            Assigned(self.group, self.generation, owner, self.partitions, now)
+        )
+        return ErrorCode.NONE
+
+    def _share_out(self, members: Sequence[Any]) -> list[Any]:
+        subscriptions: dict[str, Iterable[str]] = {
+            m.member_id: decode_versioned(
+                ConsumerProtocolSubscription, m.metadata, newer_ok=True
+            ).topics
+            for m in members
+        }
+        counts: dict[str, int] = {}
+        for tp in self.tps:
+            counts[tp.topic] = counts.get(tp.topic, 0) + 1
+        one = ConsumerProtocolAssignment.TopicPartition
+        return [
+            SyncGroupRequest.SyncGroupRequestAssignment(
+                member_id=member,
+                assignment=encode_versioned(
+                    ConsumerProtocolAssignment(
+                        assigned_partitions=[one(topic=t, partitions=p) for t, p in own.items()]
+                    ),
+                    0,
+                ),
+            )
+            for member, own in assign_range(counts, subscriptions).items()
+        ]
+
+    def _heed(self, code: ErrorCode) -> bool:
+        """Begin anew as far as the coordinator says so; False if it said something else."""
+        if code is ErrorCode.FENCED_INSTANCE_ID:
+            self.fenced = self.due = True
+            return True
+        if code not in REJOIN:
+            return False
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        if code is not ErrorCode.REBALANCE_IN_PROGRESS:
+            self.generation = -1
+        self.due = True
+        return True
+
+    def _complain(self, what: str, code: ErrorCode) -> None:
+        self.history.complaints.append(f"{self.name} {what} got {code.name}")
+
+    async def beat(self) -> None:
+        """Send heartbeats for as long as this task lives."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if self.due:
+                continue
+            generation, member_id = self.generation, self.member_id
+            request = HeartbeatRequest(
+                group_id=self.group,
+                generation_id=generation,
+                member_id=member_id,
+                group_instance_id=self.instance_id,
+            )
+            answer = await self.ask(request)
+            if answer.error_code and (generation, member_id) == (self.generation, self.member_id):
+                code = ErrorCode(answer.error_code)
+                if not self._heed(code):
+                    self._complain("heartbeat", code)
+
+    async def leave(self) -> None:
+        """Say goodbye; a static member does not, so that it finds its place again."""
+        if self.member_id and self.instance_id is None:
+            request = LeaveGroupRequest(group_id=self.group, member_id=self.member_id)
+            with contextlib.suppress(OttlaError):
+                await self.ask(request, version=LEAVE_VERSION)
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        """Return where to go on with each of our partitions: 0 where nothing is committed."""
+        if not self.partitions:
+            return {}
+        by_topic: dict[str, list[int]] = {}
+        for tp in self.partitions:
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+        r = OffsetFetchRequest
+        request = r(
+            group_id=self.group,
+            topics=[r.OffsetFetchRequestTopic(name=t, partition_indexes=p)
+                    for t, p in by_topic.items()],
+            require_stable=True,
+        )  # fmt: skip
+        patient = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
+        began = asyncio.get_running_loop().time()
+        answer = await self.ask(request, _fetched_codes, version=STABLE_VERSION, again=patient)
+        found = {}
+        for topic in answer.topics:
+            for p in topic.partitions:
+                tp = TopicPartition(topic.name, p.partition_index)
+                if p.error_code:
+                    self._complain(f"offset of {tp}", ErrorCode(p.error_code))
+                found[tp] = p.committed_offset
+                broker = -1 if self._coordinator.broker is None else self._coordinator.broker
+                self.history.fetched.append(
+                    Fetched(self.group, tp, p.committed_offset, began, self.name, broker)
+                )
+        return {tp: max(0, offset) for tp, offset in found.items()}
+
+    async def commit(self, offsets: dict[TopicPartition, int]) -> bool:
+        """Commit positions, also while the others join anew; False if our generation is over."""
+        if not offsets or self.generation < 0:
+            return not offsets
+        r = OffsetCommitRequest
+        by_topic: dict[str, list[Any]] = {}
+        for tp, offset in offsets.items():
+            by_topic.setdefault(tp.topic, []).append(
+                r.OffsetCommitRequestPartition(
+                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = r(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=[r.OffsetCommitRequestTopic(name=t, partitions=p) for t, p in by_topic.items()],
+        )
+        tried = self.note_commits(offsets)
+        answer = await self.ask(
+            request, partition_codes, again=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+        )
+        codes = {ErrorCode(code) for code in partition_codes(answer)}
+        if codes == {ErrorCode.NONE}:
+            for commit in tried:
+                commit.completed_s = asyncio.get_running_loop().time()
+            return True
+        for code in codes - {ErrorCode.NONE}:
+            if not self._heed(code):
+                self._complain("commit", code)
+        return False
+
+    def note_commits(self, offsets: dict[TopicPartition, int]) -> list[Commit]:
+        """Write down that offsets are about to be committed in this generation."""
+        now = asyncio.get_running_loop().time()
+        tried = [
+            Commit(self.group, tp, offset, self.generation, now) for tp, offset in offsets.items()
+        ]
+        self.history.commits += tried
+        return tried
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def poll(
+        self, tp: TopicPartition, offset: int, *, committed_only: bool, max_bytes: int
+    ) -> tuple[list[Record], int]:
+        """Return the next records of a partition that are for us, and where to go on."""
+        try:
+            leader = await self.client.leader(tp.topic, tp.partition)
+            isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+            data = await fetch(
+                self.world, self.client, tp, offset, leader,
+                isolation_level=isolation, max_wait_ms=50, max_bytes=max_bytes,
+            )  # fmt: skip
+            if data is None or data.error_code:
+                await self.client.metadata([tp.topic])
+                return [], offset
+        except OttlaError:
+            with contextlib.suppress(OttlaError):
+                await self.client.metadata([tp.topic])
+            return [], offset
+        records, position = [], offset
+        for place, header, visible in batches_of(data, isolation):
+            if visible:
+                batch = iter_records(data.records or b"", place)
+                records += [r for r in batch if r.offset >= offset]
+            position = max(position, header.next_offset)
+        return records, position
+
+
+class GroupReader:
+    """A process that reads as a member and commits now and then."""
+
+    def __init__(
+        self,
+        world: World,
+        bootstrap: Sequence[tuple[str, int]],
+        name: str,
+        group: str,
+        tps: Sequence[TopicPartition],
+        history: History,
+        instance_id: str | None,
+    ) -> None:
+        self.client = Client(world, bootstrap, name, timeout_s=REQUEST_TIMEOUT_S)
+        self.world = world
+        self.name = name
+        self.member = Member(world, self.client, group, tps, history, name, instance_id)
+        self.stopping = False
+        self._consumed = history.consumed.setdefault(group, set())
+
+    async def run(self) -> None:
+        """Read until `stopping`, or until another process has our place."""
+        beating = asyncio.ensure_future(self.member.beat())
+        try:
+            while not self.stopping and not self.member.fenced:
+                await self._generation()
+            await self.member.leave()
+        finally:
+            beating.cancel()
+            await self.client.close()
+
+    async def _generation(self) -> None:
+        member = self.member
+        await member.join()
+        if member.fenced:
+            return
+        positions = await member.committed()
+        sent = dict(positions)
+        pause_s = self.world.random.uniform(0.5, 2.0)
+        while not self.stopping and not member.due:
+            until = asyncio.get_running_loop().time() + pause_s
+            while asyncio.get_running_loop().time() < until and not member.due:
+                for tp in member.partitions:
+                    records, positions[tp] = await member.poll(
+                        tp, positions[tp], committed_only=False, max_bytes=COMMIT_BYTES
+                    )
+                    self._consumed.update((tp, r.offset) for r in records)
+                await asyncio.sleep(0.1)
+            await self._commit(positions, sent)
+        await self._commit(positions, sent)
+
+    async def _commit(
+        self, positions: dict[TopicPartition, int], sent: dict[TopicPartition, int]
+    ) -> None:
+        moved = {tp: at for tp, at in positions.items() if sent[tp] != at}
+        if moved and await self.member.commit(moved):
+            sent.update(moved)

@@ -1,0 +1,265 @@
+"""Checkers of transactions: exactly once, all or nothing, nothing undecided read, nobody fenced.
+
+Who may call: `cluster` at the end of a run, tests. Plain code over values, as `checkers`: the
+final logs with their markers say what is committed; the history says what clients asked for, were
+told and were given.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.model.ids import TopicPartition
+from ottla.sim.checkers import LogRecord, few
+from ottla.sim.history import History
+from ottla.wire.records import COMMIT, iter_batches, iter_records, parse_control_record
+
+COPY = re.compile(
+    rb"(?P<topic>[^ @]+)-(?P<partition>\d+)@(?P<offset>\d+) [^=]*=(?P<value>.*)", re.DOTALL
+)
+
+
+class Fate(NamedTuple):
+    """What became of one producer's records in one partition between two markers.
+
+    `marker` is the offset of the marker, -1 while there is none; then `committed` is None.
+    """
+
+    producer_id: int
+    first: int
+    marker: int
+    committed: bool | None
+    values: tuple[tuple[int, bytes], ...]
+
+
+Fates = Mapping[TopicPartition, Sequence[Fate]]
+
+
+def fates_in(data: bytes) -> list[Fate]:
+    """Read a log; return every transaction in it."""
+    under_way: dict[int, list[tuple[int, bytes]]] = {}
+    found: list[Fate] = []
+    for position, header in iter_batches(data, allow_partial=True):
+        producer = header.producer_id
+        if header.is_control:
+            record = next(iter(iter_records(data, position)))
+            committed = parse_control_record(record).type == COMMIT
+            values = under_way.pop(producer, [])
+            first = values[0][0] if values else record.offset
+            found.append(Fate(producer, first, record.offset, committed, tuple(values)))
+        elif header.is_transactional:
+            values = under_way.setdefault(producer, [])
+            values += [(r.offset, r.value or b"") for r in iter_records(data, position)]
+    for producer, values in under_way.items():
+        if values:
+            found.append(Fate(producer, values[0][0], -1, None, tuple(values)))
+    return found
+
+
+def latest_by_key(data: bytes) -> dict[bytes, bytes]:
+    """Return what a compacted log says in the end: by key the last value that is not aborted."""
+    aborted = {
+        offset for fate in fates_in(data) if fate.committed is False for offset, _ in fate.values
+    }
+    found: dict[bytes, bytes] = {}
+    for position, header in iter_batches(data, allow_partial=True):
+        if header.is_control:
+            continue
+        for record in iter_records(data, position):
+            if record.offset not in aborted:
+                found.pop(record.key or b"", None)
+                if record.value is not None:
+                    found[record.key or b""] = record.value
+    return found
+
+
+def committed_values(fates: Iterable[Fate]) -> Iterator[tuple[int, bytes]]:
+    """Yield the committed records of a partition."""
+    for fate in fates:
+        if fate.committed:
+            yield from fate.values
+
+
+def check_transactions(
+    history: History,
+    source: Mapping[TopicPartition, Sequence[LogRecord]],
+    fates: Fates,
+    *,
+    complete: bool,
+) -> list[str]:
+    """Run every checker. `complete`: all was to be copied, and every transaction to have ended."""
+    return [
+        *check_exactly_once(source, fates, complete=complete),
+        *check_all_or_nothing(history, fates),
+        *check_outcomes(history, fates),
+        *check_committed_reads(history, fates),
+        *check_last_stable_offsets(history, fates),
+        *check_fencing(history),
+        *(check_all_ended(fates) if complete else ()),
+    ]
+
+
+def check_exactly_once(
+    source: Mapping[TopicPartition, Sequence[LogRecord]], fates: Fates, *, complete: bool
+) -> list[str]:
+    """Every record of the source has one committed copy, by count, by digest and by itself."""
+    copies: dict[tuple[TopicPartition, int], list[bytes]] = {}
+    found = []
+    for tp in sorted(fates):
+        for offset, value in committed_values(fates[tp]):
+            match = COPY.fullmatch(value)
+            if match is None:
+                found.append(f"{tp}@{offset} holds {value!r}, which is no copy")
+                continue
+            origin = TopicPartition(match["topic"].decode(), int(match["partition"]))
+            copies.setdefault((origin, int(match["offset"])), []).append(match["value"])
+    originals = {(tp, r.offset): r.value for tp, records in source.items() for r in records}
+    for (tp, offset), values in sorted(copies.items()):
+        if len(values) > 1:
+            found.append(f"{tp}@{offset} was copied {len(values)} times")
+        if originals.get((tp, offset)) != values[0]:
+            found.append(
+                f"{tp}@{offset} is {originals.get((tp, offset))!r}, its copy {values[0]!r}"
+            )
+    if complete:
+        found += [f"{tp}@{o} was never copied" for tp, o in sorted(originals.keys() - copies)]
+        count = sum(map(len, copies.values()))
+        if count != len(originals):
+            found.append(f"{len(originals)} records, {count} copies")
+        elif _digest(originals.values()) != _digest(v for some in copies.values() for v in some):
+            found.append("the digests of the records and of their copies differ")
+    return few("not exactly once", found)
+
+
+def _digest(values: Iterable[bytes]) -> str:
+    whole = hashlib.blake2b(digest_size=16)
+    for value in sorted(values):
+        whole.update(len(value).to_bytes(4) + value)
+    return whole.hexdigest()
+
+
+def _fate_of_values(fates: Fates) -> dict[bytes, bool | None]:
+    return {value: f.committed for some in fates.values() for f in some for _, value in f.values}
+
+
+def check_all_or_nothing(history: History, fates: Fates) -> list[str]:
+    """Check that a transaction's records are all committed, in all partitions, or none is."""
+    known = _fate_of_values(fates)
+    found = []
+    for t in history.transactions:
+        states = {known.get(value, False) for value in t.values}
+        if True in states and len(states) > 1:
+            missing = sum(not known.get(value) for value in t.values)
+            found.append(f"{t.process}.{t.number}: {missing} of {len(t.values)} records are not")
+    return few("committed in part", found)
+
+
+def check_outcomes(history: History, fates: Fates) -> list[str]:
+    """Check that what a producer was told of its transaction's end is so, and asked for."""
+    known = _fate_of_values(fates)
+    found = []
+    for t in history.transactions:
+        committed = any(known.get(value) for value in t.values)
+        if t.outcome is not None and t.values and committed is not t.outcome:
+            word = "committed" if t.outcome else "aborted"
+            found.append(f"{t.process}.{t.number} was told {word} at {t.ended_s} s; it is not so")
+        elif committed and not t.commit:
+            found.append(f"{t.process}.{t.number} is committed, which nobody asked for")
+    return few("wrong outcome", found)
+
+
+def check_committed_reads(history: History, fates: Fates) -> list[str]:
+    """Check that a read_committed reader gets committed records only, and all up to where it is.
+
+    None comes before its producer has asked for the commit.
+    """
+    asked = {value: t.end_invoked_s for t in history.transactions if t.commit for value in t.values}
+    committed = {tp: dict(committed_values(some)) for tp, some in fates.items()}
+    readers: dict[tuple[str, TopicPartition], list[int]] = {}
+    found = []
+    for read in history.reads:
+        if read.process not in history.committed_readers:
+            continue
+        where = f"{read.process} got {read.tp}@{read.offset} {read.value!r} at {read.at_s:.3f} s"
+        readers.setdefault((read.process, read.tp), []).append(read.offset)
+        if read.offset not in committed.get(read.tp, {}):
+            found.append(f"{where}, which is not committed")
+            continue
+        asked_s = asked.get(read.value)
+        if asked_s is None or asked_s > read.at_s:
+            found.append(f"{where}, before anybody asked for the commit ({asked_s})")
+    for (process, tp), offsets in sorted(readers.items()):
+        due = sorted(o for o in committed[tp] if o <= offsets[-1])
+        left_out = sorted(set(due) - set(offsets))
+        if left_out:
+            found.append(f"{process} was not given {tp}@{left_out[:5]}, which are committed")
+    return few("read_committed", found)
+
+
+def check_last_stable_offsets(history: History, fates: Fates) -> list[str]:
+    """Below a last stable offset every transaction has its marker, and that was replicated."""
+    found = []
+    for tp in sorted(history.stables):
+        fate_by_first = sorted(fates.get(tp, ()), key=lambda fate: fate.first)
+        for stable in history.stables[tp]:
+            if stable.last_stable_offset > stable.high_watermark:
+                found.append(f"{tp} {stable} is above the high watermark")
+            for fate in fate_by_first:
+                if fate.first >= stable.last_stable_offset:
+                    break
+                if fate.marker < 0 or fate.marker >= stable.high_watermark:
+                    found.append(
+                        f"{tp} {stable} passes producer {fate.producer_id}'s transaction from "
+                        f"{fate.first} on, which ends at {fate.marker}"
+                    )
+    return few("last stable offset", found)
+
+
+def check_fencing(history: History) -> list[str]:
+    """Whoever has taken a transactional id over: nobody from before commits any more.
+
+    And no two of its producers are the same to the brokers.
+    """
+    found = []
+    by_id: dict[str, list[tuple[float, str, int, int]]] = {}
+    for init in history.inits:
+        if init.completed_s is not None:
+            row = (init.completed_s, init.process, init.producer_id, init.epoch)
+            by_id.setdefault(init.transactional_id, []).append(row)
+    for name, rows in sorted(by_id.items()):
+        rows.sort()
+        pairs = [row[2:] for row in rows]
+        if len(set(pairs)) != len(pairs):
+            found.append(f"{name}: the same producer id and epoch were given twice: {rows}")
+    for t in history.transactions:
+        if not t.outcome or t.end_invoked_s is None:
+            continue
+        own = max(
+            (at for at, process, *_ in by_id.get(t.transactional_id, ())
+             if process == t.process and at <= t.began_s),
+            default=0.0,
+        )  # fmt: skip
+        for init in history.inits:
+            if init.transactional_id != t.transactional_id or init.process == t.process:
+                continue
+            completed_s, process = init.completed_s, init.process
+            if completed_s is not None and own < init.invoked_s and completed_s < t.end_invoked_s:
+                found.append(
+                    f"{t.process}.{t.number} committed at {t.ended_s} s, but {process} has had "
+                    f"{t.transactional_id} since {completed_s:.3f} s"
+                )
+    return few("fencing", found)
+
+
+def check_all_ended(fates: Fates) -> list[str]:
+    """No transaction hangs: each has a marker in each of its partitions."""
+    return few(
+        "transaction without an end",
+        [
+            f"{tp}@{fate.first} of producer {fate.producer_id}"
+            for tp in sorted(fates)
+            for fate in fates[tp]
+            if fate.committed is None
+        ],
+    )
