@@ -168,11 +168,14 @@ class Broker:
         """Have everyone obey settings that changed while we run; all others look each time."""
         server, replicas, config = self.services, self.services.replicas, self.config
         server.topic_configs.broker_changed()
-        for log in self.logs.logs():
+        for log in self.logs.all_logs():
             log.update_config(server.topic_configs.get(log.tp.topic))
         rates = server.dynamic_configs
         replicas.leader_quota.bound = rates.throttle("leader.replication.throttled.rate")
         replicas.follower_quota.bound = rates.throttle("follower.replication.throttled.rate")
+        replicas.log_dirs_quota.bound = rates.throttle(
+            "replica.alter.log.dirs.io.max.bytes.per.second"
+        )
         replicas.fetchers.resize(config.integer("num.replica.fetchers"))
         if self._census is not None:
             self._census.max_connections = config.integer("max.connections")
@@ -183,7 +186,7 @@ class Broker:
 
     def _topic_config_changed(self, topic: str, config: TopicConfig) -> None:
         self.services.replicas.throttle(topic, config)
-        for log in self.logs.logs():
+        for log in self.logs.all_logs():
             if log.tp.topic == topic:
                 log.update_config(config)
         if config.unclean_leader_election_enable:

@@ -240,6 +240,7 @@ class StateLog:
         records = 0
         # The whole log, not only what is committed: as leader we shall commit all of it.
         while offset < log.log_end_offset:
+            log = partition.local_log(leader_only=True)  # it may move to another log dir meanwhile
             read = log.read(offset, READ_BYTES, log.log_end_offset)
             if not read.size:
                 break

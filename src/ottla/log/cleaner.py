@@ -3,7 +3,8 @@
 Who may call: `broker.Broker` runs it. Answers to Kafka's `LogCleaner`; what to clean and what stays
 is decided by `compaction`. Invariants: only closed, replicated, decided and flushed segments are
 read; it works in slices of a few milliseconds and others run in between, so after each pause it
-looks whether the log is still what it was: a truncation, a deletion or another policy aborts it,
+looks whether the log is still what it was: a truncation, a deletion, another policy or a move to
+another log dir (which copies what is here, and takes over how far we were) aborts it,
 and nothing is lost but the work. Files that cannot be written take their log dir offline.
 """
 
@@ -57,6 +58,7 @@ class CleaningAbortedError(Exception):
 class _Work:
     """One cleaning of one log."""
 
+    logs: LogManager
     log: Log
     dirt: Dirt
     offsets: OffsetMap
@@ -70,7 +72,8 @@ class _Work:
         """Raise unless the segments at hand are still those of the log."""
         log = self.log
         whole = log.truncations == self.truncations and log.holds(self.segments)
-        if log.failed is not None or not whole or not log.config.compact:
+        moving = self.logs.future(log.tp) is not None
+        if log.failed is not None or not whole or not log.config.compact or moving:
             raise CleaningAbortedError
 
 
@@ -126,6 +129,8 @@ class LogCleaner:
             config = log.config
             if not config.compact or log.failed is not None or log.tp in self.uncleanable:
                 continue
+            if self._logs.future(log.tp) is not None:
+                continue
             dirt = dirt_of(log, now_ms)
             if not dirt.is_worth_it(config.min_cleanable_dirty_ratio):
                 continue
@@ -143,7 +148,8 @@ class LogCleaner:
             self._config.integer("log.cleaner.dedupe.buffer.size"),
             float(str(self._config["log.cleaner.io.buffer.load.factor"])),
         )
-        work = _Work(log, dirt, offsets, self._world.clock.wall_ms(), log.truncations, [])
+        now_ms = self._world.clock.wall_ms()
+        work = _Work(self._logs, log, dirt, offsets, now_ms, log.truncations, [])
         try:
             await self._map_keys(work)
             end = offsets.latest_offset + 1

@@ -296,6 +296,10 @@ class OsFiles:
         finally:
             os.close(fd)
 
+    def space(self, path: str) -> tuple[int, int]:
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
     def lock(self, path: str) -> OsLock:
         real = os.path.realpath(path)
         if real in self._locked:

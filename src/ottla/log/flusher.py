@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ottla.log.flush import FlushJob
 from ottla.log.log import Log
 from ottla.model.errors import StorageError
-from ottla.model.ids import TopicPartition
 from ottla.model.ports import Files, Workers
 
 _SCAN = 256
@@ -36,26 +35,26 @@ class Flusher:
     def __init__(
         self,
         files: Files,
-        logs: dict[TopicPartition, Log],
+        logs: Callable[[], list[Log]],
         dir_failed: Callable[[str, OSError], None],
     ) -> None:
         self._files = files
         self._logs = logs
         self._dir_failed = dir_failed
-        self._queue: list[TopicPartition] = []
+        self._queue: list[Log] = []
 
     async def flush_dirty(self, workers: Workers, *, everything: bool) -> int:
         """Flush what is due of the next few hundred logs, or of all; return how many were."""
         if not self._queue or everything:
-            self._queue = list(self._logs)
+            self._queue = self._logs()
         turn = len(self._queue) if everything else _SCAN
         small: dict[str, list[Due]] = {}
         flushed = 0
         for _ in range(min(turn, len(self._queue))):
             if not self._queue:
                 break
-            log = self._logs.get(self._queue.pop())
-            if log is None or log.failed is not None:
+            log = self._queue.pop()
+            if log.failed is not None:  # or deleted
                 continue
             job = _job_of(log, everything)
             if job is None:
@@ -63,7 +62,7 @@ class Flusher:
             if job.to_sync:
                 flushed += await self._flush(workers, Due(log, job))
             else:
-                small.setdefault(log.dir.rpartition("/")[0], []).append(Due(log, job))
+                small.setdefault(log.parent_dir, []).append(Due(log, job))
         for folder, dues in small.items():
             flushed += await self._flush_small(workers, folder, dues)
         return flushed
@@ -110,7 +109,7 @@ class Flusher:
         self._finish(folder, all_dues, error)
 
     def _logs_in(self, folder: str) -> list[Log]:
-        return [log for log in self._logs.values() if log.dir.rpartition("/")[0] == folder]
+        return [log for log in self._logs() if log.parent_dir == folder]
 
 
 def _job_of(log: Log, everything: bool) -> FlushJob | None:

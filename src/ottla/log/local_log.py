@@ -73,6 +73,8 @@ class LocalLog:
         """taken at a roll, written with the next flush"""
         self._metadata_unsynced = False
         self._jobs = 0
+        self.flushing = 0
+        """flushes that a worker may be at: until they are done, paths must stay what they are"""
         self._truncated = False
         """whether a truncation may not be durable yet"""
         self._unflushed = 0
@@ -80,6 +82,11 @@ class LocalLog:
         self._roll_timestamp = _UNKNOWN
         self._tail = TailCache(budget)
         self.update_config(config)
+
+    @property
+    def parent_dir(self) -> str:
+        """The log dir it lies in."""
+        return self.dir.rpartition("/")[0]
 
     @property
     def size(self) -> int:
@@ -270,6 +277,14 @@ class LocalLog:
         self.topic_id = topic_id
         self._metadata_unsynced = True
 
+    def relocate(self, folder: str) -> None:
+        """Go on in this folder: the one that the files lie in was given this name."""
+        for segment in self.segments:
+            segment.relocate(folder)
+        self.deleted_files = [folder + path[len(self.dir) :] for path in self.deleted_files]
+        self.dir = folder
+        self._unsynced_folders = [folder, folder.rpartition("/")[0]]
+
     # Cleaning --------------------------------------------------------------------------
 
     def fail(self, error: OSError, doing: str) -> StorageError:
@@ -369,6 +384,7 @@ class LocalLog:
         if upto == self.log_end_offset:
             self._unflushed = 0
             self._unflushed_since_s = None
+        self.flushing += 1
         return job
 
     def _add_small_files(self, job: FlushJob) -> None:
@@ -390,6 +406,7 @@ class LocalLog:
 
     def complete_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """Move the recovery point after the job ran, or fail the log if it did not."""
+        self.flushing -= 1
         for file in job.to_close:
             file.close()
         if error is not None:
@@ -434,6 +451,7 @@ class LocalLog:
         if indexes:
             if job is None:
                 job = FlushJob(self._files, self.log_end_offset, self.truncations)
+                self.flushing += 1
             job.to_write += indexes
         return job
 

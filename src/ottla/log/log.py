@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ottla.log.aborted import AbortedTransaction, overlapping
+from ottla.log.epochs import EpochCache
 from ottla.log.index import CorruptIndexError
 from ottla.log.local_log import LocalLog
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
@@ -485,6 +486,19 @@ class Log(LocalLog):
         self.epochs.truncate_from_start(offset)
         self._latest_epoch = self.epochs.latest
         return True
+
+    def take_over(self, current: "Log") -> None:
+        """Become in memory what `current` is, which holds the very same records.
+
+        Its producers, guards of transactions under verification among them, and its epochs: also
+        one in which nothing was written yet must be answerable.
+        """
+        self.epochs = EpochCache(current.epochs.entries)
+        self.epochs.changed = True
+        self._latest_epoch = self.epochs.latest
+        self.producers = current.producers
+        self.cleaned_offset = current.cleaned_offset
+        self.set_high_watermark(current.high_watermark)
 
     # Truncating ------------------------------------------------------------------------
 

@@ -3,63 +3,42 @@
 Who may call: `replication.replica_manager` and `broker`. Answers to Kafka's `LogManager`.
 Invariants: a log dir is locked while we live; the clean marker is gone before anything is loaded
 and comes back only after everything is flushed; recovery points on disk never run ahead of an
-fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on.
+fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on. A
+partition has one current log and, while it moves to another dir, a future log there.
 Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker wait
 for the disk; `loading` and `periodic` work in slices, so that no callback is long.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError, MetaProperties
 from ottla.log.flusher import Flusher
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
+from ottla.log.log_dir import (
+    DELETE,
+    FUTURE,
+    REPLACED_BY,
+    STRAY,
+    LogDir,
+    delete_folder,
+    future_folder,
+    parse_folder,
+    parse_future_folder,
+)
 from ottla.log.tail import TailBudget
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import OttlaError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import Lock, Workers, World
+from ottla.model.ports import Workers, World
 
 _logger = logging.getLogger(__name__)
 
-_DELETE = "-delete"
-_STRAY = "-stray"
-_FUTURE = "-future"
-_MAX_NAME = 255
 _STAGED = ".next"
 _SLICE_S = 0.005
 _MOST_PREFERRED = 100_000
-
-
-@dataclass(slots=True)
-class LogDir:
-    """One log dir: its lock, whether it stopped cleanly, what its checkpoints said."""
-
-    path: str
-    lock: Lock | None = None
-    clean: bool = False
-    offline: str | None = None
-    logs: int = 0
-    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
-    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
-    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
-    cleaned: dict[TopicPartition, int] = field(default_factory=dict)
-    forgotten: set[TopicPartition] = field(default_factory=set)
-    """deleted logs whose recovery points the checkpoint may still name"""
-
-    def file(self, name: str) -> str:
-        return f"{self.path}/{name}"
-
-
-def parse_folder(name: str) -> TopicPartition | None:
-    """Return the partition a folder is named after, or None."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not (partition.isascii() and partition.isdigit()):
-        return None
-    return TopicPartition(topic, int(partition))
 
 
 class LogManager:
@@ -74,8 +53,12 @@ class LogManager:
         self.budget = budget or TailBudget()
         self._dirs = {path: LogDir(path) for path in config.log_dirs}
         self._logs: dict[TopicPartition, Log] = {}
+        self._futures: dict[TopicPartition, Log] = {}
+        """copies in other dirs that are to replace the current logs"""
         self._flusher = Flusher(
-            world.files, self._logs, lambda path, error: self._dir_failed(self._dirs[path], error)
+            world.files,
+            self.all_logs,
+            lambda path, error: self._dir_failed(self._dirs[path], error),
         )
         self._topic_configs: Callable[[str], TopicConfig] = _no_topic_config
         self._expiration_ms = config.integer("producer.id.expiration.ms")
@@ -85,7 +68,7 @@ class LogManager:
         self._doomed: list[tuple[float, str]] = []
         """(when, path) of renamed files and folders to remove, in order"""
         self._retention_due_s = 0.0
-        self._retention_queue: list[TopicPartition] = []
+        self._retention_queue: list[Log] = []
         self._lowerings = 0
         self.recovered_logs = 0
         self._preferred: dict[TopicPartition, LogDir] = {}
@@ -191,25 +174,47 @@ class LogManager:
             yield done, len(folders)
 
     def _load_folder(self, log_dir: LogDir, name: str) -> None:
-        if name.endswith(_DELETE):
+        if name.endswith(DELETE):
             self._doom(log_dir.file(name), 0)
             return
-        tp = parse_folder(name)
-        if tp is None or name.endswith((_FUTURE, _STRAY)):
+        tp = parse_future_folder(name)
+        logs = self._logs if tp is None else self._futures
+        tp = tp or parse_folder(name)
+        if tp is None or name.endswith(STRAY) or (name.endswith(FUTURE) and logs is self._logs):
             _logger.warning("folder ignored dir=%s name=%s", log_dir.path, name)
             return
-        if tp in self._logs:
-            raise StartupError(
-                f"{tp} is in two log dirs: {self._logs[tp].dir} and {log_dir.file(name)}; "
-                "move one away"
-            )
-        log = self._open_log(log_dir, tp, clean=log_dir.clean)
-        self._logs[tp] = log
+        if tp in logs and not self._settle_twins(logs[tp], log_dir, name):
+            return
+        log = self._open_log(log_dir, tp, name, clean=log_dir.clean)
+        logs[tp] = log
         log_dir.logs += 1
         if not log_dir.clean:
             self.recovered_logs += 1
-            self.unclean.add(tp)
+            if logs is self._logs:
+                self.unclean.add(tp)
         log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
+
+    def _settle_twins(self, log: Log, log_dir: LogDir, name: str) -> bool:
+        """Tell whether this folder, not the log known under its name, is the partition's.
+
+        StartupError, as in Kafka, unless a crash amid a replacement left both.
+        """
+        tp, folder = log.tp, log_dir.file(name)
+        if self._replaced_by(log.dir) == log_dir.path:
+            del self._logs[tp]
+            self.retire(log)
+            return True
+        if self._replaced_by(folder) == self._dir_of(log).path:
+            self._rename_away(log_dir, tp, folder, 0)
+            return False
+        raise StartupError(f"{tp} is in two log dirs: {log.dir} and {folder}; move one away")
+
+    def _replaced_by(self, folder: str) -> str | None:
+        try:
+            data = self._files.read_bytes(f"{folder}/{REPLACED_BY}")
+        except FileNotFoundError:
+            return None
+        return data.decode(errors="replace")
 
     def _read(self, log_dir: LogDir, name: str, names: list[str]) -> dict[TopicPartition, int]:
         """Read an offset checkpoint; what is missing or garbage has no entries (F21)."""
@@ -222,11 +227,11 @@ class LogManager:
             return {}
 
     def _open_log(
-        self, log_dir: LogDir, tp: TopicPartition, *, clean: bool, fresh: bool = False
+        self, log_dir: LogDir, tp: TopicPartition, name: str, *, clean: bool, fresh: bool = False
     ) -> Log:
         log = Log.open(
             tp,
-            log_dir.file(str(tp)),
+            log_dir.file(name),
             self._topic_configs(tp.topic),
             self._world,
             recovery_point=log_dir.recovery_points.get(tp, 0),
@@ -252,14 +257,15 @@ class LogManager:
             return
         log_dir.offline = str(error)
         _logger.error("log dir offline dir=%s error=%s", log_dir.path, error)
-        for log in self._logs.values():
-            if self._dir_of(log) is log_dir:
-                log.mark_offline(f"log dir {log_dir.path} failed: {error}")
+        for log in self._logs_in(log_dir):
+            log.mark_offline(f"log dir {log_dir.path} failed: {error}")
+            if self._futures.get(log.tp) is log:
+                del self._futures[log.tp]
         if self.on_dir_failure is not None:
             self.on_dir_failure(log_dir.path)
 
     def _dir_of(self, log: LocalLog) -> LogDir:
-        return self._dirs[log.dir.rpartition("/")[0]]
+        return self._dirs[log.parent_dir]
 
     def _live(self) -> list[LogDir]:
         return [d for d in self._dirs.values() if d.offline is None]
@@ -271,6 +277,17 @@ class LogManager:
 
     def logs(self) -> list[Log]:
         return list(self._logs.values())
+
+    def future(self, tp: TopicPartition) -> Log | None:
+        """Return the log that is to replace a partition's current one, None if it stays."""
+        return self._futures.get(tp)
+
+    def all_logs(self) -> list[Log]:
+        """Return current and future logs."""
+        return [*self._logs.values(), *self._futures.values()]
+
+    def _logs_in(self, log_dir: LogDir) -> list[Log]:
+        return [log for log in self.all_logs() if self._dir_of(log) is log_dir]
 
     def get_or_create(
         self, tp: TopicPartition, topic_id: bytes = ZERO_UUID, is_new: bool = False
@@ -306,60 +323,141 @@ class LogManager:
         log_dir = self._preferred.pop(tp, None)
         if log_dir is None or log_dir.offline is not None:
             log_dir = min(live, key=lambda d: d.logs)
+        log = self._logs[tp] = self._create_in(log_dir, tp, str(tp))
+        return log
+
+    def _create_in(self, log_dir: LogDir, tp: TopicPartition, name: str) -> Log:
+        folder = log_dir.file(name)
         try:
-            fresh = not self._files.exists(log_dir.file(str(tp)))
-            self._files.make_dirs(log_dir.file(str(tp)))
+            fresh = not self._files.exists(folder)
+            self._files.make_dirs(folder)
             named = log_dir.recovery_points.pop(tp, None) is not None or tp in log_dir.forgotten
             log_dir.log_starts.pop(tp, None)
             log_dir.cleaned.pop(tp, None)
-            log = self._open_log(log_dir, tp, clean=fresh, fresh=fresh)
+            log = self._open_log(log_dir, tp, name, clean=fresh, fresh=fresh)
             log.owes_recovery_point = named
         except OSError as error:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{tp} cannot be created in {log_dir.path}: {error}") from error
-        self._logs[tp] = log
         log_dir.logs += 1
         return log
 
     def delete(self, tp: TopicPartition) -> None:
-        """Forget a log at once; its folder is renamed now and removed later."""
-        log = self._logs.pop(tp, None)
-        if log is None:
-            return
+        """Forget a log, a future one too, at once; its folder is renamed now and removed later."""
+        for logs in (self._logs, self._futures):
+            log = logs.pop(tp, None)
+            if log is not None:
+                self.retire(log)
+
+    def retire(self, log: Log) -> None:
+        """Close a log that is used no more and have its folder removed later."""
         log_dir = self._dir_of(log)
         log_dir.logs -= 1
-        delay_s = log.config.file_delete_delay_ms / 1000
         offline = log_dir.offline is not None
         log.abandon()
-        for known in (
-            log_dir.recovery_points,
-            log_dir.log_starts,
-            log_dir.high_watermarks,
-            log_dir.cleaned,
-        ):
-            known.pop(tp, None)
-        log_dir.forgotten.add(tp)
-        if offline:
-            return
-        unique = f"{self._world.random.getrandbits(128):032x}"
-        suffix = f"-{tp.partition}.{unique}{_DELETE}"
-        target = log_dir.file(tp.topic[: _MAX_NAME - len(suffix)] + suffix)
+        log_dir.forget(log.tp)
+        if not offline:
+            self._rename_away(log_dir, log.tp, log.dir, log.config.file_delete_delay_ms / 1000)
+
+    def _rename_away(
+        self, log_dir: LogDir, tp: TopicPartition, folder: str, delay_s: float
+    ) -> None:
+        target = log_dir.file(delete_folder(tp, self._unique()))
         try:
-            self._files.rename(log.dir, target)
+            self._files.rename(folder, target)
         except OSError as error:
             self._dir_failed(log_dir, error)
             return
         self._doom(target, delay_s)
         _logger.info("log deleted tp=%s folder=%s", tp, target)
 
+    def _unique(self) -> str:
+        return f"{self._world.random.getrandbits(128):032x}"
+
     def delete_stray_folder(self, tp: TopicPartition) -> None:
         """Remove the folder of a partition that has no log here, as StopReplica may ask."""
-        if tp in self._logs:
-            self.delete(tp)
+        known = tp in self._logs
+        self.delete(tp)
+        if known:
             return
         for log_dir in self._live():
             if self._files.is_dir(log_dir.file(str(tp))):
                 self._files.remove_tree(log_dir.file(str(tp)))
+
+    # Future logs -----------------------------------------------------------------------
+
+    def create_future(self, tp: TopicPartition, path: str) -> Log:
+        """Begin an empty log in another live dir, to replace the current one when it is as long.
+
+        StorageError while any dir is offline: a future log of this partition may lie there.
+        """
+        if self.offline_dirs:
+            raise StorageError(
+                f"a future log of {tp} may lie in an offline log dir: "
+                f"{', '.join(self.offline_dirs)}"
+            )
+        log = self._create_in(self._dirs[path], tp, future_folder(tp, self._unique()))
+        self._futures[tp] = log
+        return log
+
+    def delete_future(self, tp: TopicPartition) -> None:
+        """Give a replacement up: the current log stays."""
+        log = self._futures.pop(tp, None)
+        if log is not None:
+            self.retire(log)
+            if tp in self._logs:
+                self._forget_announcement(self._logs[tp])
+
+    async def announce_replacement(self, workers: Workers, tp: TopicPartition) -> None:
+        """Note in the current log's folder, durably, in which dir its future log lies.
+
+        To be done before `promote_future`: a crash amid that leaves two current folders.
+        """
+        log, target = self._logs[tp], self._dir_of(self._futures[tp]).path
+        try:
+            await workers.run(self._files.write_atomic, f"{log.dir}/{REPLACED_BY}", target.encode())
+        except OSError as error:
+            if log.failed is None:
+                self._dir_failed(self._dir_of(log), error)
+
+    def promote_future(self, tp: TopicPartition) -> Log:
+        """Put the future log in the place of the current one, which the caller then retires.
+
+        Both end at the same offset, and no flush of the future log is under way. StorageError if
+        its dir fails.
+        """
+        current, future = self._logs[tp], self._futures[tp]
+        assert current.log_end_offset == future.log_end_offset, (current, future)
+        assert not future.flushing, future
+        if current.topic_id != ZERO_UUID:
+            future.assign_topic_id(current.topic_id)
+        log_dir = self._dir_of(future)
+        old, new = future.dir, log_dir.file(str(tp))
+        try:
+            self._files.rename(old, new)
+            # Else a power loss could keep the other folder's end and not this one's beginning.
+            self._files.fsync_dir(log_dir.path)
+        except OSError as error:
+            self._forget_announcement(current)
+            self._dir_failed(log_dir, error)
+            raise StorageError(f"{tp} cannot be moved to {log_dir.path}: {error}") from error
+        self._doomed = [
+            (due_s, new + path[len(old) :] if path.startswith(f"{old}/") else path)
+            for due_s, path in self._doomed
+        ]
+        future.relocate(new)
+        future.take_over(current)
+        del self._futures[tp]
+        self._logs[tp] = future
+        return future
+
+    def _forget_announcement(self, log: Log) -> None:
+        try:
+            self._files.remove(f"{log.dir}/{REPLACED_BY}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._dir_failed(self._dir_of(log), error)
 
     def _doom(self, path: str, delay_s: float) -> None:
         self._doomed.append((self._world.clock.monotonic() + delay_s, path))
@@ -376,11 +474,11 @@ class LogManager:
     ) -> list[tuple[str, bytes]]:
         """Return (path, bytes) of each live dir's high watermark checkpoint."""
         by_dir: dict[str, dict[TopicPartition, int]] = {d.path: {} for d in self._live()}
-        for tp, log in self._logs.items():
+        for log in self.all_logs():
             offsets = by_dir.get(self._dir_of(log).path)
             if offsets is not None:
-                known = log.high_watermark if marks is None else marks.get(tp, log.high_watermark)
-                offsets[tp] = known
+                known = log.high_watermark
+                offsets[log.tp] = known if marks is None else marks.get(log.tp, known)
         return [
             (f"{path}/{checkpoints.HIGH_WATERMARKS}", checkpoints.encode_offsets(offsets))
             for path, offsets in by_dir.items()
@@ -402,7 +500,7 @@ class LogManager:
         """Return (path, bytes) of the recovery point and log start checkpoints."""
         found = []
         for log_dir in self._live():
-            logs = [log for log in self._logs.values() if self._dir_of(log) is log_dir]
+            logs = self._logs_in(log_dir)
             points = {log.tp: log.recovery_point for log in logs}
             starts = {
                 log.tp: log.log_start_offset
@@ -428,7 +526,7 @@ class LogManager:
     def _recovery_point_lowered(self, log: Log) -> None:
         """Write the dir's points before anything is appended where flushed records were cut."""
         log_dir = self._dir_of(log)
-        logs = [other for other in self._logs.values() if self._dir_of(other) is log_dir]
+        logs = self._logs_in(log_dir)
         points = {other.tp: other.recovery_point for other in logs}
         self._lowerings += 1
         self._write(log_dir.file(checkpoints.RECOVERY_POINTS), checkpoints.encode_offsets(points))
@@ -457,9 +555,10 @@ class LogManager:
                 except OSError as error:
                     self._dir_failed(log_dir, error)
 
-    async def write_cleaned_offsets(self, workers: Workers, log: Log) -> None:
-        """Write how far the cleaner was in each log of this log's dir (Kafka's file)."""
-        await self._write_with(workers, self.cleaned_files([self._dir_of(log)]))
+    async def write_cleaned_offsets(self, workers: Workers, log: Log | None = None) -> None:
+        """Write how far the cleaner was in each log of this log's dir, or of all (Kafka's file)."""
+        dirs = self._live() if log is None else [self._dir_of(log)]
+        await self._write_with(workers, self.cleaned_files(dirs))
 
     def cleaned_files(self, dirs: list[LogDir]) -> list[tuple[str, bytes]]:
         """Return (path, bytes) of the cleaner offset checkpoints of those dirs that need one."""
@@ -507,10 +606,10 @@ class LogManager:
         if not self._retention_queue and started_s >= self._retention_due_s:
             interval_ms = self._config.integer("log.retention.check.interval.ms")
             self._retention_due_s = started_s + interval_ms / 1000
-            self._retention_queue = list(self._logs)
+            self._retention_queue = self.all_logs()
         while self._retention_queue and clock.monotonic() - started_s < _SLICE_S:
-            log = self._logs.get(self._retention_queue.pop())
-            if log is not None and log.failed is None:
+            log = self._retention_queue.pop()
+            if log.failed is None:
                 self._tend(log, now_ms)
         while self._doomed and clock.monotonic() - started_s < _SLICE_S:
             due_s, path = self._doomed[0]
@@ -538,7 +637,7 @@ class LogManager:
 
     def _remove(self, path: str) -> None:
         try:
-            if path.endswith(_DELETE):
+            if path.endswith(DELETE):
                 self._files.remove_tree(path)
             else:
                 self._files.remove(path)
@@ -568,7 +667,7 @@ class LogManager:
         self.checkpoint_high_watermarks({})
         for path, data in self.cleaned_files(self._live()):  # a truncation may have lowered some
             self._write(path, data)
-        for log in self._logs.values():
+        for log in self.all_logs():
             log.abandon()
         for log_dir in self._live():
             self._write(log_dir.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_TEXT)
@@ -576,7 +675,7 @@ class LogManager:
 
     def abandon(self) -> None:
         """Let go of everything without a word to the disk, as a crash would."""
-        for log in self._logs.values():
+        for log in self.all_logs():
             log.abandon()
         for log_dir in self._dirs.values():
             if log_dir.lock is not None:
@@ -586,6 +685,7 @@ class LogManager:
     def statistics(self) -> dict[str, int]:
         return {
             "logs": len(self._logs),
+            "future_logs": len(self._futures),
             "offline_dirs": len(self.offline_dirs),
             "doomed": len(self._doomed),
             "tail_bytes": self.budget.used,

@@ -538,6 +538,14 @@ class Segment:
             self._file = None
         self.close_synced()
 
+    def relocate(self, folder: str) -> None:
+        """Go on in this folder: the one that the files lie in was given this name."""
+        unsynced = bool(self.unsynced)
+        self.close()
+        self._folder = folder
+        if unsynced:
+            self.unsynced.append(self._files.open(self.path(".txnindex")))
+
     def close_synced(self) -> None:
         for file in self.unsynced:
             file.close()

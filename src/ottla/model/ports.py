@@ -106,6 +106,10 @@ class Files(Protocol):
         """
         ...
 
+    def space(self, path: str) -> tuple[int, int]:
+        """Return (bytes in all, bytes that can still be written) of the volume of a folder."""
+        ...
+
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock; BlockingIOError if another process holds it."""
         ...

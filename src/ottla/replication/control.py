@@ -138,6 +138,7 @@ def _apply_state(
         if topic_id != ZERO_UUID:
             replicas.topic_names[topic_id] = tp.topic
         _transition(replicas, partition, topic_id, log, state, applied)
+        replicas.moves.resume(partition)
     except StorageError as error:
         logger.error("leader and isr: storage failed partition=%s %s", tp, error)  # noqa: TRY400
         if partition is not None:
@@ -348,6 +349,7 @@ def _stop(
             return ErrorCode.FENCED_LEADER_EPOCH
         replicas.recovery.cancel(tp)
         replicas.fetchers.remove((tp,))
+        replicas.moves.remove((tp,))
         if delete:
             del replicas.partitions[tp]
             partition.stop()

@@ -91,6 +91,8 @@ class Partition:
         self.host = host
         self.topic_id = ZERO_UUID
         self.log: Log | None = None
+        self.future: Log | None = None
+        """the copy in another log dir that is to take the log's place (`log_dir_moves`)"""
         self.leader = NO_LEADER
         self.is_leader = False
         self.leader_epoch = NO_EPOCH
@@ -198,6 +200,7 @@ class Partition:
     def stop(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Forget log and leadership: deleted, or its log directory failed."""
         self.log = None
+        self.future = None
         self.is_leader = False
         self.leader = NO_LEADER
         self.epoch_start = None
@@ -205,6 +208,11 @@ class Partition:
         self.isr = IsrState.of(())
         self._release_fetches()
         self._release_produces(code)
+
+    def replace_log(self, log: Log) -> None:
+        """Go on with a log of the same records in another log dir: nobody who waits need know."""
+        self.log = log
+        self.future = None
 
     def release_waiting(self) -> None:
         """Have everything that waits looked at again: the controller stops this replica."""
@@ -327,9 +335,14 @@ class Partition:
             entry.session.dirty[entry] = None
 
     def low_watermark(self) -> int:
-        """Return the lowest log start among the live replicas (DeleteRecords waits for it)."""
+        """Return the lowest log start among the live replicas (DeleteRecords waits for it).
+
+        A copy on its way to another log dir counts: else a restart could bring records back.
+        """
         assert self.log is not None
         lowest = self.log.log_start_offset
+        if self.future is not None:
+            lowest = min(lowest, self.future.log_start_offset)
         for follower in self.followers.values():
             if follower.log_start_offset < lowest and self.host.may_join(follower.broker_id):
                 lowest = follower.log_start_offset

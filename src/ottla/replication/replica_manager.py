@@ -36,6 +36,7 @@ from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.isr import IsrState
+from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
@@ -122,6 +123,10 @@ class ReplicaManager:
         window_ms = config.integer("replication.quota.window.size.seconds") * 1000.0
         self.leader_quota = ReplicationQuota(samples, window_ms)
         self.follower_quota = ReplicationQuota(samples, window_ms)
+        self.log_dirs_quota = ReplicationQuota(
+            config.integer("alter.log.dirs.replication.quota.window.num"),
+            config.integer("alter.log.dirs.replication.quota.window.size.seconds") * 1000.0,
+        )
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
         self.alter = AlterPartitionManager(
@@ -132,6 +137,7 @@ class ReplicaManager:
             world, self, settings, config.integer("num.replica.fetchers")
         )
         self.recovery = TailRecovery(world, self, settings)
+        self.moves = LogDirMoves(world, self, logs, self.log_dirs_quota, settings.backoff_s)
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -163,6 +169,7 @@ class ReplicaManager:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
         await self.recovery.close()
+        await self.moves.close()
         await self.fetchers.close()
         await self.alter.close()
         self.purgatory.close()
@@ -303,6 +310,12 @@ class ReplicaManager:
         ]
         logger.error("log dir offline dir=%s partitions=%d", log_dir, len(lost))
         self.fetchers.remove([p.tp for p in lost])
+        for partition in self.partitions.values():
+            future = partition.future
+            if future is not None and future.failed is not None:
+                logger.warning("move ended partition=%s: its target failed", partition.tp)
+                self.moves.remove((partition.tp,))
+                partition.future = None
         for partition in lost:
             self.take_offline(partition)
         if self.on_log_dir_offline is not None:
@@ -310,6 +323,7 @@ class ReplicaManager:
 
     def take_offline(self, partition: Partition) -> None:
         self.partitions.pop(partition.tp, None)
+        self.moves.remove((partition.tp,))
         self.offline[partition.tp] = None
         partition.stop(ErrorCode.KAFKA_STORAGE_ERROR)
         if self.on_leadership is not None:
@@ -369,4 +383,5 @@ class ReplicaManager:
             "leader_throttle": self.leader_quota.statistics(self.now_ms()),
             "follower_throttle": self.follower_quota.statistics(self.now_ms()),
             "tail_recovery": self.recovery.statistics(),
+            "log_dir_moves": self.moves.statistics(),
         }

@@ -88,6 +88,7 @@ def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: byt
 def _stop(replicas: ReplicaManager, partition: Partition) -> None:
     replicas.recovery.cancel(partition.tp)
     replicas.fetchers.remove((partition.tp,))
+    replicas.moves.remove((partition.tp,))
     del replicas.partitions[partition.tp]
     partition.stop()
     replicas.forget_topic(partition)

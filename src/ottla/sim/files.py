@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from ottla.model.ports import Buffer, File
 
 PAGE_BYTES = 4096
+SPACIOUS_BYTES = 1 << 40
+"""The size of a disk without a capacity of its own."""
 
 
 class Inode:
@@ -179,12 +181,15 @@ class SimDisk:
                 return fault
         return None
 
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(inode.data) for inode in self.inodes.values())
+
     def check_room(self, path: str, more_bytes: int) -> None:
         """Raise ENOSPC where a write would pass the capacity."""
         if self.capacity_bytes is None:
             return
-        used = sum(len(inode.data) for inode in self.inodes.values())
-        if used + more_bytes > self.capacity_bytes:
+        if self.used_bytes + more_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def commit(self) -> None:
@@ -486,6 +491,12 @@ class SimFiles:
         if path not in disk.folders:
             raise _missing(path)
         disk.commit()
+
+    def space(self, path: str) -> tuple[int, int]:
+        disk = self.alive(path)
+        disk.check("stat", path)
+        total = SPACIOUS_BYTES if disk.capacity_bytes is None else disk.capacity_bytes
+        return total, max(0, total - disk.used_bytes)
 
     def lock(self, path: str) -> SimLock:
         path = _clean(path)

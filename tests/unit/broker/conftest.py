@@ -7,9 +7,11 @@ import pytest
 from ottla.broker.broker import Broker
 from ottla.broker.state import BrokerState
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import PeerConnection
 from ottla.sim.world import Simulation
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.records import Record, build_batch
 from ottla.zookeeper.memory import MemoryZooKeeper
 
 FOLDER = "/data"
@@ -106,6 +108,20 @@ class Scene:
                 peer.close()
 
         return node.call(go())
+
+    def produce(self, topic, count=1, *, index=0, size=2, key=None, **header):
+        """Append a batch with acks=all, through whoever leads."""
+        r = ProduceRequest
+        records = [Record(key=key, value=b"%d" % n + b"x" * size) for n in range(count)]
+        data = r.PartitionProduceData(index=index, records=build_batch(records, **header))
+        request = r(
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[r.TopicProduceData(name=topic, partition_data=[data])],
+        )
+        known = next(iter(self.brokers.values())).services.metadata
+        answer = self.ask(known.partition(topic, index).leader, request, 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE, answer
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.produce import ProduceRequest
-from ottla.wire.records import Record, build_batch
 from ottla.zookeeper.errors import ConnectionLossError, SessionExpiredError
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -335,19 +333,6 @@ def test_a_topic_that_is_going_already_is_unknown(cluster):
     assert cluster.znode("/brokers/topics/t") is not None
 
 
-def produce(scene, topic, count):
-    r = ProduceRequest
-    records = build_batch([Record(value=b"x%d" % n) for n in range(count)])
-    data = r.PartitionProduceData(index=0, records=records)
-    request = r(
-        acks=-1,
-        timeout_ms=10_000,
-        topic_data=[r.TopicProduceData(name=topic, partition_data=[data])],
-    )
-    answer = scene.ask(partition(scene, topic, 0).leader, request, 9)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-
-
 def delete_records(scene, topic, offset, broker=1, **fields):
     r = DeleteRecordsRequest
     entry = r.DeleteRecordsPartition(partition_index=0, offset=offset)
@@ -359,7 +344,7 @@ def delete_records(scene, topic, offset, broker=1, **fields):
 
 def test_records_are_deleted_on_every_replica(cluster):
     for _ in range(3):
-        produce(cluster, "t", 10)
+        cluster.produce("t", 10)
     assert delete_records(cluster, "t", 12) == (ErrorCode.NONE, 12)
     starts = {
         log.log_start_offset
@@ -372,7 +357,7 @@ def test_records_are_deleted_on_every_replica(cluster):
 
 
 def test_records_that_are_not_deleted(cluster):
-    produce(cluster, "t", 10)
+    cluster.produce("t", 10)
     assert delete_records(cluster, "t", 11)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert delete_records(cluster, "t", -2)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert delete_records(cluster, "t", 1, broker=2)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER

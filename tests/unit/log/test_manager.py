@@ -8,7 +8,7 @@ import pytest
 
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError, MetaProperties
-from ottla.log.manager import parse_folder
+from ottla.log.log_dir import parse_folder
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.model.ids import ONE_UUID, TopicPartition
 

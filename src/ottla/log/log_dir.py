@@ -1,0 +1,81 @@
+"""One log dir: what is known of it, and how the folders in it are named.
+
+Who may call: `manager`. Pure names and values. Answers to the names in Kafka's `LocalLog`:
+`<topic>-<partition>` holds a current log, `<topic>-<partition>.<unique>-future` the copy that is to
+replace it, `….<unique>-delete` what is about to be removed. Invariant: a broker of Kafka reads the
+same out of every name made here.
+"""
+
+from dataclasses import dataclass, field
+
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Lock
+
+DELETE = "-delete"
+STRAY = "-stray"
+FUTURE = "-future"
+REPLACED_BY = ".ottla-replaced-by"
+"""In a folder that a future log is about to replace: in which log dir that one lies.
+
+Only a crash between the two renames of a replacement leaves two current folders. Kafka refuses to
+start then; this says which of them is the older one.
+"""
+
+_MAX_NAME = 255
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One log dir: its lock, whether it stopped cleanly, what its checkpoints said."""
+
+    path: str
+    lock: Lock | None = None
+    clean: bool = False
+    offline: str | None = None
+    logs: int = 0
+    """how many logs lie here, future ones among them"""
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    cleaned: dict[TopicPartition, int] = field(default_factory=dict)
+    forgotten: set[TopicPartition] = field(default_factory=set)
+    """deleted logs whose recovery points the checkpoint may still name"""
+
+    def file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Forget what the checkpoints said of a log that lies here no more."""
+        for known in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned):
+            known.pop(tp, None)
+        self.forgotten.add(tp)
+
+
+def parse_folder(name: str) -> TopicPartition | None:
+    """Return the partition a current log's folder is named after, or None."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not (partition.isascii() and partition.isdigit()):
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def parse_future_folder(name: str) -> TopicPartition | None:
+    """Return the partition a future log's folder is named after, or None."""
+    current, dot, _ = name.rpartition(".")
+    return parse_folder(current) if dot and name.endswith(FUTURE) else None
+
+
+def future_folder(tp: TopicPartition, unique: str) -> str:
+    """Return the name of a future log's folder."""
+    return f"{tp}.{unique}{FUTURE}"
+
+
+def delete_folder(tp: TopicPartition, unique: str) -> str:
+    """Return the name of a folder that is about to be removed; long topics are cut."""
+    suffix = f"-{tp.partition}.{unique}{DELETE}"
+    return tp.topic[: _MAX_NAME - len(suffix)] + suffix
+
+
+def future_name_fits(tp: TopicPartition) -> bool:
+    """Tell whether a file system takes the name of this partition's future folder."""
+    return len(future_folder(tp, 32 * "0")) <= _MAX_NAME
