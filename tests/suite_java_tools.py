@@ -207,9 +207,13 @@ def config_broker(run: Run) -> None:
 def config_quota(run: Run) -> None:
     of = ("--entity-type", "users", "--entity-name", run.name("u"),
           "--entity-type", "clients", "--entity-name", "c")  # fmt: skip
-    run.configs("--alter", *of, "--add-config", "producer_byte_rate=100000,consumer_byte_rate=2e5")
-    assert "producer_byte_rate=100000" in run.configs("--describe", *of)
-    run.configs("--alter", *of, "--delete-config", "producer_byte_rate,consumer_byte_rate")
+    bounds = "producer_byte_rate=100000,consumer_byte_rate=2e5,controller_mutation_rate=10.5"
+    run.configs("--alter", *of, "--add-config", bounds)
+    shown = run.configs("--describe", *of)
+    assert "producer_byte_rate=100000" in shown
+    assert "controller_mutation_rate=10.5" in shown
+    keys = ",".join(pair.partition("=")[0] for pair in bounds.split(","))
+    run.configs("--alter", *of, "--delete-config", keys)
 
 
 @step

@@ -30,12 +30,6 @@ MASKS: tuple[Mask, ...] = (
     Mask("groups", "sessions end amid the run; rows above compare groups", key=16),
     Mask("*", "Kafka fails within; ours takes it for 0", key=1, scenario="max bytes negative"),
     Mask("*", "Kafka fails within; ours INVALID_REQUEST", key=48, scenario="match type 7"),
-    Mask(
-        "entries",
-        "controller_mutation_rate is refused here: not obeyed",
-        key=49,
-        scenario="mutations",
-    ),
     Mask("entries[].entity", "ours names what was asked", key=49, scenario="same kind twice"),
     Mask("entries", "ours matches any name", key=48, scenario="any with a name"),
     Mask(

@@ -31,6 +31,16 @@ def answer(header: RequestHeader, response: Any) -> list[Buffer]:
     return [head, *encode_response(response, header.api_version)]
 
 
+def hold_back(conn: "Connection", header: RequestHeader, wait_ms: int) -> None:
+    """Tell a client with this answer to wait, and read nothing of it for so long (KIP-219).
+
+    Of several reasons to wait the longest one counts.
+    """
+    if wait_ms > header.throttle_ms:
+        header.throttle_ms = wait_ms
+        conn.throttle(wait_ms)
+
+
 def answer_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
     """Return header and an already encoded body."""
     return [response_header(header.api_key, header.api_version, header.correlation_id), *body]

@@ -19,6 +19,7 @@ from ottla.broker.housekeeping import keep_house
 from ottla.broker.lifecycle import Membership, shut_down_controlled
 from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.mutations import Mutations
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.promises import refuse_broken_promises
 from ottla.broker.quotas import ClientQuotas
@@ -116,6 +117,12 @@ class Broker:
                 world, config, self.tasks, self._topic_config_changed, dynamic, quotas
             ),
             quotas=quotas,
+            mutations=Mutations(
+                quotas,
+                config.integer("controller.quota.window.num"),
+                config.integer("controller.quota.window.size.seconds") * 1000,
+                lambda: world.clock.monotonic() * 1000,
+            ),
             tasks=self.tasks,
             replicas=replicas,
             controller=Controller(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata_cache import Change, MetadataCache
+from ottla.broker.mutations import Charge
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
 from ottla.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
@@ -134,16 +135,16 @@ class Coordination:
         finally:
             del self._asking[topic]
 
-    def create(self, topics: Iterable[str]) -> None:
+    def create(self, topics: Iterable[str], charge: Charge | None = None) -> None:
         """Create internal topics that somebody asked for; returns before they are there."""
         for topic in topics:
             if topic in self._creating or self._tasks.closed or not self._metadata.ready:
                 continue
             self._creating[topic] = None
-            self._tasks.start(self._create(topic), f"create-{topic}")
+            self._tasks.start(self._create(topic, charge), f"create-{topic}")
 
-    async def _create(self, topic: str) -> None:
+    async def _create(self, topic: str, charge: Charge | None) -> None:
         try:
-            await self._creation.auto_create([topic])
+            await self._creation.auto_create([topic], charge)
         finally:
             del self._creating[topic]

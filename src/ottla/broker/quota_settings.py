@@ -15,6 +15,7 @@ from ottla.broker.quotas import (
     ANY,
     CONNECTION_RATE,
     CONSUMER_RATE,
+    MUTATION_RATE,
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
@@ -29,7 +30,12 @@ logger = logging.getLogger(__name__)
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
 KINDS = (USERS, CLIENTS, IPS)
-OF_CLIENTS = {PRODUCER_RATE: "LONG", CONSUMER_RATE: "LONG", REQUEST_PERCENTAGE: "DOUBLE"}
+OF_CLIENTS = {
+    PRODUCER_RATE: "LONG",
+    CONSUMER_RATE: "LONG",
+    REQUEST_PERCENTAGE: "DOUBLE",
+    MUTATION_RATE: "DOUBLE",
+}
 OF_ADDRESSES = {CONNECTION_RATE: "INT"}
 
 

@@ -7,6 +7,8 @@ several bounds that fit a client the most specific one counts, alone; a client o
 answered at once (a consumer without records), told how long to wait, and not read for so long
 (KIP-219). Followers and brokers are never held back.
 
+The bounds of `mutations` are looked up here, too.
+
 Answers to Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` (KIP-13,
 KIP-55, KIP-124, KIP-612).
 """
@@ -18,6 +20,7 @@ from ottla.replication.throttle import UNBOUNDED, WindowedRate
 PRODUCER_RATE = "producer_byte_rate"
 CONSUMER_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
+MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_RATE = "connection_creation_rate"
 
 ANONYMOUS = "ANONYMOUS"

@@ -15,10 +15,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.broker.answers import answer_later, error_answer
+from ottla.broker.answers import answer_later, error_answer, hold_back
 from ottla.broker.handlers import api_versions, replica_control, update_metadata
 from ottla.broker.handlers.fetch import replica_of
 from ottla.broker.quotas import ANONYMOUS, PRODUCER_RATE, REQUEST_PERCENTAGE
+from ottla.broker.request_times import MASK, RequestTimes
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
@@ -73,6 +74,9 @@ class Router:
             key: Route(handle, SLOWLY.get(key), APIS[key].min_version, APIS[key].max_version)
             for key, handle in sorted(handlers.items())
         }
+        self.times = RequestTimes(server.world.clock.monotonic)
+        self._counts = self.times.of
+        self._timing = False
         server.served = tuple(
             (key, route.min_version, route.max_version) for key, route in self._routes.items()
         )
@@ -92,6 +96,10 @@ class Router:
                 f"api key {api_key} is served in versions {route.min_version} to "
                 f"{route.max_version}, not {version}"
             )
+        count = self._counts[api_key]
+        if not count & MASK and not self._timing:
+            return self._timed(api_key, conn, frame)
+        self._counts[api_key] = count + 1
         header, pos = decode_request_header(frame)
         if route.slowly is not None and len(frame) >= LARGE_FRAME_BYTES:
             work = self._in_slices(route.slowly, header, frame, pos)
@@ -111,6 +119,17 @@ class Router:
             )
             raise CloseConnection(f"our error: {error!r}") from error
 
+    def _timed(self, api_key: int, conn: Connection, frame: memoryview) -> Outcome:
+        """Handle one of many requests with a look at the clock before and after."""
+        started_s = self.times.begin()
+        self._timing = True
+        try:
+            outcome = self.dispatch(conn, frame)
+        finally:
+            self._timing = False
+        self.times.end(api_key, started_s, outcome)
+        return outcome
+
     def _counted(
         self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int
     ) -> Outcome:
@@ -127,9 +146,7 @@ class Router:
         if key == PRODUCE:
             over_ms = quotas.record(PRODUCER_RATE, ANONYMOUS, client, size, started_s * 1000)
             wait_ms = max(wait_ms, over_ms)
-        if wait_ms:
-            header.throttle_ms = wait_ms
-            conn.throttle(wait_ms)
+        hold_back(conn, header, wait_ms)
         try:
             return route.handle(server, conn, header, request)
         finally:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.dynamic_configs import DynamicConfigs
     from ottla.broker.metadata_blobs import MetadataBlobs
     from ottla.broker.metadata_cache import MetadataCache
+    from ottla.broker.mutations import Mutations
     from ottla.broker.producer_ids import ProducerIds
     from ottla.broker.quotas import ClientQuotas
     from ottla.broker.tasks import Tasks
@@ -48,6 +49,7 @@ class BrokerServices:
     dynamic_configs: "DynamicConfigs"
     topic_configs: "TopicConfigs"
     quotas: "ClientQuotas"
+    mutations: "Mutations"
     tasks: "Tasks"
     replicas: "ReplicaManager"
     controller: "Controller"

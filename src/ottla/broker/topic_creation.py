@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata_cache import Change, MetadataCache
+from ottla.broker.mutations import Charge
 from ottla.controller.placement import BrokerRack, assign_replicas
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig
@@ -112,8 +113,13 @@ class TopicCreation:
         self._waiting: dict[str, list[asyncio.Event]] = {}
         metadata.on_change(self._changed)
 
-    async def create(self, topic: NewTopic, *, validate_only: bool = False) -> CreatedTopic:
-        """Check a topic and write it; OttlaError with the code clients know otherwise."""
+    async def create(
+        self, topic: NewTopic, *, validate_only: bool = False, charge: Charge | None = None
+    ) -> CreatedTopic:
+        """Check a topic and write it; OttlaError with the code clients know otherwise.
+
+        `charge` is told of the partitions, once they are found good, before anything is written.
+        """
         if self._metadata.contains(topic.name):
             raise TopicExistsError(f"Topic '{topic.name}' already exists.")
         check_number(len(topic.assignments) or topic.partitions)
@@ -123,6 +129,8 @@ class TopicCreation:
         self._config.topic_config(topic.configs)
         if validate_only:
             return CreatedTopic(topic.name, None, assignment)
+        if charge is not None:
+            charge(len(assignment))
         topic_id = self._new_id()
         store = self._store()
         await store.set_or_create_entity_configs("topics", topic.name, dict(topic.configs))
@@ -233,7 +241,9 @@ class TopicCreation:
             )
         return NewTopic(name, number("num.partitions"), number("default.replication.factor"))
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def auto_create(
+        self, names: Iterable[str], charge: Charge | None = None
+    ) -> dict[str, ErrorCode]:
         """Create topics by asking for them; return what Metadata says of each this time.
 
         LEADER_NOT_AVAILABLE means that the topic is there and the client is to ask again.
@@ -247,7 +257,7 @@ class TopicCreation:
             else:
                 self._in_flight[name] = None
                 try:
-                    await self.create(self.defaults_for(name))
+                    await self.create(self.defaults_for(name), charge=charge)
                     answers[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 except TopicExistsError:
                     answers[name] = ErrorCode.LEADER_NOT_AVAILABLE

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from ottla.broker.quotas import (
+    ANONYMOUS,
     ANY,
     CONSUMER_RATE,
     PRODUCER_RATE,
@@ -18,6 +19,7 @@ from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
 
@@ -294,3 +296,13 @@ def test_a_parked_fetch_is_judged_when_it_would_be_answered(filled):
     answer = node.call(both())
     assert answer.throttle_time_ms > 0
     assert answer.responses == []
+
+
+def test_metadata_tells_how_long_to_wait_too(cluster):
+    """It is made of encoded parts, and not like other answers."""
+    assert alter(cluster, {CLIENT: "t"}, request_percentage=1.0) == (0, None)
+    quotas = cluster.brokers["b1"].services.quotas
+    cluster.wait(lambda: quotas.active)
+    now_ms = cluster.simulation.node("b1").world.clock.monotonic() * 1000
+    quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, "t", 500, now_ms)
+    assert cluster.ask(1, MetadataRequest(topics=[]), 9).throttle_time_ms > 0

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.answers import answer, answer_later
+from ottla.broker.answers import answer, answer_later, hold_back
+from ottla.broker.mutations import Charge
 from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
 from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
@@ -24,6 +25,9 @@ from ottla.wire.messages.create_partitions import (
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
     from ottla.net.connection import Connection, Pending
+
+STRICT_QUOTA = 3
+"""From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 Wanted = CreatePartitionsRequest.CreatePartitionsTopic
@@ -51,13 +55,19 @@ def handle(
         results = [Result(name=t.name, error_code=ErrorCode.NOT_CONTROLLER) for t in request.topics]
         return answer(header, CreatePartitionsResponse(results=results))
 
+    quota = server.mutations.quota(header, strict_since=STRICT_QUOTA)
+
     async def work() -> list[Buffer]:
-        return answer(header, CreatePartitionsResponse(results=await _add_all(server, request)))
+        results = await _add_all(server, request, quota.charge)
+        hold_back(conn, header, quota.wait_ms())
+        return answer(header, CreatePartitionsResponse(results=results))
 
     return answer_later(server, conn, header, request, work())
 
 
-async def _add_all(server: "BrokerServices", request: CreatePartitionsRequest) -> list[Result]:
+async def _add_all(
+    server: "BrokerServices", request: CreatePartitionsRequest, charge: Charge
+) -> list[Result]:
     results: dict[str, Result] = {}
     added: dict[str, int] = {}
     times = Counter(t.name for t in request.topics)
@@ -67,7 +77,7 @@ async def _add_all(server: "BrokerServices", request: CreatePartitionsRequest) -
         try:
             if times[name] > 1:
                 raise _InvalidRequestError("Duplicate topic in request.")
-            await _add(server, wanted, validate_only=request.validate_only)
+            await _add(server, wanted, charge, validate_only=request.validate_only)
         except OttlaError as error:
             result.error_code, result.error_message = error.code, str(error) or None
         else:
@@ -80,7 +90,9 @@ async def _add_all(server: "BrokerServices", request: CreatePartitionsRequest) -
     return list(results.values())
 
 
-async def _add(server: "BrokerServices", wanted: Wanted, *, validate_only: bool) -> None:
+async def _add(
+    server: "BrokerServices", wanted: Wanted, charge: Charge, *, validate_only: bool
+) -> None:
     store = server.store
     name = wanted.name
     if await store.is_topic_marked_for_deletion(name):
@@ -110,6 +122,7 @@ async def _add(server: "BrokerServices", wanted: Wanted, *, validate_only: bool)
         new = dict(enumerate(given, count))
     if validate_only:
         return
+    charge(wanted.count - count)
     everything = dict(info.assignment) | {p: ReplicaAssignment(r) for p, r in new.items()}
 
     def grow(found: TopicInfo | None) -> TopicInfo:

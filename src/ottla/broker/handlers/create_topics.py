@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker import config_entries
-from ottla.broker.answers import answer, answer_later
+from ottla.broker.answers import answer, answer_later, hold_back
+from ottla.broker.mutations import Charge
 from ottla.broker.topic_creation import (
     METADATA_TOPIC,
     CreatedTopic,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ottla.net.connection import Connection, Pending
 
 DEFAULT = -1
+STRICT_QUOTA = 6
+"""From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
 Result = CreateTopicsResponse.CreatableTopicResult
 
 
@@ -53,8 +56,12 @@ def handle(
         results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
         return answer(header, CreateTopicsResponse(topics=results))
 
+    quota = server.mutations.quota(header, strict_since=STRICT_QUOTA)
+
     async def work() -> list[Buffer]:
-        return answer(header, CreateTopicsResponse(topics=await _create_all(server, request)))
+        results = await _create_all(server, request, quota.charge)
+        hold_back(conn, header, quota.wait_ms())
+        return answer(header, CreateTopicsResponse(topics=results))
 
     return answer_later(server, conn, header, request, work())
 
@@ -70,7 +77,9 @@ def _failure(name: str, code: int, message: str | None = None) -> Result:
     )
 
 
-async def _create_all(server: "BrokerServices", request: CreateTopicsRequest) -> list[Result]:
+async def _create_all(
+    server: "BrokerServices", request: CreateTopicsRequest, charge: Charge
+) -> list[Result]:
     results: dict[str, Result] = {}
     created: dict[str, int] = {}
     times = Counter(t.name for t in request.topics)
@@ -86,7 +95,7 @@ async def _create_all(server: "BrokerServices", request: CreateTopicsRequest) ->
             try:
                 topic = _new_topic(server, wanted)
                 done = await server.topic_creation.create(
-                    topic, validate_only=request.validate_only
+                    topic, validate_only=request.validate_only, charge=charge
                 )
             except OttlaError as error:
                 results[name] = _failure(name, error.code, str(error) or None)

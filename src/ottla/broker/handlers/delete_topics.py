@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.answers import answer, answer_later
+from ottla.broker.answers import answer, answer_later, hold_back
+from ottla.broker.mutations import Charge, ThrottlingQuotaExceededError
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STRICT_QUOTA = 5
+"""From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
 FIRST_VERSION_BY_ID = 6
 REPLY_LOST = (
     ConnectionLossError,
@@ -61,11 +64,14 @@ def handle(
         return answer(header, DeleteTopicsResponse(responses=results))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
         raise _InvalidRequestError
+    quota = server.mutations.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         once = list(dict.fromkeys(wanted))
-        done = dict(zip(once, await _delete_all(server, once, request.timeout_ms), strict=True))
+        deleted = await _delete_all(server, once, request.timeout_ms, quota.charge)
+        done = dict(zip(once, deleted, strict=True))
         results = [done[w] for w in wanted]
+        hold_back(conn, header, quota.wait_ms())
         return answer(header, DeleteTopicsResponse(responses=results))
 
     return answer_later(server, conn, header, request, work())
@@ -87,7 +93,7 @@ def _refusal(server: "BrokerServices", version: int) -> ErrorCode | None:
 
 
 async def _delete_all(
-    server: "BrokerServices", wanted: Sequence[Named], timeout_ms: int
+    server: "BrokerServices", wanted: Sequence[Named], timeout_ms: int, charge: Charge
 ) -> list[Result]:
     results = []
     going: dict[str, Result] = {}
@@ -103,6 +109,11 @@ async def _delete_all(
         elif not server.metadata.contains(name):
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
+            try:
+                charge(len(server.metadata.snapshot.topics[name].partitions))
+            except ThrottlingQuotaExceededError as error:
+                result.error_code = error.code
+                continue
             result.error_code = await _mark(server, name)
             if result.error_code == ErrorCode.NONE:
                 going[name] = result

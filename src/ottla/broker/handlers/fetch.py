@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.answers import answer
+from ottla.broker.answers import answer, hold_back
 from ottla.broker.leader_hints import name_leader
 from ottla.broker.quotas import ANONYMOUS, CONSUMER_RATE
 from ottla.model.errors import ErrorCode, OttlaError
@@ -133,9 +133,7 @@ def _withhold(
     size = 4 + sum(map(len, body))
     now_ms = server.world.clock.monotonic() * 1000
     wait_ms = quotas.record(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
-    if wait_ms > header.throttle_ms:
-        header.throttle_ms = wait_ms
-        conn.throttle(wait_ms)
+    hold_back(conn, header, wait_ms)
     if header.throttle_ms:
         quotas.take_back(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
     return header.throttle_ms > 0

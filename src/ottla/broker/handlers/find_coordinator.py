@@ -69,7 +69,8 @@ def _find(
     if log is None:
         return unavailable
     if not server.metadata.contains(log.topic):
-        server.coordination.create([log.topic])
+        charge = server.mutations.quota(header).charge
+        server.coordination.create([log.topic], charge)
         return unavailable
     partition = server.metadata.partition(log.topic, log.partition_for(key))
     if partition is None or partition.leader == NO_LEADER:

@@ -73,7 +73,8 @@ async def _wait(
         raise CloseConnection("no controller has told this broker of the cluster yet")
     question = _question(server, header, request)
     if question.creates:
-        errors = await server.topic_creation.auto_create(question.missing)
+        charge = server.mutations.quota(header).charge
+        errors = await server.topic_creation.auto_create(question.missing, charge)
     else:
         errors = _reasons(question.missing)
     return _respond(server, conn, header, request, question, errors)
@@ -171,7 +172,9 @@ def _respond(
                 failed.topic_authorized_operations = TOPIC_OPERATIONS
             blob = encode_topic(failed, version)
         blobs.append(blob)
-    return answer_body(header, assemble(_head(server, listener, request, version), version, blobs))
+    head = _head(server, listener, request, version)
+    head.throttle_time_ms = header.throttle_ms
+    return answer_body(header, assemble(head, version, blobs))
 
 
 def _with_operations(
