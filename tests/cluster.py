@@ -3,16 +3,21 @@
 Everything stops with the `with` block, also when the test fails. Servers listen on 127.0.0.1.
 """
 
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from ottla.model.errors import OttlaError
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import start_zookeeper
+
+sys.path.insert(0, str(Path(__file__).parent))
+from seen import ask  # tests are no package
+from waiting import until
 
 
 def free_ports(count: int) -> list[int]:
@@ -27,57 +32,52 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def wait_for_port(
-    port: int,
-    process: subprocess.Popen[bytes],
-    log: Path,
-    timeout_s: float,
-    host: str = "127.0.0.1",
-) -> None:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with socket.socket() as probe:
-            probe.settimeout(0.2)
-            if probe.connect_ex((host, port)) == 0:
-                return
-        if process.poll() is not None or time.monotonic() > deadline:
-            tail = log.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"no broker on port {port} (exit {process.poll()}):\n{tail}")
-        time.sleep(0.05)
+class BrokerProcesses:
+    """Brokers as processes, on a ZooKeeper of their own or a given one.
 
-
-class OttlaCluster:
-    """Brokers 0..n-1 of ours as processes, on a ZooKeeper of their own or a given one."""
+    Who derives says what starts a ZooKeeper and a broker, and when a broker has started.
+    """
 
     def __init__(
         self,
         folder: Path,
-        brokers: int = 3,
-        *,
-        zookeeper: str | None = None,
-        session_timeout_ms: int = 6000,
-        **settings: str,
+        ids: list[int],
+        zookeeper: str,
+        session_timeout_ms: int,
+        settings: dict[str, str],
     ) -> None:
         self.folder = folder
-        self.ids = list(range(brokers))
-        self.ports = free_ports(brokers)
+        self.ids = ids
+        self.ports = dict(zip(ids, free_ports(len(ids)), strict=True))
         self.settings = {k.replace("_", "."): v for k, v in settings.items()}
         self.session_timeout_ms = session_timeout_ms
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._zookeeper = None
-        self.zookeeper = zookeeper or ""
+        self.zookeeper = zookeeper
+        self._zookeeper: Any = None
+
+    def start_zookeeper(self, port: int) -> Any:
+        """Start a ZooKeeper on a port; return what has a `stop`."""
+        raise NotImplementedError
+
+    def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
+        """Start a broker with this file of settings."""
+        raise NotImplementedError
+
+    def started(self, broker: int) -> bool:
+        """Tell whether a broker that runs has started."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.zookeeper:
-            port = free_ports(1)[0]
-            self._zookeeper = start_zookeeper(self.folder / "zookeeper", port, heap_mb=256)
-            self.zookeeper = f"127.0.0.1:{port}"
         try:
+            if not self.zookeeper:
+                port = free_ports(1)[0]
+                self._zookeeper = self.start_zookeeper(port)
+                self.zookeeper = f"127.0.0.1:{port}"
             for broker in self.ids:
                 self.start_broker(broker, wait=False)
             for broker in self.ids:
-                self._wait(broker)
+                self.wait(broker)
         except BaseException:
             self.__exit__()
             raise
@@ -98,15 +98,14 @@ class OttlaCluster:
     def address(self, broker: int) -> str:
         return f"{self.host(broker)}:{self.ports[broker]}"
 
-    def command(self, broker: int, config: Path) -> list[str]:
-        """Return what starts a broker with this file of settings."""
-        return [sys.executable, "-m", "ottla", "broker", "--config", str(config)]
-
     def data(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}"
 
     def log(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}.out"
+
+    def pid(self, broker: int) -> int:
+        return self.processes[broker].pid
 
     def running(self, broker: int) -> bool:
         return broker in self.processes and self.processes[broker].poll() is None
@@ -122,24 +121,28 @@ class OttlaCluster:
         }
         config = self.folder / f"broker-{broker}.properties"
         config.write_text("".join(f"{k}={v}\n" for k, v in values.items()))
-        with self.log(broker).open("ab") as out:
-            self.processes[broker] = subprocess.Popen(
-                self.command(broker, config),
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
+        self.processes[broker] = self.launch(broker, config)
         if wait:
-            self._wait(broker)
+            self.wait(broker)
 
-    def _wait(self, broker: int, timeout_s: float = 30) -> None:
-        wait_for_port(
-            self.ports[broker],
-            self.processes[broker],
-            self.log(broker),
-            timeout_s,
-            self.host(broker),
-        )
+    def wait(self, broker: int, timeout_s: float = 90) -> None:
+        """Wait until a broker has started; RuntimeError with its last words if it ends instead."""
+
+        def told() -> str:
+            tail = self.log(broker).read_text(errors="replace")[-3000:]
+            return f"broker {broker} has started (exit {self.processes[broker].poll()}):\n{tail}"
+
+        def over() -> bool:
+            return not self.running(broker) or self.started(broker)
+
+        until(over, timeout_s, told, despite=(OSError, OttlaError))
+        if not self.running(broker):
+            raise RuntimeError(f"it never came to this: {told()}")
+
+    def known_to(self, broker: int) -> set[int]:
+        """Return the brokers that one names in its Metadata; none while it has no controller."""
+        found = ask(self.address(broker), MetadataRequest(topics=[]), 9)
+        return set() if found.controller_id < 0 else {b.node_id for b in found.brokers}
 
     def kill(self, broker: int) -> None:
         """kill -9."""
@@ -147,29 +150,77 @@ class OttlaCluster:
         self.processes[broker].wait(10)
 
     def pause(self, broker: int) -> None:
-        os.kill(self.processes[broker].pid, signal.SIGSTOP)
+        self.processes[broker].send_signal(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        os.kill(self.processes[broker].pid, signal.SIGCONT)
+        self.processes[broker].send_signal(signal.SIGCONT)
 
-    def terminate(self, broker: int, timeout_s: float = 30) -> int:
+    def terminate(self, broker: int, timeout_s: float = 60) -> int:
         """SIGTERM, a bounded wait; return the exit status."""
         self.processes[broker].terminate()
         return self.processes[broker].wait(timeout_s)
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = 20) -> None:
         """Stop all brokers at once: the last ones have nobody to hand their leaders to."""
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-        deadline = time.monotonic() + 20
-        for process in self.processes.values():
+        living = [p for p in self.processes.values() if p.poll() is None]
+        for process in living:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        deadline = time.monotonic() + timeout_s
+        for process in living:
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(10)
+
+
+class OttlaCluster(BrokerProcesses):
+    """Brokers 0..n-1 of ours."""
+
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 3,
+        *,
+        zookeeper: str = "",
+        session_timeout_ms: int = 6000,
+        **settings: str,
+    ) -> None:
+        super().__init__(folder, list(range(brokers)), zookeeper, session_timeout_ms, settings)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            for broker in self.ids:
+                # Before that a topic with so many replicas is refused, as it is with Kafka's.
+                until(
+                    lambda broker=broker: self.known_to(broker).issuperset(self.ids),
+                    60,
+                    f"broker {broker} knows all others",
+                    despite=(OSError, OttlaError),
+                )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start_zookeeper(self, port: int) -> Any:
+        return start_zookeeper(self.folder / "zookeeper", port, heap_mb=256)
+
+    def command(self, broker: int, config: Path) -> list[str]:
+        """Return what starts a broker with this file of settings."""
+        return [sys.executable, "-m", "ottla", "broker", "--config", str(config)]
+
+    def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
+        with self.log(broker).open("ab") as out:
+            return subprocess.Popen(
+                self.command(broker, config), stdout=out, stderr=out, start_new_session=True
+            )
+
+    def started(self, broker: int) -> bool:
+        """Tell whether a broker answers and has heard of itself from the controller."""
+        return broker in self.known_to(broker)
 
     def log_bytes(self, broker: int, partition: str) -> bytes:
         """Return the bytes of a replica's segments in order, of `topic-n`."""

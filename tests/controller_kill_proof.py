@@ -37,7 +37,8 @@ from kafka.errors import KafkaError
 sys.path.insert(0, str(Path(__file__).parent))
 from cluster import OttlaCluster  # tests are no package
 from kill_proof import Writer, longest_silence, problems, read_back
-from seen import REASSIGN_ZNODE, Znodes, disagreements, until
+from seen import REASSIGN_ZNODE, Znodes, disagreements
+from waiting import until
 
 MOVES, GONE = "moves", "gone"
 BROKERS = 4

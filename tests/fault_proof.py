@@ -47,7 +47,8 @@ from ottla.zookeeper import embedded
 sys.path.insert(0, str(Path(__file__).parent))
 from cluster import OttlaCluster  # tests are no package
 from kill_proof import Writer, longest_silence, problems, read_back
-from seen import Znodes, disagreements, until
+from seen import Znodes, disagreements
+from waiting import until
 
 TOPIC = "faults"
 LAYOUT = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]

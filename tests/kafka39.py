@@ -18,7 +18,8 @@ from typing import Self
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kafka_tools  # tests are no package
-from cluster import free_ports
+from cluster import BrokerProcesses
+from waiting import until
 
 ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 KAFKA_MAIN = "kafka.Kafka"
@@ -39,8 +40,19 @@ log4j.logger.kafka.server.KafkaServer=INFO
 """
 
 
-class Kafka39Cluster:
-    """Brokers of Apache Kafka as processes, on a ZooKeeper of their own or a given one."""
+class KafkasZooKeeper:
+    """A ZooKeeper started from Kafka's jars."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+class Kafka39Cluster(BrokerProcesses):
+    """Brokers of Apache Kafka; started means that they say so."""
 
     def __init__(
         self,
@@ -53,124 +65,44 @@ class Kafka39Cluster:
         session_timeout_ms: int = 6000,
         **settings: str,
     ) -> None:
-        self.folder = folder
-        self.ids = ids if ids is not None else list(range(brokers))
-        self.ports = dict(zip(self.ids, free_ports(len(self.ids)), strict=True))
+        ids = ids if ids is not None else list(range(brokers))
+        replicas = str(min(3, len(ids)))
+        few = {
+            "offsets_topic_replication_factor": replicas,
+            "offsets_topic_num_partitions": "3",
+            "transaction_state_log_replication_factor": replicas,
+            "transaction_state_log_min_isr": "1",
+            "group_initial_rebalance_delay_ms": "0",
+            "inter_broker_protocol_version": "3.9",
+        }
+        super().__init__(folder, ids, zookeeper, session_timeout_ms, few | settings)
         self.heap_mb = heap_mb
-        self.session_timeout_ms = session_timeout_ms
-        self.settings = {k.replace("_", "."): v for k, v in settings.items()}
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.zookeeper = zookeeper
-        self._zookeeper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j.properties").write_text(LOG4J)
-        try:
-            if not self.zookeeper:
-                self._start_zookeeper()
-            for broker in self.ids:
-                self.start_broker(broker, wait=False)
-            for broker in self.ids:
-                self.wait(broker)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-        if self._zookeeper is not None:
-            self._zookeeper.kill()
-            self._zookeeper.wait(10)
+    def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
+        jvm = (*KAFKA_JVM, f"-Xmx{self.heap_mb}m")
+        return self._java(self.log(broker), jvm, KAFKA_MAIN, str(config))
 
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(self.address(b) for b in self.ids)
-
-    def address(self, broker: int) -> str:
-        return f"127.0.0.1:{self.ports[broker]}"
-
-    def data(self, broker: int) -> Path:
-        return self.folder / f"broker-{broker}"
-
-    def log(self, broker: int) -> Path:
-        return self.folder / f"broker-{broker}.out"
-
-    def pid(self, broker: int) -> int:
-        return self.processes[broker].pid
-
-    def running(self, broker: int) -> bool:
-        return broker in self.processes and self.processes[broker].poll() is None
-
-    def start_broker(self, broker: int, *, wait: bool = True) -> None:
-        replicas = str(min(3, len(self.ids)))
-        values = {
-            "broker.id": str(broker),
-            "listeners": f"PLAINTEXT://{self.address(broker)}",
-            "log.dirs": str(self.data(broker)),
-            "zookeeper.connect": self.zookeeper,
-            "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
-            "offsets.topic.replication.factor": replicas,
-            "offsets.topic.num.partitions": "3",
-            "transaction.state.log.replication.factor": replicas,
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "inter.broker.protocol.version": "3.9",
-            **self.settings,
-        }
-        config = self.folder / f"broker-{broker}.properties"
-        config.write_text("".join(f"{k}={v}\n" for k, v in values.items()))
-        self.processes[broker] = self._java(
-            self.log(broker), (*KAFKA_JVM, f"-Xmx{self.heap_mb}m"), KAFKA_MAIN, str(config)
-        )
-        if wait:
-            self.wait(broker)
-
-    def wait(self, broker: int, timeout_s: float = 90) -> None:
-        """Wait until a broker accepts connections and says that it has started."""
-        deadline = time.monotonic() + timeout_s
-        while b"started (kafka.server.KafkaServer)" not in self.log(broker).read_bytes():
-            if not self.running(broker) or time.monotonic() > deadline:
-                tail = self.log(broker).read_text(errors="replace")[-3000:]
-                raise RuntimeError(f"Kafka broker {broker} did not start:\n{tail}")
-            time.sleep(0.05)
+    def started(self, broker: int) -> bool:
+        return b"started (kafka.server.KafkaServer)" in self.log(broker).read_bytes()
 
     def kill(self, broker: int) -> None:
-        """kill -9."""
-        self.processes[broker].kill()
-        self.processes[broker].wait(10)
-        self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
-
-    def pause(self, broker: int) -> None:
-        self.processes[broker].send_signal(signal.SIGSTOP)
-
-    def resume(self, broker: int) -> None:
-        self.processes[broker].send_signal(signal.SIGCONT)
+        super().kill(broker)
+        self._set_log_aside(broker)
 
     def terminate(self, broker: int, timeout_s: float = 60) -> int:
-        """SIGTERM, a bounded wait; return the exit status."""
-        self.processes[broker].terminate()
-        status = self.processes[broker].wait(timeout_s)
-        self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
+        status = super().terminate(broker, timeout_s)
+        self._set_log_aside(broker)
         return status
 
-    def stop(self, timeout_s: float = 20) -> None:
-        """Stop every broker, the slow ones the hard way."""
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-        deadline = time.monotonic() + timeout_s
-        for process in self.processes.values():
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
+    def _set_log_aside(self, broker: int) -> None:
+        self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
 
-    def _start_zookeeper(self) -> None:
-        port = free_ports(1)[0]
+    def start_zookeeper(self, port: int) -> KafkasZooKeeper:
         data = self.folder / "zookeeper"
         data.mkdir(exist_ok=True)
         config = self.folder / "zookeeper.properties"
@@ -179,19 +111,21 @@ class Kafka39Cluster:
             "minSessionTimeout=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         log = self.folder / "zookeeper.out"
-        self._zookeeper = self._java(
-            log, ("-Xmx256m", "-XX:+UseSerialGC"), ZOOKEEPER_MAIN, str(config)
-        )
-        self.zookeeper = f"127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while True:
+        jvm = ("-Xmx256m", "-XX:+UseSerialGC")
+        process = self._java(log, jvm, ZOOKEEPER_MAIN, str(config))
+
+        def serves() -> bool:
+            assert process.poll() is None, f"ZooKeeper ended:\n{log.read_text()[-2000:]}"
             with socket.socket() as probe:
                 probe.settimeout(0.2)
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            if self._zookeeper.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"ZooKeeper did not start:\n{log.read_text()[-2000:]}")
-            time.sleep(0.05)
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            until(serves, 60, lambda: f"ZooKeeper serves:\n{log.read_text()[-2000:]}")
+        except BaseException:
+            process.kill()
+            raise
+        return KafkasZooKeeper(process)
 
     def _java(
         self, log: Path, jvm: tuple[str, ...], main: str, *arguments: str

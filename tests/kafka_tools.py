@@ -18,6 +18,7 @@ LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 BROKER_API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
+DUMP_LOG = "kafka.tools.DumpLogSegments"
 
 
 def libs() -> Path:
@@ -57,6 +58,16 @@ def run(
     if check:
         assert done.returncode == 0, f"{tool} exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if not check else "")
+
+
+def dump_log(folder: Path, *suffixes: str) -> str:
+    """Return what Kafka's dump tool makes of a log's files; AssertionError if it complains."""
+    files = sorted(str(p) for p in folder.iterdir() if p.suffix in suffixes)
+    assert files
+    out = run(DUMP_LOG, "--deep-iteration", "--files", ",".join(files))
+    for complaint in ("ismatch", "isvalid: false", "Found timestamp", "out of order", "xception"):
+        assert complaint not in out, out
+    return out
 
 
 class OneJvm:

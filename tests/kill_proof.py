@@ -17,20 +17,19 @@ import logging
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from kafka import KafkaConsumer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cluster import OttlaCluster  # tests are no package
+from clients import Load, admin_client, create_topics  # tests are no package
+from cluster import OttlaCluster
+from waiting import until
 
 TOPIC = "proof"
 PARTITIONS = 6
@@ -47,8 +46,8 @@ class Ack:
 
 
 @dataclass
-class Writer:
-    """Produces numbered records, acks=all and idempotent, at a bounded rate, until told to stop."""
+class Writer(Load):
+    """Produces numbered records at a bounded rate, and remembers what was acknowledged when."""
 
     bootstrap: str
     rate: int
@@ -60,44 +59,20 @@ class Writer:
     failed: int = 0
 
     def __post_init__(self) -> None:
-        self._stop = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "request.timeout.ms": self.request_timeout_ms,
-                "message.timeout.ms": 60_000,
-                "log_level": 2,
-            }
+        super().__init__(
+            self.bootstrap,
+            self.rate,
+            linger_ms=2,
+            request_timeout_ms=self.request_timeout_ms,
+            message_timeout_ms=60_000,
         )
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join(90)
-
-    def _run(self) -> None:
-        step = 0.005
-        while not self._stop.is_set():
-            until = time.monotonic() + step
-            for _ in range(max(1, int(self.rate * step))):
-                self._send()
-            self._producer.poll(0)
-            time.sleep(max(0.0, until - time.monotonic()))
-        self._producer.flush(60)
-
-    def _send(self) -> None:
+    def send(self) -> None:
         key = f"k{random.randrange(self.keys)}"
         number = self.numbers[key]
         self.numbers[key] += 1
         try:
-            self._producer.produce(
+            self.producer.produce(
                 self.topic,
                 key=key,
                 value=str(number),
@@ -105,7 +80,7 @@ class Writer:
             )
         except BufferError:
             self.numbers[key] -= 1
-            self._producer.poll(0.05)
+            self.producer.poll(0.05)
 
     def _delivered(self, error: object, message: object, key: str, number: int) -> None:
         if error is not None:
@@ -165,9 +140,9 @@ def problems(acks: list[Ack], found: dict[tuple[int, int], tuple[str, int]]) -> 
     return wrong
 
 
-def longest_silence(acks: list[Ack], since: float, until: float) -> float:
-    times = sorted(a.at for a in acks if since <= a.at <= until)
-    edges = [since, *times, until]
+def longest_silence(acks: list[Ack], since: float, end: float) -> float:
+    times = sorted(a.at for a in acks if since <= a.at <= end)
+    edges = [since, *times, end]
     return max(b - a for a, b in pairwise(edges))
 
 
@@ -186,20 +161,20 @@ def partitions_of(admin: AdminClient) -> list[PartitionMetadata]:
     return list(admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values())
 
 
-def wait_for_full_isr(admin: AdminClient, replicas: int, timeout_s: float = 60) -> float:
+def wait_for_full_isr(admin: AdminClient, replicas: int) -> float:
+    """Return how long it took, in seconds."""
+
+    def full() -> bool:
+        return all(len(p.isrs) == replicas and p.leader >= 0 for p in partitions_of(admin))
+
     started = time.monotonic()
-    while True:
-        if all(len(p.isrs) == replicas and p.leader >= 0 for p in partitions_of(admin)):
-            return time.monotonic() - started
-        if time.monotonic() - started > timeout_s:
-            raise TimeoutError(f"no full ISR after {timeout_s} s")
-        time.sleep(0.2)
+    until(full, 60, "every ISR is full")
+    return time.monotonic() - started
 
 
 def create_topic(admin: AdminClient) -> None:
     new = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    for future in admin.create_topics([new]).values():
-        future.result(30)
+    create_topics(admin, new)
 
 
 def one_round(
@@ -258,7 +233,7 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         with OttlaCluster(args.dir or Path(folder), brokers=3) as cluster:
-            admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
+            admin = admin_client(cluster.bootstrap)
             create_topic(admin)
             wait_for_full_isr(admin, 3)
             acks: list[Ack] = []

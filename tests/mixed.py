@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
+from ottla.admin.session import connected
+from ottla.model.errors import ErrorCode
+from ottla.net.client import Client
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
@@ -20,7 +23,8 @@ from ottla.wire.messages.list_partition_reassignments import ListPartitionReassi
 sys.path.insert(0, str(Path(__file__).parent))
 from cluster import OttlaCluster  # tests are no package
 from kafka39 import Kafka39Cluster
-from seen import Znodes, ask, disagreements, until
+from seen import Znodes, ask, disagreements
+from waiting import until
 
 SESSION_MS = 4000
 
@@ -28,12 +32,15 @@ SESSION_MS = 4000
 class MixedCluster:
     """Brokers of ours and of Apache Kafka on one ZooKeeper; ids 0.. are ours, 10.. the JVM's."""
 
-    def __init__(self, folder: Path, ours: int, theirs: int, *, jvm_first: bool) -> None:
+    def __init__(
+        self, folder: Path, ours: int, theirs: int, *, jvm_first: bool = False, **more: str
+    ) -> None:
         settings = {
             "auto_leader_rebalance_enable": "false",
             "log_segment_delete_delay_ms": "1000",
             "controlled_shutdown_retry_backoff_ms": "500",
             "auto_create_topics_enable": "false",
+            **more,
         }
         self._folder = folder
         self._jvm_first = jvm_first
@@ -113,6 +120,19 @@ class MixedCluster:
                 self.kind(other).resume(other)
         self.wait_agreed()
 
+    def give_lead_to(self, broker: int, *topics: str) -> None:
+        """Make a broker the first replica of partition 0 of these topics, and its leader."""
+        before = {t: self.znodes.assignment(t)[0] for t in topics}
+        orders = {t: [broker, *(b for b in r if b != broker)] for t, r in before.items()}
+        connected(self.bootstrap, lambda client: _reorder(client, orders))
+
+        def leads() -> bool:
+            connected(self.bootstrap, lambda client: _elect_preferred(client, topics))
+            return all(self.znodes.states(t)[0].leader == broker for t in topics)
+
+        until(leads, 30, f"broker {broker} leads {topics}")
+        self.wait_agreed(*topics)
+
     def wait_full(self, *topics: str, timeout_s: float = 40) -> None:
         """Wait until every replica is in sync, and every broker says so."""
         for topic in topics:
@@ -182,6 +202,29 @@ class MixedCluster:
                 sizes = {b: len(data) for b, data in logs.items()}
                 wrong.append(f"{topic}-{partition}: bytes by broker {sizes}")
         return wrong
+
+
+async def _reorder(client: Client, orders: dict[str, list[int]]) -> None:
+    """Ask for partition 0 of each topic to have its replicas in another order."""
+    r = AlterPartitionReassignmentsRequest
+    moves = [
+        r.ReassignableTopic(
+            name=topic, partitions=[r.ReassignablePartition(partition_index=0, replicas=order)]
+        )
+        for topic, order in orders.items()
+    ]
+    answer = await client.call(r(topics=moves, timeout_ms=20_000), "controller")
+    assert not any(p.error_code for t in answer.responses for p in t.partitions), answer
+
+
+async def _elect_preferred(client: Client, topics: Iterable[str]) -> None:
+    chosen = [ElectLeadersRequest.TopicPartitions(topic=t, partitions=[0]) for t in topics]
+    request = ElectLeadersRequest(election_type=0, topic_partitions=chosen, timeout_ms=20_000)
+    results = (await client.call(request, "controller")).replica_election_results
+    codes = {p.error_code for t in results for p in t.partition_result}
+    # What is on its way still has another first replica, or one that is not in sync yet.
+    known = {0, ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert codes <= known, codes
 
 
 def _for_the_controller(topics: Iterable[str]) -> list[tuple[Any, int]]:

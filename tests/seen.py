@@ -6,8 +6,8 @@ broker tells its clients the same is asked of each broker by itself.
 
 import asyncio
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,19 +21,6 @@ from ottla.net.runtime import real_world
 from ottla.wire.messages.metadata import MetadataRequest
 
 REASSIGN_ZNODE = "/admin/reassign_partitions"
-
-
-def until(condition: Callable[[], Any], timeout_s: float, what: str | Callable[[], str]) -> Any:
-    """Wait for something to become true; return it."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            said = what() if callable(what) else what
-            raise AssertionError(f"not within {timeout_s} s: {said}")
-        time.sleep(0.1)
 
 
 @dataclass(frozen=True)
@@ -135,8 +122,9 @@ class Znodes:
 
 
 def ask(address: str, request: Any, version: int) -> Any:
-    """Send one request to one broker at host:port; return its answer."""
-    return asyncio.run(_ask(address, request, version))
+    """Send one request to one broker at host:port; return its answer. A loop may run already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(_ask(address, request, version))).result()
 
 
 async def _ask(address: str, request: Any, version: int) -> Any:

@@ -10,6 +10,7 @@ Exit status 0 only if that holds.
 """
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import os
@@ -27,15 +28,21 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cluster import OttlaCluster  # tests are no package
+from clients import Load, admin_client, create_topics, named, read_ended  # tests are no package
+from cluster import OttlaCluster
 from ottla.admin.session import connected
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from waiting import until
 
 SOURCE, TARGET, GROUP = "proof-in", "proof-out", "proof-copiers"
 PARTITIONS = 6
 BATCH = 200
 RESTART = 3
 """Exit status of a copier that was fenced, or that cannot go on with what it has."""
+HANGS_S = 25
+"""A copier whose transaction takes longer ends, and another takes over: in librdkafka 2.16 and
+before, send_offsets_to_transaction may never return, whatever its timeout, where the broker that
+coordinated the group has left the cluster (its issues 5456 and 5511)."""
 
 SETTINGS = {
     "offsets_topic_num_partitions": "3",
@@ -57,26 +64,20 @@ def copy(bootstrap: str, transactional_id: str, abort_every: int) -> int:
     """Copy until SIGTERM; RESTART when a new copier is to take over."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": GROUP,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "session.timeout.ms": 6000,
-            "log_level": 2,
-        }
-    )
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": 15_000,
-            "linger.ms": 5,
-            "log_level": 2,
-        }
-    )
+    settings = {
+        "group_id": GROUP,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "isolation_level": "read_committed",
+        "session_timeout_ms": 6000,
+    }
+    consumer = Consumer(named(bootstrap, settings))
+    settings = {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": 15_000,
+        "linger_ms": 5,
+    }
+    producer = Producer(named(bootstrap, settings))
     done = 0
     try:
         producer.init_transactions(60)
@@ -86,6 +87,7 @@ def copy(bootstrap: str, transactional_id: str, abort_every: int) -> int:
             if not records:
                 continue
             done += 1
+            faulthandler.dump_traceback_later(HANGS_S, exit=True)
             try:
                 one_transaction(producer, consumer, records, abort=done % abort_every == 0)
             except KafkaException as failure:
@@ -95,6 +97,8 @@ def copy(bootstrap: str, transactional_id: str, abort_every: int) -> int:
                     return RESTART
                 producer.abort_transaction(60)
                 rewind(consumer)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
     except KafkaException as failure:
         print(f"{transactional_id}: gives up: {failure}", flush=True)
         return RESTART
@@ -184,79 +188,29 @@ class Copiers:
 # --- what is copied, and how it is checked ------------------------------------------------------
 
 
-class Source:
-    """Fills the topic that is read, acks=all and idempotent; keeps what was acknowledged."""
+class Source(Load):
+    """Fills the topic that is read; keeps what was acknowledged."""
 
     def __init__(self, bootstrap: str, rate: int) -> None:
+        super().__init__(bootstrap, rate)
         self.written: dict[tuple[int, int], bytes] = {}
         self.failed = 0
-        self._rate = rate
-        self._stop = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "log_level": 2,
-            }
+        self._number = 0
+
+    def send(self) -> None:
+        self.producer.produce(
+            SOURCE,
+            b"%d" % self._number,
+            partition=self._number % PARTITIONS,
+            on_delivery=self._delivered,
         )
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join(90)
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            for _ in range(max(1, self._rate // 50)):
-                self._producer.produce(
-                    SOURCE, b"%d" % number, partition=number % PARTITIONS, callback=self._delivered
-                )
-                number += 1
-            self._producer.poll(0)
-            time.sleep(0.02)
-        self._producer.flush(60)
+        self._number += 1
 
     def _delivered(self, error: object, message: Any) -> None:
         if error is not None:
             self.failed += 1
         else:
             self.written[message.partition(), message.offset()] = message.value()
-
-
-def read_committed(bootstrap: str, timeout_s: float = 90) -> list[bytes]:
-    """Return all that is committed in the target topic."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "proof-reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 2,
-        }
-    )
-    consumer.assign([TopicPartition(TARGET, p, 0) for p in range(PARTITIONS)])
-    values: list[bytes] = []
-    ended: set[int] = set()
-    deadline = time.monotonic() + timeout_s
-    while len(ended) < PARTITIONS:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no end of partitions {set(range(PARTITIONS)) - ended}")
-        message = consumer.poll(1)
-        if message is None:
-            continue
-        if message.error():
-            ended.add(message.partition())
-        else:
-            values.append(message.value())
-    consumer.close()
-    return values
 
 
 def problems(written: dict[tuple[int, int], bytes], values: list[bytes]) -> list[str]:
@@ -282,20 +236,18 @@ def wait_until_copied(
 ) -> None:
     """Wait until the group has committed all that was written."""
     ends = {p: 1 + max(o for q, o in written if q == p) for p in {p for p, _ in written}}
-    watcher = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "log_level": 2})
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            found = watcher.committed([TopicPartition(SOURCE, p) for p in ends], timeout=10)
-            left = {tp.partition: ends[tp.partition] - tp.offset for tp in found}
-            if not any(left.values()):
-                watcher.close()
-                return
-        except KafkaException as error:
-            left = {-1: str(error)}
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not copied within {timeout_s} s; left by partition: {left}")
-        time.sleep(0.2)
+    watcher = Consumer(named(bootstrap, {"group_id": GROUP}))
+    left: dict[int, int] = {}
+
+    def copied() -> bool:
+        found = watcher.committed([TopicPartition(SOURCE, p) for p in ends], timeout=10)
+        left.update({tp.partition: ends[tp.partition] - tp.offset for tp in found})
+        return not any(left.values())
+
+    try:
+        until(copied, timeout_s, lambda: f"copied; left: {left}", despite=(KafkaException,))
+    finally:
+        watcher.close()
 
 
 # --- the rounds ---------------------------------------------------------------------------------
@@ -304,12 +256,12 @@ def wait_until_copied(
 def coordinator(bootstrap: str, key: str, kind: int) -> int:
     """Return the broker that coordinates a group (kind 0) or a transactional id (kind 1)."""
     request = FindCoordinatorRequest(key_type=kind, key=key)
-    deadline = time.monotonic() + 30
-    while True:
-        found = connected(bootstrap, lambda client: client.call(request, version=2))
-        if found.error_code == 0 or time.monotonic() > deadline:
-            return int(found.node_id)
-        time.sleep(0.2)
+
+    def found() -> int:
+        answer = connected(bootstrap, lambda client: client.call(request, version=2))
+        return 0 if answer.error_code else answer.node_id + 1
+
+    return until(found, 30, f"{key} has a coordinator") - 1
 
 
 def choose(number: int, cluster: OttlaCluster, admin: AdminClient, copiers: Copiers) -> Any:
@@ -326,29 +278,25 @@ def choose(number: int, cluster: OttlaCluster, admin: AdminClient, copiers: Copi
     return Counter(p.leader for p in partitions).most_common(1)[0][0], "leads most"
 
 
-def wait_for_full_isr(admin: AdminClient, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
+def wait_for_full_isr(admin: AdminClient) -> None:
     topics = (SOURCE, TARGET, "__consumer_offsets", "__transaction_state")
-    while True:
+
+    def full() -> bool:
         found = admin.list_topics(timeout=10).topics
         partitions = [p for t in topics for p in found[t].partitions.values()]
-        short = [p for p in partitions if len(p.isrs) < len(p.replicas) or p.leader < 0]
-        if not short:
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(short)} partitions without a full ISR")
-        time.sleep(0.2)
+        return all(len(p.isrs) == len(p.replicas) and p.leader >= 0 for p in partitions)
+
+    until(full, 60, "every ISR is full")
 
 
 def prove(args: argparse.Namespace, folder: Path) -> int:
     with OttlaCluster(
         folder, brokers=3, session_timeout_ms=args.session_timeout, **SETTINGS
     ) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
+        admin = admin_client(cluster.bootstrap)
         config = {"min.insync.replicas": "2"}
         topics = [NewTopic(t, PARTITIONS, 3, config=config) for t in (SOURCE, TARGET)]
-        for future in admin.create_topics(topics, operation_timeout=20).values():
-            future.result(30)
+        create_topics(admin, *topics)
         started = time.monotonic()
         with (
             Source(cluster.bootstrap, args.rate) as source,
@@ -360,7 +308,7 @@ def prove(args: argparse.Namespace, folder: Path) -> int:
             source.__exit__()
             wait_until_copied(cluster.bootstrap, source.written, 120)
         took_s = time.monotonic() - started
-        values = read_committed(cluster.bootstrap)
+        values = read_ended(cluster.bootstrap, TARGET, PARTITIONS, timeout_s=90)
         wrong = problems(source.written, values)
         summary = {
             "rounds": args.rounds,

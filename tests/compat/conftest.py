@@ -1,11 +1,6 @@
 """Fixtures for tests with real processes: a cluster of ours on a real ZooKeeper."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +11,47 @@ def one_broker(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
     with OttlaCluster(folder, brokers=1) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory):
+    """Start one broker that coordinates groups and transactions by itself, without delays."""
+    from cluster import OttlaCluster
+
+    settings = {
+        "offsets_topic_replication_factor": "1",
+        "offsets_topic_num_partitions": "3",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+        "transaction_state_log_num_partitions": "3",
+        "group_initial_rebalance_delay_ms": "0",
+    }
+    with OttlaCluster(tmp_path_factory.mktemp("one"), brokers=1, **settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """Start three brokers that coordinate groups and transactions, with short waits."""
+    from cluster import OttlaCluster
+
+    settings = {
+        "offsets_topic_num_partitions": "4",
+        "transaction_state_log_num_partitions": "4",
+        "group_initial_rebalance_delay_ms": "0",
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
+    }
+    folder = tmp_path_factory.mktemp("three")
+    with OttlaCluster(folder, brokers=3, session_timeout_ms=4000, **settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def admin(three):
+    """Return an admin client of the three brokers."""
+    from clients import admin_client
+
+    return admin_client(three.bootstrap)
 
 
 @pytest.fixture(scope="module")

@@ -2,37 +2,28 @@
 
 import asyncio
 import contextlib
-import random
 import signal
 import time
-import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from clients import admin_client, create_topic, named
+from logs import SystemClock, file_world, folder_config, framed, marker, table_of
 from ottla.log import checkpoints
 from ottla.log.cleaner import LogCleaner
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.validate import COORDINATOR
-from ottla.model.config import BrokerConfig
-from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
-from ottla.wire.records import (
-    ABORT,
-    COMMIT,
-    Record,
-    build_batch,
-    build_control_batch,
-    iter_batches,
-    iter_records,
-)
+from ottla.model import ids
+from ottla.wire.records import ABORT, COMMIT, Record
+from waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
 
-DUMP = "kafka.tools.DumpLogSegments"
-TP = TopicPartition("table", 0)
+TP = ids.TopicPartition("table", 0)
 TOPIC_CONFIGS = {
     "cleanup.policy": "compact",
     "segment.bytes": "3000",
@@ -42,59 +33,14 @@ TOPIC_CONFIGS = {
 NOW = int(time.time() * 1000)
 
 
-def until(condition, what, timeout_s=40):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 # One folder, two brokers ---------------------------------------------------------------------
 
 
-class Clock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_ms(self) -> int:
-        return int(time.time() * 1000)
-
-
-class Inline:
-    async def run(self, function, *args):
-        return function(*args)
-
-
 def open_folder(folder: Path) -> tuple[LogManager, LogCleaner]:
-    properties = {"zookeeper.connect": "unused:1", "broker.id": "0", "log.dirs": str(folder)}
-    config = BrokerConfig(properties)
-    world = World(Clock(), random.Random(1), OsFiles(), None, Inline())  # type: ignore[arg-type]
+    config, world = folder_config(folder, broker_id=0), file_world(SystemClock(), OsFiles())
     manager = LogManager(world, config)
     manager.startup(lambda name: config.topic_config(TOPIC_CONFIGS if name == TP.topic else {}))
     return manager, LogCleaner(world, config, manager)
-
-
-def table_of(log: Log) -> dict[str, str]:
-    """Return the last value of each key, without what was aborted."""
-    aborted = log.aborted_transactions(0, log.log_end_offset)
-    table: dict[str, str] = {}
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
-        for at, header in iter_batches(data):
-            offset = header.next_offset
-            gone = any(
-                a.producer_id == header.producer_id
-                and a.first_offset <= header.base_offset <= a.last_offset
-                for a in aborted
-            )
-            if header.is_control or (header.is_transactional and gone):
-                continue
-            for record in iter_records(data, at):
-                table.pop((record.key or b"").decode(), None)
-                if record.value is not None:
-                    table[(record.key or b"").decode()] = record.value.decode()
-    return table
 
 
 def write_table(log: Log) -> None:
@@ -120,29 +66,13 @@ def write_table(log: Log) -> None:
                 "is_transactional": transactional,
             }
             sequence += len(records) if transactional else 0
-        batch = build_batch(records, codec=number % 5, **header)
-        log.append_as_leader(memoryview(bytearray(batch)), epoch, NOW)
+        log.append_as_leader(framed(records, codec=number % 5, **header), epoch, NOW)
         if transactional:
-            marker = build_control_batch(
-                ABORT if number % 8 == 0 else COMMIT,
-                producer_id=4000,
-                producer_epoch=0,
-                coordinator_epoch=0,
-                timestamp=NOW,
-            )
-            log.append_as_leader(memoryview(bytearray(marker)), epoch, NOW, origin=COORDINATOR)
+            end = marker(ABORT if number % 8 == 0 else COMMIT, 4000, NOW)
+            log.append_as_leader(end, epoch, NOW, origin=COORDINATOR)
     log.roll()
-    last = build_batch([Record(timestamp=NOW, key=b"last", value=b"of all")])
-    log.append_as_leader(memoryview(bytearray(last)), epoch, NOW)
-
-
-def dump(kafka_tools, folder: Path, *suffixes: str) -> str:
-    files = sorted(str(p) for p in folder.iterdir() if p.suffix in suffixes)
-    assert files
-    out = kafka_tools.run(DUMP, "--deep-iteration", "--files", ",".join(files))
-    for complaint in ("ismatch", "isvalid: false", "Found timestamp", "out of order", "xception"):
-        assert complaint not in out, out
-    return out
+    last = framed([Record(timestamp=NOW, key=b"last", value=b"of all")])
+    log.append_as_leader(last, epoch, NOW)
 
 
 def cleaner_offset(folder: Path) -> int:
@@ -188,11 +118,11 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     assert log.size < size / 2
     manager.shutdown()
     folder = kafka.data(0) / str(TP)
-    text = dump(kafka_tools, folder, ".log")
+    text = kafka_tools.dump_log(folder, ".log")
     assert "deleteHorizonMs: OptionalLong[" in text
     assert "compresscodec: zstd" in text
-    dump(kafka_tools, folder, ".index")
-    dump(kafka_tools, folder, ".timeindex")
+    kafka_tools.dump_log(folder, ".index")
+    kafka_tools.dump_log(folder, ".timeindex")
     cleaned = cleaner_offset(kafka.data(0))
     assert cleaned == log.active_base_offset
 
@@ -202,8 +132,8 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
         kafka_tools.CONSOLE_PRODUCER, "--bootstrap-server", kafka.bootstrap, "--topic", TP.topic,
         "--property", "parse.key=true", "--producer-property", "batch.size=400", stdin=lines,
     )  # fmt: skip
-    table |= {f"k{n % 30}": f"kafka {n}" for n in range(300)}
-    until(lambda: cleaner_offset(kafka.data(0)) > cleaned, "Kafka's cleaner goes on from ours")
+    table |= {b"k%d" % (n % 30): b"kafka %d" % n for n in range(300)}
+    until(lambda: cleaner_offset(kafka.data(0)) > cleaned, 40, "Kafka's cleaner goes on from ours")
     told = kafka.log(0).read_text()
     assert "ERROR" not in told, told
     assert kafka.terminate(0) in (0, 128 + signal.SIGTERM)
@@ -252,36 +182,23 @@ def bytes_in(folder: Path) -> int:
 
 
 def test_a_topic_of_many_updates_shrinks_to_its_keys(cluster):
-    from confluent_kafka import Consumer, Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    name = f"updates-{uuid.uuid4().hex[:6]}"
-    config = {"cleanup.policy": "compact", "segment.bytes": "1000000"}
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
-    producer = Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "queue.buffering.max.messages": 200000,
-        }
-    )
+    admin = admin_client(cluster.bootstrap)
+    name = create_topic(admin, 1, 1, cleanup_policy="compact", segment_bytes="1000000")
+    settings = {
+        "enable_idempotence": True,
+        "linger_ms": 20,
+        "queue_buffering_max_messages": 200_000,
+    }
+    producer = Producer(named(cluster.bootstrap, settings))
     updates, keys = 100_000, 1000
     for n in range(updates):
         producer.produce(name, b"%060d" % n, key=b"key-%d" % (n % keys))
     assert producer.flush(60) == 0
     folder = cluster.data(0) / f"{name}-0"
     full = updates * 70
-    until(lambda: bytes_in(folder) < full / 3, f"{bytes_in(folder)} bytes of {full} are left")
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": name,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        }
-    )
+    until(lambda: bytes_in(folder) < full / 3, 60, lambda: f"{bytes_in(folder)} B left of {full}")
+    settings = {"group_id": name, "auto_offset_reset": "earliest", "enable_partition_eof": True}
+    consumer = Consumer(named(cluster.bootstrap, settings))
     consumer.subscribe([name])
     table, seen, last = {}, 0, -1
     deadline = time.monotonic() + 60
@@ -302,15 +219,9 @@ def test_a_topic_of_many_updates_shrinks_to_its_keys(cluster):
 
 
 def test_committed_offsets_stay_bounded_and_outlive_a_kill(cluster):
-    from confluent_kafka import Consumer, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    name = f"read-{uuid.uuid4().hex[:6]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": name, "enable.auto.commit": False}
-    )
+    name = create_topic(admin_client(cluster.bootstrap), 1, 1)
+    settings = {"group_id": name, "enable_auto_commit": False}
+    consumer = Consumer(named(cluster.bootstrap, settings))
     commits = 4000
     for n in range(1, commits + 1):
         consumer.commit(offsets=[TopicPartition(name, 0, n)], asynchronous=n % 200 != 0)
@@ -322,9 +233,8 @@ def test_committed_offsets_stay_bounded_and_outlive_a_kill(cluster):
         noted = cleaned.exists() and "__consumer_offsets 0 " in cleaned.read_text()
         return noted and bytes_in(folder) < 150_000
 
-    until(is_small, f"{bytes_in(folder)} bytes of offsets")
-    cluster.processes[0].kill()
-    cluster.processes[0].wait(10)
+    until(is_small, 60, lambda: f"{bytes_in(folder)} bytes of offsets")
+    cluster.kill(0)
     cluster.start_broker(0)
     [found] = consumer.committed([TopicPartition(name, 0)], timeout=30)
     assert found.offset == commits

@@ -1,47 +1,31 @@
 """Our files under Kafka's eyes: its dump tool reads them, its broker and we share one folder."""
 
-import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
+from logs import SystemClock, batches_of, file_world, folder_config, framed, marker
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.validate import COORDINATOR
-from ottla.model.config import BrokerConfig, default_topic_config
+from ottla.model.config import default_topic_config
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
-from ottla.wire.records import (
-    ABORT,
-    COMMIT,
-    Record,
-    build_batch,
-    build_control_batch,
-    iter_batches,
-    iter_records,
-)
+from ottla.wire.records import ABORT, COMMIT, Record, iter_records
+from seen import Znodes
+from waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
-DUMP = "kafka.tools.DumpLogSegments"
 TP = TopicPartition("shared", 0)
 SESSION_MS = 2000
 NOW = int(time.time() * 1000)
 
 
-class Clock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_ms(self) -> int:
-        return int(time.time() * 1000)
-
-
 def world() -> World:
-    return World(Clock(), random.Random(1), OsFiles(), None, None)  # type: ignore[arg-type]
+    return file_world(SystemClock(), OsFiles())
 
 
 def batch(values, at=NOW, **header) -> memoryview:
@@ -49,26 +33,7 @@ def batch(values, at=NOW, **header) -> memoryview:
         Record(timestamp=at + i, key=b"k%d" % i, value=value.encode())
         for i, value in enumerate(values)
     ]
-    return memoryview(bytearray(build_batch(records, **header)))
-
-
-def marker(kind, producer_id) -> memoryview:
-    return memoryview(
-        bytearray(
-            build_control_batch(
-                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
-            )
-        )
-    )
-
-
-def dump(kafka_tools, folder: Path, *suffixes: str) -> str:
-    files = sorted(str(p) for p in folder.iterdir() if p.suffix in suffixes)
-    assert files
-    out = kafka_tools.run(DUMP, "--deep-iteration", "--files", ",".join(files))
-    for complaint in ("mismatch", "Mismatch", "isvalid: false", "Found timestamp", "out of order"):
-        assert complaint not in out, out
-    return out
+    return framed(records, **header)
 
 
 def test_kafkas_dump_tool_reads_every_file(tmp_path, kafka_tools):
@@ -84,19 +49,21 @@ def test_kafkas_dump_tool_reads_every_file(tmp_path, kafka_tools):
             ["x"], producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True
         )
         log.append_as_leader(data, 3, 0)
-    log.append_as_leader(marker(ABORT, 9), 3, 0, origin=COORDINATOR)
+    log.append_as_leader(marker(ABORT, 9, NOW), 3, 0, origin=COORDINATOR)
     end = log.log_end_offset
     log.close()
-    text = dump(kafka_tools, folder, ".log")
+    text = kafka_tools.dump_log(folder, ".log")
     assert text.count("| offset: ") == end
     assert "compresscodec: zstd" in text
     assert "endTxnMarker: ABORT coordinatorEpoch: 0" in text
-    assert "offset: " in dump(kafka_tools, folder, ".index")
-    assert "timestamp: " in dump(kafka_tools, folder, ".timeindex")
-    snapshots = dump(kafka_tools, folder, ".snapshot")
+    assert "offset: " in kafka_tools.dump_log(folder, ".index")
+    assert "timestamp: " in kafka_tools.dump_log(folder, ".timeindex")
+    snapshots = kafka_tools.dump_log(folder, ".snapshot")
     assert "producerId: 9 producerEpoch: 0" in snapshots
     assert "lastSequence: 3" in snapshots
-    assert "producerId: 9 firstOffset: 90 lastOffset: 94" in dump(kafka_tools, folder, ".txnindex")
+    assert "producerId: 9 firstOffset: 90 lastOffset: 94" in kafka_tools.dump_log(
+        folder, ".txnindex"
+    )
 
 
 @pytest.fixture
@@ -108,14 +75,8 @@ def kafka(tmp_path, kafka_tools):
 
 
 def manager_of(kafka) -> LogManager:
-    config = BrokerConfig(
-        {
-            "zookeeper.connect": "unused:1",
-            "broker.id": "0",
-            "log.dirs": str(kafka.data(0)),
-            "log.segment.bytes": "2000",
-            "log.index.interval.bytes": "100",
-        }
+    config = folder_config(
+        kafka.data(0), broker_id=0, log_segment_bytes=2000, log_index_interval_bytes=100
     )
     manager = LogManager(world(), config)
     manager.startup(lambda _: config.topic_config({}))
@@ -123,15 +84,12 @@ def manager_of(kafka) -> LogManager:
 
 
 def values_of(log: Log) -> list[str]:
-    values = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
-        for position, header in iter_batches(data):
-            offset = header.next_offset
-            if not header.is_control:
-                values += [(r.value or b"").decode() for r in iter_records(data, position)]
-    return values
+    return [
+        (record.value or b"").decode()
+        for data, at, header in batches_of(log)
+        if not header.is_control
+        for record in iter_records(data, at)
+    ]
 
 
 def produce(kafka_tools, kafka, values) -> None:
@@ -178,7 +136,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
         header = {"producer_id": 4000, "producer_epoch": 0, "base_sequence": sequence}
         value = f"transaction {sequence}"
         log.append_as_leader(batch([value], is_transactional=True, **header), epoch, 0)
-        log.append_as_leader(marker(kind, 4000), epoch, 0, origin=COORDINATOR)
+        log.append_as_leader(marker(kind, 4000, NOW), epoch, 0, origin=COORDINATOR)
         want.append(value)
     log.set_high_watermark(log.log_end_offset)
     end = log.log_end_offset
@@ -213,6 +171,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     manager.checkpoint_high_watermarks({})
     manager.abandon()  # as kill -9 of ours
 
-    time.sleep(SESSION_MS / 1000 + 1)  # a killed broker's znode lives as long as its session
+    with Znodes(kafka.zookeeper) as znodes:  # a killed broker's lives as long as its session
+        until(lambda: not znodes.brokers(), 30, "the broker is forgotten")
     kafka.start_broker(0)
     assert consume(kafka_tools, kafka, len(want)) == want

@@ -6,80 +6,51 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 
 import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
+
+from clients import create_topic, fresh, named, produce
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
 
-SETTINGS = {
-    "offsets_topic_num_partitions": "4",
-    "group_initial_rebalance_delay_ms": "0",
-}
 PARTITIONS = 6
 RECORDS = 600
+WAIT_S = 60
 
 
-def fresh(prefix):
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    from cluster import OttlaCluster
-
-    folder = tmp_path_factory.mktemp("groups")
-    with OttlaCluster(folder, brokers=3, session_timeout_ms=4000, **SETTINGS) as cluster:
-        yield cluster
-
-
-def admin(cluster):
-    from confluent_kafka.admin import AdminClient
-
-    # One for all: a client that nobody holds takes its open requests with it.
-    if not hasattr(cluster, "admin"):
-        cluster.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
-    return cluster.admin
-
-
-def topic(cluster, records=RECORDS):
+@pytest.fixture
+def name(three, admin):
     """Create a topic and fill it evenly; return its name."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import NewTopic
-
-    name = fresh("t")
-    new = NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    admin(cluster).create_topics([new], operation_timeout=20)[name].result(30)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 2})
-    for n in range(records):
-        producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
-    assert producer.flush(30) == 0
+    name = create_topic(admin, PARTITIONS, 3, min_insync_replicas="2")
+    fill(three, name, range(RECORDS))
     return name
+
+
+def fill(cluster, name, numbers):
+    produce(cluster.bootstrap, name, (b"%d" % n for n in numbers), PARTITIONS)
 
 
 class Member:
     """A confluent-kafka consumer in a thread of its own, as in an application."""
 
     def __init__(self, cluster, name, group, **settings):
-        from confluent_kafka import Consumer
-
         values = {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
-            "log_level": 2,
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 500,
+            **settings,
         }
-        settings = {k.replace("_", "."): v for k, v in settings.items()}
         self.values = []
         self.assigned = set()
         self.revocations = 0
         self.errors = []
         self._stop = threading.Event()
-        self.consumer = Consumer(values | settings)
+        self.consumer = Consumer(named(cluster.bootstrap, values))
         self.consumer.subscribe([name], on_assign=self._assign, on_revoke=self._revoke)
-        self._cooperative = "cooperative" in str(settings.get("partition.assignment.strategy"))
+        self._cooperative = "cooperative" in str(settings.get("partition_assignment_strategy"))
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -108,13 +79,6 @@ class Member:
         assert not self.thread.is_alive()
 
 
-def until(condition, what, timeout_s=40):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
-
-
 def covered(*members):
     """Tell whether each partition has exactly one reader, and each member reads some."""
     found = sorted(p for m in members for p in m.assigned)
@@ -122,76 +86,68 @@ def covered(*members):
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_members_share_the_partitions_as_they_come_and_go(three, strategy):
-    name, group = topic(three), fresh("share")
+def test_members_share_the_partitions_as_they_come_and_go(three, name, strategy):
+    group = fresh("share")
     one = Member(three, name, group, partition_assignment_strategy=strategy)
-    until(lambda: covered(one), "the first has all")
+    until(lambda: covered(one), WAIT_S, "the first has all")
     two = Member(three, name, group, partition_assignment_strategy=strategy)
-    until(lambda: covered(one, two), "the second has its share")
+    until(lambda: covered(one, two), WAIT_S, "the second has its share")
     if strategy == "cooperative-sticky":
         assert one.revocations == PARTITIONS // 2  # only what moved was taken away
     one.stop()
-    until(lambda: covered(two), "the second has all again")
-    until(lambda: len(set(one.values + two.values)) == RECORDS, "all was read")
+    until(lambda: covered(two), WAIT_S, "the second has all again")
+    until(lambda: len(set(one.values + two.values)) == RECORDS, WAIT_S, "all was read")
     two.stop()
     # What was committed at each handover is not read again.
     assert sorted(one.values + two.values) == list(range(RECORDS))
 
 
-def test_a_static_member_restarts_without_a_rebalance(three):
-    name, group = topic(three), fresh("static")
+def test_a_static_member_restarts_without_a_rebalance(three, name):
+    group = fresh("static")
 
     def start(instance):
         return Member(three, name, group, group_instance_id=instance, session_timeout_ms=30_000)
 
     one, two = start("one"), start("two")
-    until(lambda: covered(one, two), "both read")
+    until(lambda: covered(one, two), WAIT_S, "both read")
     mine = set(two.assigned)
     two.stop()
     again = start("two")
-    until(lambda: again.assigned, "it is back")
+    until(lambda: again.assigned, WAIT_S, "it is back")
     assert again.assigned == mine
     assert one.revocations <= PARTITIONS  # of the time when the second first came
     assert covered(one, again)
     fenced = start("two")
-    until(lambda: again.errors, "the one before is fenced")
+    until(lambda: again.errors, WAIT_S, "the one before is fenced")
     assert again.errors[0].name() == "_FATAL" or "FENCED" in again.errors[0].name()
     for member in (one, fenced):
         member.stop()
 
 
-def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three):
-    from confluent_kafka import ConsumerGroupTopicPartitions, Producer
-
-    name, group = topic(three), fresh("moves")
+def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three, admin, name):
+    group = fresh("moves")
     member = Member(three, name, group, auto_commit_interval_ms=200)
-    until(lambda: len(member.values) >= RECORDS, "all was read")
+    until(lambda: len(member.values) >= RECORDS, WAIT_S, "all was read")
     until(
-        lambda: committed(three, group, ConsumerGroupTopicPartitions) == RECORDS,
+        lambda: committed(admin, group) == RECORDS,
+        WAIT_S,
         "all was committed",
     )
-    described = admin(three).describe_consumer_groups([group])[group].result(20)
+    described = admin.describe_consumer_groups([group])[group].result(20)
     coordinator = described.coordinator.id
     three.kill(coordinator)
     try:
         # Partitions led by the dead broker move too; that is not what this test is about.
-        producer = Producer(
-            {
-                "bootstrap.servers": three.bootstrap,
-                "enable.idempotence": True,
-                "log_level": 2,
-            }
-        )
-        for n in range(RECORDS, RECORDS + 60):
-            producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
-        assert producer.flush(40) == 0
-        until(lambda: len(set(member.values)) >= RECORDS + 60, "reading goes on")
+        fill(three, name, range(RECORDS, RECORDS + 60))
+        until(lambda: len(set(member.values)) >= RECORDS + 60, WAIT_S, "reading goes on")
         until(
-            lambda: committed(three, group, ConsumerGroupTopicPartitions) == RECORDS + 60,
+            lambda: committed(admin, group) == RECORDS + 60,
+            WAIT_S,
             "committing goes on",
+            despite=(KafkaException,),
         )
         assert sorted(member.values) == list(range(RECORDS + 60)), "something was read twice"
-        moved = admin(three).describe_consumer_groups([group])[group].result(20)
+        moved = admin.describe_consumer_groups([group])[group].result(20)
         assert moved.coordinator.id != coordinator
         assert moved.state.name == "STABLE"
     finally:
@@ -199,15 +155,15 @@ def test_the_coordinators_death_moves_the_group_and_keeps_its_offsets(three):
         three.start_broker(coordinator)
 
 
-def committed(cluster, group, kind):
-    answer = admin(cluster).list_consumer_group_offsets([kind(group)])[group]
+def committed(admin, group):
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
     return sum(max(0, p.offset) for p in answer.result(20).topic_partitions)
 
 
-def test_aiokafka_members(three):
+def test_aiokafka_members(three, name):
     from aiokafka import AIOKafkaConsumer
 
-    name, group = topic(three), fresh("aio")
+    group = fresh("aio")
 
     async def main():
         members = [
@@ -232,10 +188,10 @@ def test_aiokafka_members(three):
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_kafka_python_members(three):
+def test_kafka_python_members(three, name):
     from kafka import KafkaAdminClient, KafkaConsumer
 
-    name, group = topic(three), fresh("kp")
+    group = fresh("kp")
 
     def read(count):
         consumer = KafkaConsumer(
@@ -273,10 +229,10 @@ def ottla(cluster, capfd, *arguments):
     return code, said.out, said.err
 
 
-def test_groups_on_the_command_line(three, capfd):
-    name, group = topic(three), fresh("cli")
+def test_groups_on_the_command_line(three, name, capfd):
+    group = fresh("cli")
     member = Member(three, name, group, auto_commit_interval_ms=200)
-    until(lambda: len(member.values) == RECORDS, "all was read")
+    until(lambda: len(member.values) == RECORDS, WAIT_S, "all was read")
 
     def lag():
         code, out, _ = ottla(three, capfd, "groups", "lag", group, "--output", "json")
@@ -288,7 +244,11 @@ def test_groups_on_the_command_line(three, capfd):
     def positions():
         return [(r["partition"], r["committed"], r["end"]) for r in lag()["partitions"]]
 
-    until(lambda: positions() == [(p, each, each) for p in range(PARTITIONS)], "all is committed")
+    until(
+        lambda: positions() == [(p, each, each) for p in range(PARTITIONS)],
+        WAIT_S,
+        "all is committed",
+    )
     assert lag()["lag"] == 0
     rows = lag()["partitions"]
     assert {r["client"] for r in rows} == {"rdkafka"}
@@ -323,8 +283,8 @@ def test_groups_on_the_command_line(three, capfd):
     assert ottla(three, capfd, "groups", "reset-offsets", group)[0] == 2
 
 
-def test_consuming_as_a_member_on_the_command_line(three, capfd):
-    name, group = topic(three), fresh("member")
+def test_consuming_as_a_member_on_the_command_line(three, name, capfd):
+    group = fresh("member")
     read = ("consume", name, "--group", group, "--from-beginning", "--timeout-ms", "1500")
     code, out, _ = ottla(three, capfd, *read, "--max-messages", "100")
     assert code == 0
@@ -335,26 +295,21 @@ def test_consuming_as_a_member_on_the_command_line(three, capfd):
     assert ottla(three, capfd, *read, "--partition", "0")[0] == 2
 
 
-def test_a_member_of_ours_shares_with_one_of_librdkafka(three):
-    from confluent_kafka import Producer
-
-    name, group = topic(three, records=0), fresh("mixed")
+def test_a_member_of_ours_shares_with_one_of_librdkafka(three, admin):
+    name, group = create_topic(admin, PARTITIONS, 3), fresh("mixed")
     theirs = Member(three, name, group, partition_assignment_strategy="range")
-    until(lambda: covered(theirs), "theirs has all")
+    until(lambda: covered(theirs), WAIT_S, "theirs has all")
     command = [
         sys.executable, "-m", "ottla", "consume", name, "--group", group, "--from-beginning",
         "--max-messages", str(RECORDS // 2), "--bootstrap-server", three.bootstrap,
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
-        until(lambda: len(theirs.assigned) == PARTITIONS // 2, "ours has its share")
-        producer = Producer({"bootstrap.servers": three.bootstrap, "log_level": 2})
-        for n in range(RECORDS):
-            producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
-        assert producer.flush(30) == 0
+        until(lambda: len(theirs.assigned) == PARTITIONS // 2, WAIT_S, "ours has its share")
+        fill(three, name, range(RECORDS))
         out, _ = ours.communicate(timeout=60)
     mine = [int(line) for line in out.split()]
-    until(lambda: covered(theirs), "theirs has all again")
-    until(lambda: len(theirs.values) + len(mine) >= RECORDS, "all was read")
+    until(lambda: covered(theirs), WAIT_S, "theirs has all again")
+    until(lambda: len(theirs.values) + len(mine) >= RECORDS, WAIT_S, "all was read")
     theirs.stop()
     assert len(mine) == RECORDS // 2
     assert sorted(theirs.values + mine) == list(range(RECORDS))

@@ -1,53 +1,29 @@
 """Kafka's own tools and a JVM coordinator, with groups of ours."""
 
-import asyncio
 import time
-import uuid
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka.admin import NewTopic
 
+from clients import admin_client, create_topic, create_topics, fresh, named, produce
 from ottla.admin import groups
 from ottla.admin.session import connected
-from ottla.model.errors import ErrorCode
-from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 INTERNAL = "__consumer_offsets"
 JVM = 10
+COMPACT = {"cleanup.policy": "compact"}
 
 
-def fresh(prefix):
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    from cluster import OttlaCluster
-
-    settings = {
-        "offsets_topic_replication_factor": "1",
-        "offsets_topic_num_partitions": "3",
-        "group_initial_rebalance_delay_ms": "0",
-    }
-    with OttlaCluster(tmp_path_factory.mktemp("one"), brokers=1, **settings) as cluster:
-        yield cluster
-
-
-def test_the_default_console_consumer_and_the_group_tool(broker, kafka_tools):
-    name, group = fresh("t"), fresh("console")
-    at = ("--bootstrap-server", broker.bootstrap)
+def test_the_default_console_consumer_and_the_group_tool(coordinator, kafka_tools):
+    name, group = create_topic(admin_client(coordinator.bootstrap), 2, 1), fresh("console")
+    at = ("--bootstrap-server", coordinator.bootstrap)
     lines = [f"line {n}" for n in range(50)]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
-    admin.create_topics([NewTopic(name, 2, 1)], operation_timeout=20)[name].result(30)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 2})
-    for number, line in enumerate(lines):
-        producer.produce(name, line, partition=number % 2)
-    assert producer.flush(30) == 0
+    produce(coordinator.bootstrap, name, lines, 2)
     out = kafka_tools.run(
         kafka_tools.CONSOLE_CONSUMER, *at, "--topic", name, "--from-beginning",
         "--max-messages", "50", "--timeout-ms", "30000", "--group", group,
@@ -75,125 +51,72 @@ def test_the_default_console_consumer_and_the_group_tool(broker, kafka_tools):
 
 def test_a_jvm_broker_takes_the_coordination_over_and_gives_it_back(tmp_path, kafka_tools):
     """The group and its offsets go with the partition, and its members notice nothing."""
-    from cluster import OttlaCluster
-    from kafka39 import Kafka39Cluster
+    from mixed import MixedCluster
 
     settings = {
         "offsets_topic_num_partitions": "1",
         "offsets_topic_replication_factor": "1",
         "group_initial_rebalance_delay_ms": "0",
-        "auto_leader_rebalance_enable": "false",
     }
     name, group = "t", "g"
-    with OttlaCluster(tmp_path / "ours", brokers=1, **settings) as ours:
-        with Kafka39Cluster(
-            tmp_path / "theirs", ids=[JVM], zookeeper=ours.zookeeper, heap_mb=320, **settings
-        ) as theirs:
-            bootstrap = f"{ours.bootstrap},{theirs.bootstrap}"
-            admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-            until(lambda: set(admin.list_topics(timeout=10).brokers) == {0, JVM}, "both are known")
-            internal = NewTopic(
-                INTERNAL, 1, replica_assignment=[[0, JVM]],
-                config={"cleanup.policy": "compact"},
-            )  # fmt: skip
-            mine = NewTopic(name, 1, replica_assignment=[[0, JVM]])
-            for future in admin.create_topics([internal, mine]).values():
-                future.result(30)
-            consumer = Consumer(
-                {
-                    "bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest", "session.timeout.ms": 30_000,
-                    "heartbeat.interval.ms": 300, "group.instance.id": "i", "log_level": 2,
-                }
-            )  # fmt: skip
-            assignments = []
-            consumer.subscribe([name], on_assign=lambda _c, p: assignments.append(p))
-            producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
-            read = []
-
-            def consume(count):
-                """Produce so many records more, read them, commit."""
-                first = len(read)
-                for n in range(first, first + count):
-                    producer.produce(name, b"%d" % n, partition=0)
-                assert producer.flush(30) == 0
-                deadline = time.monotonic() + 40
-                while len(read) < first + count and time.monotonic() < deadline:
-                    read.extend(int(m.value()) for m in consumer.consume(100, 0.2) if not m.error())
-                assert read == list(range(first + count))
-                consumer.commit(asynchronous=False)
-
-            def facts():
-                # A new client each time: one keeps to the coordinator it found, for minutes.
-                admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-                found = admin.describe_consumer_groups([group])[group].result(20)
-                offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-                (tp,) = offsets[group].result(20).topic_partitions
-                return found.coordinator.id, found.state.name, len(found.members), tp.offset
-
-            def lead(broker_id):
-                """Make this broker the first replica of both partitions, and their leader."""
-                order = [broker_id, JVM if broker_id == 0 else 0]
-                connected(bootstrap, lambda client: move(client, [name, INTERNAL], order))
-
-                def leads():
-                    found = admin.list_topics(INTERNAL, timeout=10).topics[INTERNAL]
-                    return found.partitions[0].leader == broker_id
-
-                until(leads, f"{broker_id} leads")
-
-            consume(30)
-            assert facts() == (0, "STABLE", 1, 30)
-            lead(JVM)
-            until(lambda: facts() == (JVM, "STABLE", 1, 30), "the JVM coordinates")
-            consume(30)
-            assert facts() == (JVM, "STABLE", 1, 60)
-            # Our command line works with a JVM coordinator too.
-            described = connected(theirs.bootstrap, lambda c: groups.describe(c, group))
-            assert (described.coordinator, described.members[0].instance) == (JVM, "i")
-            (row,) = connected(theirs.bootstrap, lambda c: groups.lag(c, group))
-            assert (row.committed, row.end, row.lag) == (60, 60, 0)
-            assert group in [
-                g.group for g in connected(theirs.bootstrap, groups.list_groups) if g.state
-            ]
-            lead(0)
-            until(lambda: facts() == (0, "STABLE", 1, 60), "we coordinate again")
-            consume(30)
-            assert facts() == (0, "STABLE", 1, 90)
-            assert len(assignments) == 1, "a rebalance was needed"
-            consumer.close()
-            theirs.terminate(JVM)
-
-
-async def move(client, topics, order):
-    r = AlterPartitionReassignmentsRequest
-    moves = [
-        r.ReassignableTopic(
-            name=topic, partitions=[r.ReassignablePartition(partition_index=0, replicas=order)]
+    with MixedCluster(tmp_path, ours=1, theirs=1, **settings) as mixed:
+        mixed.wait_agreed()
+        admin = admin_client(mixed.bootstrap)
+        create_topics(
+            admin,
+            NewTopic(INTERNAL, 1, replica_assignment=[[0, JVM]], config=COMPACT),
+            NewTopic(name, 1, replica_assignment=[[0, JVM]]),
         )
-        for topic in topics
-    ]
-    answer = await client.call(r(topics=moves, timeout_ms=20_000), "controller")
-    assert [t.partitions[0].error_code for t in answer.responses] == [0, 0]
-    chosen = [ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0]) for topic in topics]
-    request = ElectLeadersRequest(election_type=0, topic_partitions=chosen, timeout_ms=20_000)
-    for _ in range(100):
-        results = (await client.call(request, "controller")).replica_election_results
-        codes = {p.error_code for topic in results for p in topic.partition_result}
-        if codes <= {0, ErrorCode.ELECTION_NOT_NEEDED}:
-            return
-        await asyncio.sleep(0.2)
-    raise AssertionError(codes)
+        settings = {
+            "group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest",
+            "session_timeout_ms": 30_000, "heartbeat_interval_ms": 300, "group_instance_id": "i",
+        }  # fmt: skip
+        consumer = Consumer(named(mixed.bootstrap, settings))
+        assignments = []
+        consumer.subscribe([name], on_assign=lambda _c, p: assignments.append(p))
+        read = []
 
+        def consume(count):
+            """Produce so many records more, read them, commit."""
+            first = len(read)
+            produce(mixed.bootstrap, name, (b"%d" % n for n in range(first, first + count)), 1)
+            deadline = time.monotonic() + 40
+            while len(read) < first + count and time.monotonic() < deadline:
+                read.extend(int(m.value()) for m in consumer.consume(100, 0.2) if not m.error())
+            assert read == list(range(first + count))
+            consumer.commit(asynchronous=False)
 
-def until(condition, what, timeout_s=40):
-    deadline = time.monotonic() + timeout_s
-    last = None
-    while True:
-        try:
-            if condition():
-                return
-        except KafkaException as error:
-            last = error
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what} ({last})"
-        time.sleep(0.1)
+        def facts():
+            # A new client each time: one keeps to the coordinator it found, for minutes.
+            admin = admin_client(mixed.bootstrap)
+            found = admin.describe_consumer_groups([group])[group].result(20)
+            offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+            (tp,) = offsets[group].result(20).topic_partitions
+            return found.coordinator.id, found.state.name, len(found.members), tp.offset
+
+        def coordinates(broker, offset):
+            mixed.give_lead_to(broker, name, INTERNAL)
+            until(
+                lambda: facts() == (broker, "STABLE", 1, offset),
+                40,
+                f"broker {broker} coordinates",
+                despite=(KafkaException,),
+            )
+
+        consume(30)
+        assert facts() == (0, "STABLE", 1, 30)
+        coordinates(JVM, 30)
+        consume(30)
+        assert facts() == (JVM, "STABLE", 1, 60)
+        # Our command line works with a JVM coordinator too.
+        theirs = mixed.theirs.bootstrap
+        described = connected(theirs, lambda c: groups.describe(c, group))
+        assert (described.coordinator, described.members[0].instance) == (JVM, "i")
+        (row,) = connected(theirs, lambda c: groups.lag(c, group))
+        assert (row.committed, row.end, row.lag) == (60, 60, 0)
+        assert group in [g.group for g in connected(theirs, groups.list_groups) if g.state]
+        coordinates(0, 60)
+        consume(30)
+        assert facts() == (0, "STABLE", 1, 90)
+        assert len(assignments) == 1, "a rebalance was needed"
+        consumer.close()

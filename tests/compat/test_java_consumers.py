@@ -2,9 +2,10 @@
 one that tells every event as JSON."""
 
 import json
-import uuid
 
 import pytest
+
+from clients import fresh
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 
@@ -13,23 +14,10 @@ TOOLS = "org.apache.kafka.tools."
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    from cluster import OttlaCluster
-
-    settings = {
-        "offsets_topic_replication_factor": "1",
-        "offsets_topic_num_partitions": "3",
-        "group_initial_rebalance_delay_ms": "0",
-    }
-    with OttlaCluster(tmp_path_factory.mktemp("one"), brokers=1, **settings) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def topic(broker, kafka_tools):
+def topic(coordinator, kafka_tools):
     """Return a topic of two partitions, filled by Kafka's VerifiableProducer with 0, 1, 2, ..."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    at = ("--bootstrap-server", broker.bootstrap)
+    name = fresh()
+    at = ("--bootstrap-server", coordinator.bootstrap)
     kafka_tools.run(kafka_tools.TOPICS, *at, "--create", "--topic", name, "--partitions", "2")
     said = kafka_tools.run(TOOLS + "VerifiableProducer", *at, "--topic", name, "--acks", "-1",
                            "--max-messages", str(RECORDS))  # fmt: skip
@@ -43,29 +31,29 @@ def events(said, name, field=None):
     return sum(event[field] if field else 1 for event in found if event["name"] == name)
 
 
-def run(broker, kafka_tools, tool, *arguments):
-    return kafka_tools.run(tool, "--bootstrap-server", broker.bootstrap, *arguments)
+def run(coordinator, kafka_tools, tool, *arguments):
+    return kafka_tools.run(tool, "--bootstrap-server", coordinator.bootstrap, *arguments)
 
 
-def test_the_console_consumer_in_a_group_of_its_own_making(broker, kafka_tools, topic):
+def test_the_console_consumer_in_a_group_of_its_own_making(coordinator, kafka_tools, topic):
     said = run(
-        broker, kafka_tools, kafka_tools.CONSOLE_CONSUMER, "--topic", topic,
+        coordinator, kafka_tools, kafka_tools.CONSOLE_CONSUMER, "--topic", topic,
         "--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "30000",
     )  # fmt: skip
     assert sorted(map(int, said.split())) == list(range(RECORDS))
 
 
-def test_consumer_performance(broker, kafka_tools, topic):
+def test_consumer_performance(coordinator, kafka_tools, topic):
     said = run(
-        broker, kafka_tools, TOOLS + "ConsumerPerformance", "--topic", topic,
+        coordinator, kafka_tools, TOOLS + "ConsumerPerformance", "--topic", topic,
         "--messages", str(RECORDS), "--timeout", "30000",
     )  # fmt: skip
     assert int(said.splitlines()[-1].split(", ")[4]) == RECORDS
 
 
-def test_verifiable_consumer(broker, kafka_tools, topic):
+def test_verifiable_consumer(coordinator, kafka_tools, topic):
     said = run(
-        broker, kafka_tools, TOOLS + "VerifiableConsumer", "--topic", topic,
+        coordinator, kafka_tools, TOOLS + "VerifiableConsumer", "--topic", topic,
         "--group-id", f"g-{topic}", "--max-messages", str(RECORDS), "--reset-policy", "earliest",
     )  # fmt: skip
     assert events(said, "partitions_assigned")

@@ -71,7 +71,7 @@ class Story:
         self.note(f"{topic} deleted by {self.znodes.controller()}")
 
     def until(self, condition, timeout_s: float, what: str) -> None:
-        from seen import until
+        from waiting import until
 
         until(condition, timeout_s, what)
 

@@ -2,139 +2,82 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
-import time
-import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from clients import create_topic, end_offsets, fresh, named, read_ended, read_to_end
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 
-SETTINGS = {
-    "offsets_topic_num_partitions": "4",
-    "transaction_state_log_num_partitions": "4",
-    "group_initial_rebalance_delay_ms": "0",
-    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "500",
-}
 PARTITIONS = 3
 
 
-def fresh(prefix):
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+@pytest.fixture
+def name(admin):
+    return new_topic(admin)
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    from cluster import OttlaCluster
-
-    folder = tmp_path_factory.mktemp("transactions")
-    with OttlaCluster(folder, brokers=3, session_timeout_ms=4000, **SETTINGS) as cluster:
-        yield cluster
+def new_topic(admin):
+    return create_topic(admin, PARTITIONS, 3, min_insync_replicas="2")
 
 
-def topic(cluster):
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    if not hasattr(cluster, "admin"):
-        cluster.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
-    name = fresh("t")
-    new = NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    cluster.admin.create_topics([new], operation_timeout=20)[name].result(30)
-    return name
-
-
-def producer(cluster, transactional_id, **settings):
-    from confluent_kafka import Producer
-
-    return Producer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "transactional.id": transactional_id,
-            "log_level": 2,
-            **settings,
-        }
+def transactional(cluster, transactional_id, **settings):
+    """Return a producer whose transactions can begin."""
+    producer = Producer(
+        named(cluster.bootstrap, {"transactional_id": transactional_id, **settings})
     )
+    producer.init_transactions(30)
+    return producer
 
 
-def read(cluster, name, isolation="read_committed", group=None):
-    """Return all values of a topic, sorted, up to the end that this isolation shows."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group or fresh("reader"),
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "log_level": 2,
-        }
-    )
-    consumer.assign([TopicPartition(name, p, 0) for p in range(PARTITIONS)])
-    values, ended = [], set()
-    try:
-        while len(ended) < PARTITIONS:
-            message = consumer.poll(20)
-            assert message is not None, f"no end of {name} within 20 s: {ended}"
-            if message.error():
-                assert message.error().name() == "_PARTITION_EOF", message.error()
-                ended.add(message.partition())
-            else:
-                values.append(message.value())
-    finally:
-        consumer.close()
-    return sorted(values)
+def committed(cluster, name):
+    """Return what was committed in a topic, once nobody is about to add to it."""
+    return sorted(read_ended(cluster.bootstrap, name, PARTITIONS))
 
 
-def test_commit_shows_and_abort_hides(three):
-    name = topic(three)
-    p = producer(three, fresh("id"))
-    p.init_transactions(30)
+def everything(cluster, name):
+    return sorted(read_to_end(cluster.bootstrap, name, PARTITIONS, "read_uncommitted"))
+
+
+def test_commit_shows_and_abort_hides(three, name):
+    p = transactional(three, fresh("id"))
     for round_, end in enumerate(["commit", "abort", "commit"]):
         p.begin_transaction()
         for n in range(30):
             p.produce(name, f"{round_}-{n:02}".encode(), partition=n % PARTITIONS)
         p.commit_transaction(30) if end == "commit" else p.abort_transaction(30)
-    committed = sorted(f"{r}-{n:02}".encode() for r in (0, 2) for n in range(30))
-    assert read(three, name) == committed
+    expected = sorted(f"{r}-{n:02}".encode() for r in (0, 2) for n in range(30))
+    assert committed(three, name) == expected
     # An aborted transaction is not sent to the brokers as far as the client still held it back.
-    assert set(read(three, name, "read_uncommitted")) >= set(committed)
+    assert set(everything(three, name)) >= set(expected)
 
 
-def end_offsets(cluster, name, isolation):
-    """Return the offset after the last record that each isolation level may read."""
-    from confluent_kafka import IsolationLevel, TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    asked = {TopicPartition(name, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-    found = cluster.admin.list_offsets(asked, isolation_level=IsolationLevel[isolation])
-    return sum(future.result(20).offset for future in found.values())
+def end_shown(admin, name, isolation):
+    return end_offsets(admin, name, PARTITIONS, isolation)
 
 
-def test_an_open_transaction_holds_the_stable_offset_and_its_end_wakes_readers(three):
-    from confluent_kafka import Consumer, TopicPartition
-
-    name = topic(three)
-    p = producer(three, fresh("id"), **{"linger.ms": 0})
-    p.init_transactions(30)
+def test_an_open_transaction_holds_the_stable_offset_and_its_end_wakes_readers(three, admin, name):
+    p = transactional(three, fresh("id"), linger_ms=0)
     p.begin_transaction()
     for n in range(6):
         p.produce(name, b"%d" % n, partition=n % PARTITIONS)
     assert p.flush(20) == 0
-    assert end_offsets(three, name, "READ_UNCOMMITTED") == 6
-    assert end_offsets(three, name, "READ_COMMITTED") == 0
-    assert read(three, name) == []
+    assert end_shown(admin, name, "read_uncommitted") == 6
+    assert end_shown(admin, name, "read_committed") == 0
+    assert read_to_end(three.bootstrap, name, PARTITIONS, "read_committed") == []
     settings = {
-        "bootstrap.servers": three.bootstrap,
-        "group.id": fresh("g"),
-        "isolation.level": "read_committed",
-        "fetch.wait.max.ms": 30_000,
-        "fetch.min.bytes": 1,
-        "log_level": 2,
+        "group_id": fresh("g"),
+        "isolation_level": "read_committed",
+        "fetch_wait_max_ms": 30_000,
+        "fetch_min_bytes": 1,
     }
-    consumer = Consumer(settings)
+    consumer = Consumer(named(three.bootstrap, settings))
     consumer.assign([TopicPartition(name, 0, 0)])
     assert consumer.poll(1) is None, "its fetch is parked now, for half a minute"
     p.commit_transaction(30)
@@ -143,19 +86,17 @@ def test_an_open_transaction_holds_the_stable_offset_and_its_end_wakes_readers(t
     assert message.value() == b"0"
     consumer.close()
     # A marker stands in each partition, and counts as an offset.
-    assert end_offsets(three, name, "READ_COMMITTED") == 6 + PARTITIONS
+    assert len(committed(three, name)) == 6
+    assert end_shown(admin, name, "read_committed") == 6 + PARTITIONS
 
 
-def test_a_newer_producer_fences_the_older_and_aborts_what_it_left(three):
-    from confluent_kafka import KafkaException
-
-    name, transactional_id = topic(three), fresh("id")
-    old, new = (producer(three, transactional_id, **{"linger.ms": 0}) for _ in range(2))
-    old.init_transactions(30)
+def test_a_newer_producer_fences_the_older_and_aborts_what_it_left(three, name):
+    transactional_id = fresh("id")
+    old = transactional(three, transactional_id, linger_ms=0)
     old.begin_transaction()
     old.produce(name, b"left behind", partition=0)
     assert old.flush(20) == 0
-    new.init_transactions(30)
+    new = transactional(three, transactional_id, linger_ms=0)
     with pytest.raises(KafkaException) as failure:
         old.commit_transaction(30)
     assert failure.value.args[0].fatal()
@@ -163,66 +104,52 @@ def test_a_newer_producer_fences_the_older_and_aborts_what_it_left(three):
     new.begin_transaction()
     new.produce(name, b"kept", partition=0)
     new.commit_transaction(30)
-    assert read(three, name) == [b"kept"]
-    assert read(three, name, "read_uncommitted") == [b"kept", b"left behind"]
+    assert committed(three, name) == [b"kept"]
+    assert everything(three, name) == [b"kept", b"left behind"]
 
 
-def test_the_coordinator_aborts_what_takes_too_long(three):
-    from confluent_kafka import KafkaException
-
-    name = topic(three)
-    p = producer(three, fresh("id"), **{"transaction.timeout.ms": 1500, "linger.ms": 0})
-    p.init_transactions(30)
+def test_the_coordinator_aborts_what_takes_too_long(three, admin, name):
+    p = transactional(three, fresh("id"), transaction_timeout_ms=3000, linger_ms=0)
     p.begin_transaction()
     p.produce(name, b"slow", partition=0)
     assert p.flush(20) == 0
-    deadline = time.monotonic() + 20
-    while end_offsets(three, name, "READ_COMMITTED") < 2:  # the record and its marker
-        assert time.monotonic() < deadline, "nobody aborted it"
-        time.sleep(0.1)
+    # The record and its marker.
+    until(lambda: end_shown(admin, name, "read_committed") == 2, 30, "somebody aborts it")
     with pytest.raises(KafkaException):
         p.commit_transaction(30)
-    assert read(three, name) == []
+    assert committed(three, name) == []
 
 
-def test_offsets_of_a_transaction_show_when_it_is_committed(three):
-    from confluent_kafka import Consumer, TopicPartition
-
-    source, target, group = topic(three), topic(three), fresh("g")
-    p = producer(three, fresh("id"))
-    p.init_transactions(30)
-    settings = {"bootstrap.servers": three.bootstrap, "group.id": group, "log_level": 2}
-    consumer = Consumer(settings)
+def test_offsets_of_a_transaction_show_when_it_is_committed(three, admin, name):
+    source, group = new_topic(admin), fresh("g")
+    p = transactional(three, fresh("id"))
+    consumer = Consumer(named(three.bootstrap, {"group_id": group}))
     tp = TopicPartition(source, 0)
     consumer.assign([tp])
 
-    def committed(require_stable=False):
-        with_stable = Consumer(
-            {
-                **settings,
-                "isolation.level": "read_committed" if require_stable else "read_uncommitted",
-            }
-        )
+    def stable_offset():
+        """Return the group's offset; who asks for stable ones waits while one is pending."""
+        settings = {"group_id": group, "isolation_level": "read_committed"}
+        reader = Consumer(named(three.bootstrap, settings))
         try:
-            return with_stable.committed([tp], timeout=10)[0].offset
+            return reader.committed([tp], timeout=30)[0].offset
         finally:
-            with_stable.close()
+            reader.close()
 
     for offset, end in ((5, "abort"), (7, "commit"), (9, "abort")):
         p.begin_transaction()
-        p.produce(target, b"%d" % offset, partition=0)
+        p.produce(name, b"%d" % offset, partition=0)
         p.send_offsets_to_transaction(
             [TopicPartition(source, 0, offset)], consumer.consumer_group_metadata(), 30
         )
         p.commit_transaction(30) if end == "commit" else p.abort_transaction(30)
-        assert committed(require_stable=True) == {5: -1001, 7: 7, 9: 7}[offset]
-    assert read(three, target) == [b"7"]
+        assert stable_offset() == {5: -1001, 7: 7, 9: 7}[offset]
+    assert committed(three, name) == [b"7"]
 
 
-def test_kafka_python_in_a_transaction(three):
+def test_kafka_python_in_a_transaction(three, name):
     from kafka import KafkaProducer
 
-    name = topic(three)
     p = KafkaProducer(bootstrap_servers=three.bootstrap, transactional_id=fresh("id"))
     p.init_transactions()
     for end in ("commit", "abort"):
@@ -232,14 +159,14 @@ def test_kafka_python_in_a_transaction(three):
         assert all(s.succeeded() for s in sent)
         p.commit_transaction() if end == "commit" else p.abort_transaction()
     p.close(10)
-    assert read(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
+    assert committed(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
 
 
-def test_aiokafka_in_a_transaction(three):
+def test_aiokafka_in_a_transaction(three, name):
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.structs import TopicPartition
 
-    name, group = topic(three), fresh("g")
+    group = fresh("g")
 
     async def run():
         p = AIOKafkaProducer(bootstrap_servers=three.bootstrap, transactional_id=fresh("id"))
@@ -262,14 +189,16 @@ def test_aiokafka_in_a_transaction(three):
         consumer.assign([TopicPartition(name, i) for i in range(PARTITIONS)])
         await consumer.start()
         try:
-            assert await consumer.committed(TopicPartition(name, 0)) == 1
+            while (offset := await consumer.committed(TopicPartition(name, 0))) is None:
+                await asyncio.sleep(0.05)  # its marker is on its way
+            assert offset == 1
             await consumer.seek_to_beginning()
             return sorted([(await consumer.getone()).value for _ in range(PARTITIONS)])
         finally:
             await consumer.stop()
 
     assert asyncio.run(asyncio.wait_for(run(), 60)) == [b"commit %d" % n for n in range(PARTITIONS)]
-    assert read(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
+    assert committed(three, name) == [b"commit %d" % n for n in range(PARTITIONS)]
 
 
 def ottla(*arguments):
@@ -284,11 +213,10 @@ def ottla(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_command_line_lists_describes_and_aborts(three):
-    name, transactional_id = topic(three), fresh("id")
+def test_the_command_line_lists_describes_and_aborts(three, admin, name):
+    transactional_id = fresh("id")
     at = ("--bootstrap-server", three.bootstrap)
-    p = producer(three, transactional_id, **{"linger.ms": 0})
-    p.init_transactions(30)
+    p = transactional(three, transactional_id, linger_ms=0)
     p.begin_transaction()
     p.produce(name, b"x", partition=1)
     assert p.flush(20) == 0
@@ -310,8 +238,8 @@ def test_the_command_line_lists_describes_and_aborts(three):
     assert "no open transaction began at 5" in error
     code, _, _ = ottla("abort", name, "1", "--start-offset", "0", "--yes", *at)
     assert code == 0
-    assert end_offsets(three, name, "READ_COMMITTED") == 2
-    assert read(three, name) == []
+    assert end_shown(admin, name, "read_committed") == 2
+    assert committed(three, name) == []
     code, _, error = ottla("describe", "nobody", *at)
     assert code != 0
     assert "TRANSACTIONAL_ID_NOT_FOUND" in error
@@ -320,33 +248,33 @@ def test_the_command_line_lists_describes_and_aborts(three):
     assert "Sleeping" in error
 
 
+@pytest.mark.timeout(220)
 def test_exactly_once_through_kills(tmp_path):
     """The short form of `tests/transaction_proof.py`, whose other victims need `--rounds 4`."""
     proof = Path(__file__).parent.parent / "transaction_proof.py"
-    done = subprocess.run(
-        [
-            sys.executable, str(proof), "--rounds", "2", "--rate", "600", "--before", "4",
-            "--down", "4.5", "--after", "1", "--session-timeout", "3000", "--keep", str(tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "exactly once" in done.stdout.splitlines()
+    command = [
+        sys.executable, str(proof), "--rounds", "2", "--rate", "600", "--before", "4",
+        "--down", "4.5", "--after", "1", "--session-timeout", "3000", "--keep", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        try:
+            out, _ = running.communicate(timeout=150)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGINT)  # so that it stops its brokers
+            out, _ = running.communicate(timeout=40)
+    assert running.returncode == 0, out.decode()
+    assert "exactly once" in out.decode().splitlines()
 
 
-def test_what_was_not_added_to_a_transaction_is_refused(three):
+def test_what_was_not_added_to_a_transaction_is_refused(three, name):
     """KIP-890: each version hears it as it knows it, whoever coordinates."""
     from ottla.admin.session import connected
     from ottla.model.errors import ErrorCode
     from ottla.wire.messages.produce import ProduceRequest
     from ottla.wire.records import Record, build_batch
 
-    name, transactional_id = topic(three), fresh("id")
-    p = producer(three, transactional_id, **{"linger.ms": 0})
-    p.init_transactions(30)
+    transactional_id = fresh("id")
+    p = transactional(three, transactional_id, linger_ms=0)
     p.begin_transaction()
     p.produce(name, b"added", partition=0)
     assert p.flush(20) == 0
@@ -398,4 +326,4 @@ def test_what_was_not_added_to_a_transaction_is_refused(three):
 
     connected(three.bootstrap, ask)
     p.commit_transaction(30)
-    assert read(three, name, "read_uncommitted") == [b"added"]
+    assert everything(three, name) == [b"added"]

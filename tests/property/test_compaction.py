@@ -1,39 +1,26 @@
 """Compaction for any history: readers end with the same table, and offsets only rise."""
 
 import asyncio
-import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logs import HandClock, file_world, folder_config, framed, marker
 from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.log.validate import COORDINATOR
-from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
 from ottla.sim.files import SimDisk, SimFiles
-from ottla.wire.records import (
-    Record,
-    build_batch,
-    build_control_batch,
-    crc_ok,
-    iter_batches,
-    iter_records,
-)
+from ottla.wire.records import Record, crc_ok, iter_batches, iter_records
 
 TP = TopicPartition("t", 0)
-CONFIG = BrokerConfig(
-    {
-        "zookeeper.connect": "unused:1",
-        "broker.id": "1",
-        "log.dirs": "/disk",
-        "log.segment.bytes": "600",
-        "log.index.interval.bytes": "100",
-        "log.cleanup.policy": "compact",
-        "log.cleaner.min.cleanable.ratio": "0",
-        "log.cleaner.delete.retention.ms": "500",
-    }
+CONFIG = folder_config(
+    "/disk",
+    log_segment_bytes=600,
+    log_index_interval_bytes=100,
+    log_cleanup_policy="compact",
+    log_cleaner_min_cleanable_ratio=0,
+    log_cleaner_delete_retention_ms=500,
 )
 keys = st.sampled_from([b"", b"a", b"bb", b"a key of more than sixteen bytes", b"c" * 16])
 values = st.one_of(st.none(), st.binary(max_size=40))
@@ -53,28 +40,12 @@ step = st.one_of(
 )
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def monotonic(self) -> float:
-        return self.now_ms / 1000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-
-class Inline:
-    async def run(self, function, *args):
-        return function(*args)
-
-
 class Table:
     """A log, and beside it every record that was ever appended, with its transaction's fate."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        world = World(self.clock, random.Random(1), SimFiles(SimDisk()), None, Inline())  # type: ignore[arg-type]
+        self.clock = HandClock()
+        world = file_world(self.clock, SimFiles(SimDisk()))
         manager = LogManager(world, CONFIG)
         manager.startup(lambda _: CONFIG.topic_config({}))
         self.log = manager.get_or_create(TP, is_new=True)
@@ -85,7 +56,7 @@ class Table:
         self.sequence = {1: 0, 2: 0, 3: 0}
 
     def batch(self, records, codec, producer_id) -> None:
-        at = self.clock.now_ms
+        at = self.clock.wall_ms()
         header = {}
         if producer_id > 0:
             header = {
@@ -95,26 +66,16 @@ class Table:
                 "is_transactional": producer_id > 1,
             }
             self.sequence[producer_id] += len(records)
-        made = build_batch(
-            [Record(timestamp=at + delta, key=k, value=v) for k, v, delta in records],
-            codec=codec,
-            **header,
-        )
-        info = self.log.append_as_leader(memoryview(bytearray(made)), 0, at)
+        made = [Record(timestamp=at + delta, key=k, value=v) for k, v, delta in records]
+        info = self.log.append_as_leader(framed(made, codec=codec, **header), 0, at)
         for n, (key, value, delta) in enumerate(records):
             self.written[info.first_offset + n] = (at + delta, key, value)
             if producer_id > 1:
                 self.going[producer_id].append(info.first_offset + n)
 
     def end(self, producer_id, kind) -> None:
-        marker = build_control_batch(
-            kind,
-            producer_id=producer_id,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            timestamp=self.clock.now_ms,
-        )
-        self.log.append_as_leader(memoryview(bytearray(marker)), 0, 0, origin=COORDINATOR)
+        batch = marker(kind, producer_id, self.clock.wall_ms())
+        self.log.append_as_leader(batch, 0, 0, origin=COORDINATOR)
         if kind == 0:
             self.aborted |= set(self.going[producer_id])
         self.going[producer_id] = []

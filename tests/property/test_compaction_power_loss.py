@@ -9,41 +9,27 @@ import random
 
 import pytest
 
+from logs import HandClock, Inline, file_world, folder_config, framed, marker, table_of
 from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.producers import Producers
 from ottla.log.recovery import replay
 from ottla.log.validate import COORDINATOR
-from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
 from ottla.sim.files import Inode, SimDisk, SimFiles
-from ottla.wire.records import (
-    ABORT,
-    COMMIT,
-    Record,
-    build_batch,
-    build_control_batch,
-    crc_ok,
-    iter_batches,
-    iter_records,
-)
+from ottla.wire.records import ABORT, COMMIT, Record
 
 TP = TopicPartition("t", 0)
-CONFIG = BrokerConfig(
-    {
-        "zookeeper.connect": "unused:1",
-        "broker.id": "1",
-        "log.dirs": "/disk",
-        "log.segment.bytes": "900",
-        "log.index.interval.bytes": "150",
-        "log.cleanup.policy": "compact",
-        "log.cleaner.min.cleanable.ratio": "0",
-        "log.cleaner.delete.retention.ms": "1000",
-        "log.retention.check.interval.ms": "1",
-        "log.segment.delete.delay.ms": "0",
-    }
+CONFIG = folder_config(
+    "/disk",
+    log_segment_bytes=900,
+    log_index_interval_bytes=150,
+    log_cleanup_policy="compact",
+    log_cleaner_min_cleanable_ratio=0,
+    log_cleaner_delete_retention_ms=1000,
+    log_retention_check_interval_ms=1,
+    log_segment_delete_delay_ms=0,
 )
 WORK = frozenset(("write", "fsync", "open"))
 
@@ -71,29 +57,13 @@ class Disk(SimDisk):
         return super().fault(operation, path)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + int(self.now_s * 1000)
-
-
-class Inline:
-    async def run(self, function, *args):
-        return function(*args)
-
-
 class Machine:
     """One log with keys, tombstones, idempotent producers and transactions, by seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.disk = Disk()
-        self.clock = Clock()
+        self.clock = HandClock()
         self.sequence: dict[int, int] = {}
         self.start()
 
@@ -101,7 +71,7 @@ class Machine:
         files = SimFiles(self.disk)
         self.disk.files = files
         self.disk.operations, self.disk.last = 0, None
-        world = World(self.clock, random.Random(3), files, None, Inline())  # type: ignore[arg-type]
+        world = file_world(self.clock, files)
         self.manager = LogManager(world, CONFIG)
         self.manager.startup(lambda _: CONFIG.topic_config({}))
         self.log = self.manager.get_or_create(TP, is_new=True)
@@ -111,7 +81,7 @@ class Machine:
     def again(cls, other: "Machine", inodes: dict[str, bytes], seed: int) -> "Machine":
         """Return a machine with the same log on a disk of its own."""
         machine = cls(seed)
-        machine.clock.now_s = other.clock.now_s
+        machine.clock.now_ms = other.clock.now_ms
         assert machine.disk.files is not None
         machine.disk.files.kill()
         for path, data in inodes.items():
@@ -126,7 +96,7 @@ class Machine:
         rng = self.rng
         open_transactions: set[int] = set()
         for _ in range(steps):
-            self.clock.now_s += rng.random()
+            self.clock.now_ms += 1000 * rng.random()
             kind = rng.random()
             producer_id = -1 if kind < 0.4 else rng.choice((1, 2)) if kind < 0.6 else 5
             if kind > 0.9:
@@ -172,18 +142,12 @@ class Machine:
                 "base_sequence": sequence,
                 "is_transactional": transactional,
             }
-        batch = build_batch(records, codec=rng.choice((0, 0, 0, 1, 2, 3, 4)), **header)
-        self.log.append_as_leader(memoryview(bytearray(batch)), 0, self.clock.wall_ms())
+        batch = framed(records, codec=rng.choice((0, 0, 0, 1, 2, 3, 4)), **header)
+        self.log.append_as_leader(batch, 0, self.clock.wall_ms())
 
     def end(self, producer_id: int, kind: int) -> None:
-        marker = build_control_batch(
-            kind,
-            producer_id=producer_id,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            timestamp=self.clock.wall_ms(),
-        )
-        self.log.append_as_leader(memoryview(bytearray(marker)), 0, 0, origin=COORDINATOR)
+        batch = marker(kind, producer_id, self.clock.wall_ms())
+        self.log.append_as_leader(batch, 0, 0, origin=COORDINATOR)
 
     def clean(self) -> None:
         while asyncio.run(self.cleaner.clean_filthiest()):
@@ -225,38 +189,10 @@ class Machine:
         self.disk.files = files
         self.disk.operations, self.disk.last = 0, at
         if at is not None:
-            world = World(self.clock, random.Random(3), files, None, Inline())  # type: ignore[arg-type]
+            world = file_world(self.clock, files)
             LogManager(world, CONFIG).startup(lambda _: CONFIG.topic_config({}))
             files.kill()
         self.start()
-
-
-def view(log: Log) -> dict[bytes, bytes]:
-    """Return what a read_committed consumer knows once it has read everything."""
-    aborted = log.aborted_transactions(0, log.log_end_offset)
-    known: dict[bytes, bytes] = {}
-    offset, last = log.log_start_offset, -1
-    while offset < log.log_end_offset:
-        log._tail.clear()
-        data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
-        assert data, f"nothing at {offset} of {log}"
-        for at, header in iter_batches(data):
-            assert crc_ok(data, at, header)
-            assert header.base_offset > last, "offsets rise"
-            last, offset = header.last_offset, header.next_offset
-            gone = header.is_transactional and any(
-                a.producer_id == header.producer_id
-                and a.first_offset <= header.base_offset <= a.last_offset
-                for a in aborted
-            )
-            if header.is_control or gone:
-                continue
-            for record in iter_records(data, at):
-                assert record.key is not None
-                known.pop(record.key, None)
-                if record.value is not None:
-                    known[record.key] = record.value
-    return known
 
 
 def sequences(log: Log) -> dict[int, int]:
@@ -271,7 +207,7 @@ def sequences(log: Log) -> dict[int, int]:
 def test_death_at_every_file_operation_of_a_cleaning(seed):
     begun = Machine(seed)
     begun.fill(22)
-    known, end, remembered = view(begun.log), begun.log.log_end_offset, sequences(begun.log)
+    known, end, remembered = table_of(begun.log), begun.log.log_end_offset, sequences(begun.log)
     size = begun.log.size
     begun.disk.commit()
     inodes = {path: bytes(inode.data) for path, inode in begun.disk.inodes.items()}
@@ -285,7 +221,7 @@ def test_death_at_every_file_operation_of_a_cleaning(seed):
         assert not [n for n in names if n.endswith((".cleaned", ".swap", ".deleted"))], names
         for _ in range(2):
             assert machine.log.log_end_offset == end
-            assert view(machine.log) == known
+            assert table_of(machine.log) == known
             assert sequences(machine.log) == remembered
             if not died:
                 break
@@ -300,10 +236,10 @@ def test_cleaning_again_and_again_with_deaths_between(seed):
     machine = Machine(seed)
     for _ in range(6):
         machine.fill(machine.rng.randrange(3, 25))
-        known, end = view(machine.log), machine.log.log_end_offset
+        known, end = table_of(machine.log), machine.log.log_end_offset
         remembered = sequences(machine.log)
         machine.clean_and_die(machine.rng.randrange(1, 120))
         assert machine.log.log_end_offset == end
-        assert view(machine.log) == known
+        assert table_of(machine.log) == known
         assert sequences(machine.log) == remembered
-        machine.clock.now_s += 2
+        machine.clock.now_ms += 2000

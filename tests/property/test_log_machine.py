@@ -1,6 +1,5 @@
 """A log against a list: any order of appends, reads, truncations, rolls, flushes and restarts."""
 
-import random
 import shutil
 import tempfile
 
@@ -14,24 +13,14 @@ from hypothesis.stateful import (
     rule,
 )
 
+from logs import HandClock, file_world
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.model.config import default_topic_config
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
 from ottla.wire.records import Record, build_batch, crc_ok, iter_batches, iter_records
 
 TP = TopicPartition("t", 0)
-
-
-class Clock:
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + int(self.now_s * 1000)
 
 
 class Model:
@@ -64,7 +53,7 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp()
-        self.world = World(Clock(), random.Random(1), OsFiles(max_open=8), None, None)  # type: ignore[arg-type]
+        self.world = file_world(HandClock(), OsFiles(max_open=8))
         self.model = Model()
         self.epoch = 0
         self.number = 0

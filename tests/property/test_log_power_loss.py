@@ -8,42 +8,18 @@ import random
 
 import pytest
 
+from logs import HandClock, batches_of, file_world, folder_config, framed
 from ottla.log import checkpoints
 from ottla.log.manager import LogManager
-from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
 from ottla.sim.files import SimDisk, SimFiles
-from ottla.wire.records import Record, build_batch, crc_ok, iter_batches, iter_records
+from ottla.wire.records import Record, iter_records
 
 TPS = [TopicPartition("t", i) for i in range(3)]
 POINTS = f"/disk/{checkpoints.RECOVERY_POINTS}"
-CONFIG = BrokerConfig(
-    {
-        "zookeeper.connect": "unused:1",
-        "broker.id": "1",
-        "log.dirs": "/disk",
-        "log.segment.bytes": "700",
-        "log.index.interval.bytes": "150",
-        "log.retention.ms": "-1",
-    }
+CONFIG = folder_config(
+    "/disk", log_segment_bytes=700, log_index_interval_bytes=150, log_retention_ms=-1
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 5000 + int(self.now_s * 1000)
-
-
-class Inline:
-    async def run(self, function, *args):
-        return function(*args)
 
 
 class Machine:
@@ -52,7 +28,7 @@ class Machine:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.disk = SimDisk()
-        self.clock = Clock()
+        self.clock = HandClock()
         self.held: dict[TopicPartition, list[tuple[int, int, bytes]]] = {tp: [] for tp in TPS}
         """(offset, epoch, value) of each batch, one record each"""
         self.before: dict[TopicPartition, list[list[tuple[int, int, bytes]]]] = {
@@ -66,9 +42,8 @@ class Machine:
 
     def start(self) -> None:
         self.files = SimFiles(self.disk)
-        world = World(self.clock, self.rng, self.files, None, Inline())  # type: ignore[arg-type]
-        self.world = world
-        self.manager = LogManager(world, CONFIG)
+        self.world = file_world(self.clock, self.files, self.rng)
+        self.manager = LogManager(self.world, CONFIG)
         self.manager.startup(lambda _: CONFIG.topic_config({}))
         for tp in TPS:
             self.manager.get_or_create(tp, bytes(range(16)), is_new=True)
@@ -77,7 +52,7 @@ class Machine:
         tp = self.rng.choice(TPS)
         log = self.manager.get(tp)
         action = self.rng.random()
-        self.clock.now_s += 0.1
+        self.clock.now_ms += 100
         if action < 0.70:
             self.append(tp)
         elif action < 0.78:
@@ -104,14 +79,14 @@ class Machine:
     def append(self, tp) -> None:
         self.number += 1
         value = b"%d" % self.number
-        batch = build_batch(
+        batch = framed(
             [Record(timestamp=self.number, value=value)],
             producer_id=7,
             producer_epoch=0,
             base_sequence=self.sequence[tp],
         )
         log = self.manager.get(tp)
-        info = log.append_as_leader(memoryview(bytearray(batch)), self.epoch, 0)
+        info = log.append_as_leader(batch, self.epoch, 0)
         assert not info.duplicate
         self.held[tp].append((info.first_offset, self.epoch, value))
         self.sequence[tp] += 1
@@ -144,17 +119,11 @@ class Machine:
 
     def compare(self, tp, flushed: int) -> None:
         log = self.manager.get(tp)
-        found = []
-        offset = log.log_start_offset
-        assert offset == 0
-        while offset < log.log_end_offset:
-            data = b"".join(log.read(offset, 1 << 20, log.log_end_offset).parts)
-            assert data
-            for at, header in iter_batches(data):
-                assert crc_ok(data, at, header)
-                value = next(iter_records(data, at)).value
-                found.append((header.base_offset, header.partition_leader_epoch, value))
-                offset = header.next_offset
+        assert log.log_start_offset == 0
+        found = [
+            (header.base_offset, header.partition_leader_epoch, next(iter_records(data, at)).value)
+            for data, at, header in batches_of(log)
+        ]
         held = self.held[tp]
         histories = [held, *self.before[tp]]
         assert any(found == h[: len(found)] for h in histories), "a prefix, nothing else"
@@ -167,13 +136,13 @@ class Machine:
         assert log.epoch_entries() == sorted(epochs.items())
         self.producer_of(tp)
         if found:
-            repeat = build_batch(
+            repeat = framed(
                 [Record(timestamp=1, value=b"again")],
                 producer_id=7,
                 producer_epoch=0,
                 base_sequence=len(found) - 1,
             )
-            info = log.append_as_leader(memoryview(bytearray(repeat)), self.epoch, 0)
+            info = log.append_as_leader(repeat, self.epoch, 0)
             assert info.duplicate, "the producer's last batch is remembered"
             assert info.first_offset == len(found) - 1
 
