@@ -1,0 +1,41 @@
+"""Allocator: the C library keeps what a server frees, for the next request of that size.
+
+Who may call: a broker's process, once, before it serves. Invariants: at most `KEPT_BYTES` at the
+heap's end stay with the process unused; a process that was not told (tools, tests) is left alone;
+where the C library is not glibc nothing happens.
+
+A fetch reads up to a megabyte into memory that is free again once the socket took it. By itself
+glibc gives a few such blocks back to the kernel each time, and the kernel zeroes and maps every
+page anew: two fifths of the CPU of a broker that only serves consumers. Answers to Kafka's heap,
+which the JVM keeps (-Xms).
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+KEPT_BYTES = 16 << 20
+"""A few answers of the size that clients ask for."""
+FROM_HEAP_BYTES = 4 << 20
+"""Blocks up to this size come from the heap; larger ones are mapped, and given back at once."""
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep `KEPT_BYTES`; False where it cannot be told."""
+    mallopt = _find_mallopt()
+    if mallopt is None:
+        return False
+    # Setting either ends glibc's own moving of both.
+    told = mallopt(_M_MMAP_THRESHOLD, FROM_HEAP_BYTES)
+    return bool(told and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+@functools.cache
+def _find_mallopt() -> Callable[[int, int], int] | None:
+    try:
+        return ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return None
