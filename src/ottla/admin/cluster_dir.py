@@ -7,6 +7,7 @@ belongs to the project it is tried in, is seen by `ls`, and is gone with `rm -r`
     broker-0/server.properties   what that broker reads
     broker-0/server.log          what it says
     broker-0/state-change.log    whom it leads and follows, as Kafka's brokers write it
+    broker-0/metrics.sock        how it fares, for whoever owns the folder: docs/METRICS.md
     broker-0/data/               Kafka's log folders
     zookeeper/                   the embedded ZooKeeper's configuration, data and log
 
@@ -118,6 +119,9 @@ class ClusterDir:
 
     def state_change_log(self, broker_id: int) -> Path:
         return self.broker_dir(broker_id) / "state-change.log"
+
+    def metrics_socket(self, broker_id: int) -> Path:
+        return self.broker_dir(broker_id) / "metrics.sock"
 
     def data_dir(self, broker_id: int) -> Path:
         return self.broker_dir(broker_id) / "data"

@@ -203,6 +203,7 @@ def start_broker(
     properties = write_properties(folder, cluster, broker)
     command = [sys.executable, "-m", "ottla", "broker", "--config", str(properties)]
     command += ["--state-change-log", str(folder.state_change_log(broker.id))]
+    command += ["--metrics-socket", str(folder.metrics_socket(broker.id))]
     process = processes.spawn(command, folder.log_file(broker.id))
     broker.process = processes.identify(process.pid)
     folder.save(cluster)

@@ -4,6 +4,7 @@ Who may call: the command line. Invariants: asks, and changes nothing; what does
 as such instead of failing the whole.
 """
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,9 +14,14 @@ from ottla.admin.cluster_dir import ClusterDir, LocalCluster
 from ottla.admin.output import megabytes, print_table
 from ottla.admin.session import connected
 from ottla.model.errors import OttlaError
+from ottla.net import local_page
 from ottla.net.client import Client
 
 ASK_TIMEOUT_S = 5.0
+METRICS_TIMEOUT_S = 1.0
+"""For each broker: one that is stopped does not answer."""
+
+IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
 
 
 class BrokerStatus(msgspec.Struct):
@@ -29,6 +35,13 @@ class BrokerStatus(msgspec.Struct):
     replicas: int = 0
     pid: int | None = None
     resident_bytes: int | None = None
+    metrics: dict[str, dict[str, int | float]] | None = None
+    """Kafka's figures by MBean name, None where the broker does not tell: docs/METRICS.md"""
+
+    @property
+    def idle(self) -> float | None:
+        """Return how much of the last minute the broker had nothing to do, from 0 to 1."""
+        return None if self.metrics is None else self.metrics.get(IDLE, {}).get("Value")
 
 
 class Status(msgspec.Struct):
@@ -110,7 +123,19 @@ def of_folder(folder: ClusterDir) -> Status:
     else:
         status.problem = f"no broker of {folder} runs; start them with `ottla up`"
     _add_processes(status, cluster)
+    for broker in status.brokers:
+        if broker.pid is not None:
+            broker.metrics = metrics_of(folder.metrics_socket(broker.id))
     return status
+
+
+def metrics_of(socket: Path) -> dict[str, dict[str, int | float]] | None:
+    """Return what a broker tells by its metrics socket, None if it does not."""
+    try:
+        told = local_page.read(socket, METRICS_TIMEOUT_S)
+        return msgspec.json.decode(told, type=dict[str, dict[str, int | float]])
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _add_processes(status: Status, cluster: LocalCluster) -> None:
@@ -140,10 +165,11 @@ def print_status(status: Status) -> None:
             b.replicas,
             b.pid,
             megabytes(b.resident_bytes),
+            None if b.idle is None else f"{b.idle:.0%}",
         )
         for b in status.brokers
     ]
-    columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory")
+    columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory", "idle")
     print_table(columns, rows)
     if status.zookeeper:
         print(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")  # noqa: T201

@@ -10,6 +10,7 @@ away, listeners, replicas, logs (clean marker), controller, session. Answers to 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ottla.broker.controller_channel import ControllerChannel
@@ -146,12 +147,17 @@ class Broker:
             ),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
-        self.router = Router(self.services, HANDLERS)
+        self.router = Router(self.services, HANDLERS, world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
     @property
     def state(self) -> BrokerState:
         return self.services.state
+
+    @property
+    def listeners(self) -> Mapping[str, Server]:
+        """Return the listening servers by the names of their listeners."""
+        return self._servers
 
     def port(self, listener: str) -> int:
         """Return the port a listener is bound to, also when 0 was configured."""

@@ -16,14 +16,17 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from ottla.broker.broker import Broker
+from ottla.broker.metrics import Metrics
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles
 from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.errors import OttlaError
 from ottla.net import allocator, garbage, runtime
+from ottla.net.local_page import LocalPage
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="where state changes go, 'none' for nowhere [state-change.log beside --log-file, or "
         "in the first log directory]",
+    )
+    parser.add_argument(
+        "--metrics-socket",
+        metavar="FILE",
+        help="a Unix socket that tells this user how the broker fares: `nc -U FILE` [none]",
     )
     parser.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error")
@@ -102,7 +110,21 @@ def _raise_file_limit() -> int:
     return soft
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitStack) -> None:
+    """Tell whoever may connect to the socket how this broker fares, until the end of `steps`."""
+    metrics = Metrics(broker)
+    page = LocalPage(Path(path), metrics.document)
+    try:
+        await page.open()
+    except OSError as error:
+        logger.warning("no metrics socket=%s error=%s", path, error.strerror or error)
+        return
+    steps.callback(page.close)
+    sampling = asyncio.get_running_loop().create_task(metrics.run(), name="metrics")
+    steps.callback(sampling.cancel)
+
+
+async def _serve(config: BrokerConfig, metrics_socket: str | None) -> None:
     """Start a broker, wait for a signal, shut it down."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -127,8 +149,11 @@ async def _serve(config: BrokerConfig) -> None:
     starting.result()
     garbage.settle()
     failed = loop.create_task(broker.wait_failed())
-    await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
-    await broker.shutdown()
+    async with contextlib.AsyncExitStack() as steps:
+        steps.push_async_callback(broker.shutdown)
+        if metrics_socket is not None:
+            await _show_metrics(broker, metrics_socket, steps)
+        await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
         failed.result()
 
@@ -155,7 +180,7 @@ def main(argv: Sequence[str]) -> int:
     logger.info("open files limit=%d", _raise_file_limit())
     allocator.keep_freed_memory()
     try:
-        runtime.run(_serve, config)
+        runtime.run(_serve, config, arguments.metrics_socket)
     except OttlaError as error:
         sys.stderr.write(f"ottla broker: {error}\n")
         return EXIT_FAILED

@@ -11,6 +11,7 @@ it is logged whole and costs one connection, never the server. Answers to `Kafka
 import asyncio
 import logging
 import struct
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,13 +69,14 @@ class Router:
         self,
         server: BrokerServices,
         handlers: Mapping[int, Handle],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
         self._routes = {
             key: Route(handle, SLOWLY.get(key), APIS[key].min_version, APIS[key].max_version)
             for key, handle in sorted(handlers.items())
         }
-        self.times = RequestTimes(server.world.clock.monotonic)
+        self.times = RequestTimes(monotonic)
         self._counts = self.times.of
         self._timing = False
         server.served = tuple(

@@ -37,7 +37,7 @@ class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
 class Pending:
     """An answer that comes later. Exactly one of `complete`, `fail` or the drop callback counts."""
 
-    __slots__ = ("_dropped", "connection", "done", "parts", "pipelined")
+    __slots__ = ("_dropped", "_noted", "connection", "done", "parts", "pipelined")
 
     def __init__(self, connection: "Connection", pipelined: bool) -> None:
         self.connection = connection
@@ -45,6 +45,7 @@ class Pending:
         self.done = False
         self.parts: Sequence[Buffer] | None = None
         self._dropped: Callable[[], None] | None = None
+        self._noted: Callable[[], None] | None = None
 
     def complete(self, parts: Sequence[Buffer] | None) -> None:
         """Answer with these parts (None: no answer). Ignored when the client is gone."""
@@ -53,6 +54,8 @@ class Pending:
         self.done = True
         self.parts = parts
         self._dropped = None
+        if self._noted is not None:
+            self._noted()
         self.connection.completed(self)
 
     def fail(self, reason: str) -> None:
@@ -65,6 +68,10 @@ class Pending:
     def on_drop(self, callback: Callable[[], None]) -> None:
         """Call `callback` once if the connection goes away before the answer came."""
         self._dropped = callback
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the answer is there."""
+        self._noted = callback
 
     def drop(self) -> None:
         """Tell whoever holds this that nobody waits any more. The connection calls it."""
@@ -397,6 +404,10 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
+
+    def queued(self) -> tuple[int, int]:
+        """Return how many requests wait for their turn here, and how many answers for theirs."""
+        return len(self._waiting), sum(p.done for p in self._open) + bool(self._out)
 
     def statistics(self) -> dict[str, object]:
         """Return what an operator wants to see of this connection."""

@@ -172,6 +172,11 @@ class Server:
             unlogged,
         )
 
+    def queued(self) -> tuple[int, int]:
+        """Return how many requests and how many answers wait in all connections."""
+        counts = [c.queued() for c in self.connections.values()]
+        return sum(requests for requests, _ in counts), sum(answers for _, answers in counts)
+
     def statistics(self) -> dict[str, object]:
         """Return the counts an operator wants to see."""
         return {

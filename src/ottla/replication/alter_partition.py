@@ -67,6 +67,8 @@ class AlterPartitionManager:
         self._highest = WITHOUT_TOPIC_IDS
         self.sent_total = 0
         self.failed_total = 0
+        self.shrinks_total = 0
+        self.expands_total = 0
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -214,6 +216,10 @@ class AlterPartitionManager:
     def _answered(self, change: Change, answer: AlterPartitionResponse.PartitionData) -> bool:
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
+            if change.partition.isr is change.state:
+                grew = len(answer.isr) - len(change.state.committed)
+                self.shrinks_total += grew < 0
+                self.expands_total += grew > 0
             change.partition.alter_accepted(
                 change.state,
                 LeaderAndIsr(
@@ -235,4 +241,6 @@ class AlterPartitionManager:
             "open_changes": len(self._queue),
             "sent_total": self.sent_total,
             "failed_total": self.failed_total,
+            "shrinks_total": self.shrinks_total,
+            "expands_total": self.expands_total,
         }

@@ -156,6 +156,11 @@ class Purgatory:
             self._timer = None
         self._heap.clear()
 
+    def count(self, kind: type[Parked]) -> tuple[int, int]:
+        """Return how many operations of a kind wait, and how many are still in the heap."""
+        found = [entry[2].done for entry in self._heap if isinstance(entry[2], kind)]
+        return found.count(False), len(found)
+
     def statistics(self) -> dict[str, int]:
         return {
             "parked": self.live,

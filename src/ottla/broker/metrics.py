@@ -1,0 +1,206 @@
+"""Metrics: what a JVM broker tells by JMX, under the same names, of this broker.
+
+Who may call: `process`, which shows them to this machine's operators. Invariants: nothing is
+measured for its own sake while requests are served but what `request_times` says; the rest is
+looked up when somebody asks, at most once a second; counts that become rates are noted every few
+seconds. What a figure means where it is not Kafka's own meaning is in docs/METRICS.md. Answers to
+Kafka's `KafkaMetricsGroup` and its many callers.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ottla.replication.fetching import Fetch
+from ottla.replication.producing import ParkedProduce
+from ottla.wire.codec import APIS
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+SAMPLE_S = 5.0
+WINDOW = 12
+"""Samples kept: rates are of the last minute."""
+FRESH_S = 1.0
+
+Figures = dict[str, dict[str, Any]]
+"""Attributes by MBean name."""
+
+
+def loop_busy_s() -> float:
+    """Return the seconds this thread ran, or wanted to: on Linux it counts waiting for a core."""
+    try:
+        ran_ns, waited_ns, _ = Path("/proc/thread-self/schedstat").read_bytes().split()
+        return (int(ran_ns) + int(waited_ns)) / 1e9
+    except (OSError, ValueError):
+        return time.thread_time()
+
+
+def _gauge(value: float) -> dict[str, Any]:
+    return {"Value": value}
+
+
+class Metrics:
+    """The figures of one broker. `busy_s` is what `loop_busy_s` says, on the loop's thread."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        busy_s: Callable[[], float] = loop_busy_s,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker = broker
+        self._busy_s = busy_s
+        self._monotonic = monotonic
+        self._samples: deque[tuple[float, float, Mapping[str, int]]] = deque(maxlen=WINDOW + 1)
+        self._made_s = float("-inf")
+        self._document = b""
+        self.sample()
+
+    async def run(self) -> None:
+        """Note the counts now and then, until cancelled. A loop root."""
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            self.sample()
+
+    def sample(self) -> None:
+        """Note what rates are made from."""
+        self._samples.append((self._monotonic(), self._busy_s(), self._counts()))
+
+    def document(self) -> bytes:
+        """Return all figures as JSON, not older than a second."""
+        now_s = self._monotonic()
+        if now_s - self._made_s >= FRESH_S:
+            self._made_s = now_s
+            self._document = msgspec.json.encode(self.figures()) + b"\n"
+        return self._document
+
+    def figures(self) -> Figures:
+        """Return all figures as they are now."""
+        then_s, then_busy_s, then = self._samples[0]
+        span_s = self._monotonic() - then_s
+        idle = 1.0
+        if span_s > 0:
+            busy = (self._busy_s() - then_busy_s) / span_s
+            idle = round(min(1.0, max(0.0, 1.0 - busy)), 3)
+        found = self._of_network(idle) | self._of_replicas() | self._of_controller()
+        found |= self._of_groups()
+        for name, count in self._counts().items():
+            rate = round((count - then.get(name, 0)) / span_s, 3) if span_s > 0 else 0.0
+            found[name] = {"Count": count, "OneMinuteRate": rate}
+        for key, times in self._broker.router.times.figures():
+            found[f"kafka.network:type=RequestMetrics,name=TotalTimeMs,request={_api(key)}"] = times
+        return dict(sorted(found.items()))
+
+    def _counts(self) -> dict[str, int]:
+        """Return what only ever grows."""
+        alter = self._broker.services.replicas.alter
+        found = {
+            "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec": alter.shrinks_total,
+            "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec": alter.expands_total,
+            "kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec": alter.failed_total,
+        }
+        for key, count in self._broker.router.times.counts():
+            name = f"kafka.network:type=RequestMetrics,name=RequestsPerSec,request={_api(key)}"
+            found[name] = count
+        return found
+
+    def _of_network(self, idle: float) -> Figures:
+        channel, sockets = "kafka.network:type=RequestChannel", "kafka.network:type=SocketServer"
+        listeners = self._broker.listeners
+        queued = [server.queued() for server in listeners.values()]
+        found = {
+            f"{channel},name=RequestQueueSize": _gauge(sum(requests for requests, _ in queued)),
+            f"{channel},name=ResponseQueueSize": _gauge(sum(answers for _, answers in queued)),
+            f"{sockets},name=NetworkProcessorAvgIdlePercent": _gauge(idle),
+            "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": {
+                "OneMinuteRate": idle
+            },
+        }
+        for name, server in listeners.items():
+            found[f"kafka.server:type=socket-server-metrics,listener={name}"] = {
+                "connection-count": len(server.connections),
+                "connection-creation-total": server.accepted_count,
+            }
+            # One budget for all listeners.
+            found[f"{sockets},name=MemoryPoolUsed"] = _gauge(server.budget.used_bytes)
+            free = server.budget.cap_bytes - server.budget.used_bytes
+            found[f"{sockets},name=MemoryPoolAvailable"] = _gauge(max(0, free))
+        return found
+
+    def _of_replicas(self) -> Figures:
+        server, broker = self._broker.services, self._broker
+        replicas = server.replicas
+        led = [p for p in replicas.partitions.values() if p.is_leader]
+        manager = "kafka.server:type=ReplicaManager,name="
+        gauges = {
+            f"{manager}LeaderCount": len(led),
+            f"{manager}PartitionCount": len(replicas.partitions),
+            f"{manager}OfflineReplicaCount": len(replicas.offline),
+            f"{manager}UnderReplicatedPartitions": sum(
+                len(p.isr.committed) < len(p.replicas) for p in led
+            ),
+            f"{manager}UnderMinIsrPartitionCount": sum(p.under_min_isr for p in led),
+            f"{manager}AtMinIsrPartitionCount": sum(len(p.isr.committed) == p.min_isr for p in led),
+            f"{manager}ReassigningPartitions": sum(bool(p.adding or p.removing) for p in led),
+            "kafka.log:type=LogManager,name=OfflineLogDirectoryCount": len(
+                broker.logs.offline_dirs
+            ),
+            "kafka.server:type=KafkaServer,name=BrokerState": broker.state.value,
+        }
+        fetchers = replicas.fetchers.statistics()
+        lags: Any = fetchers["fetchers"]
+        of_fetchers = "kafka.server:type=ReplicaFetcherManager,name="
+        gauges[f"{of_fetchers}MaxLag,clientId=Replica"] = max(
+            (f["max_lag"] for f in lags), default=0
+        )
+        gauges[f"{of_fetchers}FailedPartitionsCount,clientId=Replica"] = len(
+            replicas.fetchers.failed
+        )
+        purgatory = "kafka.server:type=DelayedOperationPurgatory,name="
+        for what, kind in (("Fetch", Fetch), ("Produce", ParkedProduce)):
+            waiting, watched = replicas.purgatory.count(kind)
+            gauges[f"{purgatory}NumDelayedOperations,delayedOperation={what}"] = waiting
+            gauges[f"{purgatory}PurgatorySize,delayedOperation={what}"] = watched
+        return {name: _gauge(value) for name, value in gauges.items()}
+
+    def _of_controller(self) -> Figures:
+        """Return the controller's figures; whoever is not in office tells zeros, as Kafka does."""
+        said: Any = self._broker.services.controller.statistics()
+        active = bool(said["active"])
+        known = {
+            "ActiveBrokerCount": "brokers",
+            "GlobalTopicCount": "topics",
+            "GlobalPartitionCount": "partitions",
+            "OfflinePartitionsCount": "offline_partitions",
+            "PreferredReplicaImbalanceCount": "preferred_replica_imbalance",
+            "TopicsToDeleteCount": "topics_to_delete",
+        }
+        prefix = "kafka.controller:type="
+        found = {f"{prefix}KafkaController,name=ActiveControllerCount": int(active)}
+        for name, ours in known.items():
+            found[f"{prefix}KafkaController,name={name}"] = said.get(ours, 0) if active else 0
+        found[f"{prefix}ControllerEventManager,name=EventQueueSize"] = said["events_queued"]
+        queues: Mapping[int, int] = said.get("requests_queued", {})
+        channels = f"{prefix}ControllerChannelManager,name="
+        found[f"{channels}TotalQueueSize"] = sum(queues.values())
+        for broker, count in queues.items():
+            found[f"{channels}QueueSize,broker-id={broker}"] = count
+        return {name: _gauge(value) for name, value in found.items()}
+
+    def _of_groups(self) -> Figures:
+        said: Any = self._broker.services.coordination.groups.statistics()
+        prefix = "kafka.coordinator.group:type=GroupMetadataManager,name=Num"
+        found = {f"{prefix}Groups": said["groups"], f"{prefix}Offsets": said["offsets"]}
+        for state, count in said["states"].items():
+            found[f"{prefix}Groups{state}"] = count
+        return {name: _gauge(value) for name, value in found.items()}
+
+
+def _api(key: int) -> str:
+    return APIS[key].name

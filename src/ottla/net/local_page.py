@@ -1,0 +1,110 @@
+"""Local page: one document for whoever connects to a Unix socket, and for nobody else.
+
+Who may call: a broker's process shows one, the command line reads it. Invariants: the socket's file
+belongs to the user who runs the process and no other may connect; nothing that a reader sends is
+read; readers are few and have a time limit, so none of them can hold anything up.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+logger = logging.getLogger(__name__)
+
+MAX_READERS = 8
+READ_WITHIN_S = 5.0
+LONGEST_PATH = 100
+"""Unix knows no socket with a longer path (108 bytes on Linux, 104 elsewhere)."""
+
+MAX_BYTES = 4_194_304
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Give a path that is short enough: of a long one, through a descriptor of its folder."""
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class _Reader(asyncio.Protocol):
+    """One reader: is given the page, and the connection is closed."""
+
+    def __init__(self, page: "LocalPage") -> None:
+        self._page = page
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast("asyncio.Transport", transport)
+        stream.pause_reading()
+        self._page.readers += 1
+        if self._page.readers > MAX_READERS:
+            stream.abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(READ_WITHIN_S, stream.abort)
+        stream.write(self._page.make())
+        stream.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._page.readers -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class LocalPage:
+    """A document at a path, made anew for each reader."""
+
+    def __init__(self, path: Path, make: Callable[[], bytes]) -> None:
+        self.make = make
+        self.readers = 0
+        self._path = path
+        self._server: asyncio.AbstractServer | None = None
+
+    async def open(self) -> None:
+        """Begin to answer. OSError if the path cannot be had; a socket left there makes way."""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Before it has a name: there is no moment at which another user could connect.
+            os.fchmod(listening.fileno(), 0o600)
+            with _short(self._path) as name:
+                if self._path.is_socket():
+                    self._path.unlink()
+                listening.bind(name)
+            self._path.chmod(0o600)
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                lambda: _Reader(self), sock=listening, backlog=MAX_READERS
+            )
+        except BaseException:
+            listening.close()
+            raise
+
+    def close(self) -> None:
+        """Answer nobody any more, and leave no socket behind."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self._path.unlink(missing_ok=True)
+
+
+def read(path: Path, timeout_s: float) -> bytes:
+    """Return the page at a path. OSError (TimeoutError included) if nobody shows one there."""
+    parts = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, _short(path) as name:
+        asking.settimeout(timeout_s)
+        asking.connect(name)
+        while part := asking.recv(65_536):
+            parts.append(part)
+            if sum(map(len, parts)) > MAX_BYTES:
+                raise OSError(f"{path}: more than {MAX_BYTES:,} bytes")
+    return b"".join(parts)
