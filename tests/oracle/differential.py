@@ -62,8 +62,8 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "gzipped": (1, {**KEPT, "compression.type": "gzip"}),
     "configured": (1, {"retention.ms": "1000000"}),
 }
-UNLISTED = {17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51, 57, 58, 68, 69}
-"""Security, features, and what Kafka lists in ZooKeeper mode but always refuses."""
+UNLISTED = {17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51, 58, 68, 69}
+"""Security, and what Kafka lists in ZooKeeper mode but always refuses."""
 TOPIC_ALREADY_EXISTS = 36
 FILLED = ("read", "other", "trimmed", "cleared")
 

@@ -55,6 +55,7 @@ from ottla.wire.messages import (
     stop_replica,
     sync_group,
     txn_offset_commit,
+    update_features,
     update_metadata,
     write_txn_markers,
 )
@@ -520,6 +521,7 @@ _BUILDERS: dict[int, Build] = {
     48: _describe_client_quotas,
     49: _alter_client_quotas,
     56: _simple(alter_partition.AlterPartitionResponse),
+    57: _with_message(update_features.UpdateFeaturesResponse),
     60: _with_message(describe_cluster.DescribeClusterResponse),
     61: _describe_producers,
     65: _describe_transactions,

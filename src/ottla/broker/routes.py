@@ -33,6 +33,7 @@ from ottla.broker.handlers import (
     transaction_admin,
     transaction_markers,
     transactions,
+    update_features,
     update_metadata,
 )
 from ottla.broker.router import Handle
@@ -80,6 +81,7 @@ HANDLERS: Mapping[int, Handle] = {
     48: client_quotas.describe,
     49: client_quotas.alter,
     56: controller_requests.alter_partition,
+    57: update_features.handle,
     60: describe_cluster.handle,
     61: transaction_admin.describe_producers,
     65: transaction_admin.describe_transactions,
