@@ -90,6 +90,16 @@ def test_status_as_json(folder):
     assert all(b["alive"] and b["pid"] and b["resident_bytes"] for b in found["brokers"])
     assert found["controller"] in (0, 1, 2)
     assert found["healthy"]
+    figures = {b["id"]: b["metrics"] for b in found["brokers"]}
+    active = "kafka.controller:type=KafkaController,name=ActiveControllerCount"
+    assert [i for i in figures if figures[i][active]["Value"]] == [found["controller"]]
+    for of_broker in figures.values():
+        idle = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
+        assert 0 <= of_broker[idle]["Value"] <= 1
+        queue = "kafka.network:type=RequestChannel,name=RequestQueueSize"
+        assert of_broker[queue]["Value"] >= 0
+        under = "kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions"
+        assert of_broker[under]["Value"] == 0
 
 
 def test_lines_in_lines_out(folder):

@@ -1,6 +1,7 @@
 """Figures under Kafka's names: what moves them, and what they cost a request."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from ottla.wire.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.timeout(60)
 
+ROOT = Path(__file__).resolve().parents[3]
 MANAGER = "kafka.server:type=ReplicaManager,name="
 CONTROLLER = "kafka.controller:type=KafkaController,name="
 IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
@@ -82,6 +84,15 @@ def test_a_dead_follower_shows_and_its_return_too(pair):
     assert found[f"{MANAGER}IsrExpandsPerSec"]["Count"] == 1
     assert found[f"{MANAGER}IsrExpandsPerSec"]["OneMinuteRate"] == 0.1
     assert metrics.document() == json.dumps(found, separators=(",", ":")).encode() + b"\n"
+
+
+def test_every_figure_is_explained(pair):
+    pair.ask(1, MetadataRequest(topics=[]), 9)
+    told = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
+    for name in metrics_of(pair.brokers["b1"], Hand()).figures():
+        kind, *tags = name.split(",")
+        assert f"`{kind}," in told, name
+        assert not tags[0].startswith("name=") or f"{tags[0]}" in told, name
 
 
 def test_idle_is_of_the_last_minute(pair):

@@ -53,6 +53,25 @@ def test_answers_of_one_chunk_leave_in_one_write(bench, run):
     run(main)
 
 
+def test_what_waits_is_counted(bench, run):
+    """Kafka's RequestQueueSize and ResponseQueueSize, looked up when somebody asks."""
+
+    async def main():
+        parker = Parker()
+        table = await bench(parker).start()
+        tap, other = table.connect(), table.connect()
+        tap.receive(framed(PRODUCE, PRODUCE, FETCH, FETCH))
+        other.receive(framed(FETCH))
+        assert table.server.queued() == (2, 0), "what is parked waits for no handler"
+        parker.open[1][1].complete((b"second",))
+        assert table.server.queued() == (2, 1), "the second answer waits for the first"
+        parker.open[0][1].complete((b"first",))
+        await asyncio.sleep(0)
+        assert table.server.queued() == (1, 0), "the first Fetch is at work"
+
+    run(main)
+
+
 def test_produce_is_pipelined_and_answered_in_order(bench, run):
     async def main():
         parker = Parker()

@@ -44,6 +44,8 @@ def test_a_change_follows_from_an_answer(wired):
         for index in (0, 1):
             await c.controller.tell(c.controller.states["t", index], [2])
         await c.until(lambda: isrs(c) == [[1, 2], [1, 2]])
+        counts = c[1].replicas.alter.statistics()
+        assert (counts["shrinks_total"], counts["expands_total"]) == (2, 2)
         versions = [
             p.partition_epoch
             for request in c.controller.requests
