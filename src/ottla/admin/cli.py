@@ -27,7 +27,7 @@ from ottla.admin.options import Bootstrap, Dir, Output, ask, bootstrap, cluster_
 from ottla.admin.output import Format, plural, print_json, say
 from ottla.model.errors import OttlaError
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
     name="ottla",
@@ -280,6 +280,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"ottla: {where}{error.strerror or error}")
         return EXIT_FAILED
     except (KeyboardInterrupt, typer.Abort):
+        code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:  # what typer makes of an interrupt that it caught itself
+        if arguments is None:
+            # The interpreter takes its time to go; a second Ctrl-C meanwhile would kill it by
+            # signal, and its caller would hear another exit code.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
         say("ottla: interrupted")
-        return 130
     return code if isinstance(code, int) else EXIT_OK
