@@ -28,8 +28,10 @@ class PartitionResult:
         "open",
         "operation",
         "partition",
+        "record_errors",
         "required_offset",
         "topic",
+        "unasked",
     )
 
     def __init__(self, topic: str, index: int) -> None:
@@ -37,11 +39,13 @@ class PartitionResult:
         self.index = index
         self.code: ErrorCode = ErrorCode.NONE
         self.message: str | None = None
+        self.record_errors: Sequence[tuple[int, str]] = ()
         self.info: AppendInfo | None = None
         self.required_offset = -1
         self.open = False
         self.operation: ParkedProduce | None = None
         self.partition: Partition | None = None
+        self.unasked = False
 
     def failed(self, code: ErrorCode, message: str | None = None) -> "PartitionResult":
         """Make this a failure that nothing waits for."""

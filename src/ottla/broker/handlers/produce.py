@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
 from ottla.broker.handlers import transactional_produce
-from ottla.broker.handlers.transactional_produce import Verified
+from ottla.broker.handlers.transactional_produce import UnverifiedError, Verified
 from ottla.broker.leader_hints import name_leader
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
@@ -212,6 +212,7 @@ def _one(
         )
     except OttlaError as error:
         result = PartitionResult(topic.name, item.index).failed(error.code, str(error))
+        result.unasked = isinstance(error, UnverifiedError)
         return answer(header, _response(server, conn, header, [result]))
     log = partition.log
     if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
@@ -302,6 +303,7 @@ def _many(
                 )
             except OttlaError as error:
                 result.failed(error.code, str(error))
+                result.unasked = isinstance(error, UnverifiedError)
                 continue
             result.info = info
             log = partition.log
@@ -386,6 +388,8 @@ def _partition_response(
         item.base_offset = info.first_offset
         item.log_append_time_ms = info.log_append_time
         item.log_start_offset = info.log_start_offset
+    elif result.unasked:
+        item.error_message = result.message or None
     else:
         if result.code not in WITHOUT_LOG_START and result.message:
             partition = server.replicas.partitions.get((result.topic, result.index))  # type: ignore[call-overload]

@@ -39,6 +39,10 @@ RETRIED = frozenset(
 )
 
 
+class UnverifiedError(OttlaError):
+    """A batch that the coordinator does not vouch for: no log was asked to take it."""
+
+
 @dataclass(slots=True)
 class Verified:
     """What may be appended: guards of partitions that were asked about, errors of others."""
@@ -114,13 +118,14 @@ def verify(
     )
 
 
-def _as_produce_error(code: ErrorCode) -> OttlaError:
+def _as_produce_error(code: ErrorCode) -> UnverifiedError:
+    """Return what a producer is told; only what is translated comes with a text, as Kafka's."""
     if code in RETRIED:
-        return OttlaError(
+        return UnverifiedError(
             "Unable to verify the partition has been added to the transaction. Underlying error: "
             f"{code.name}",
             ErrorCode.NOT_ENOUGH_REPLICAS,
         )
     if code is ErrorCode.INVALID_TXN_STATE:
-        return OttlaError("Partition was not added to the transaction", code)
-    return OttlaError(code.name, code)
+        return UnverifiedError("Partition was not added to the transaction", code)
+    return UnverifiedError("", code)
