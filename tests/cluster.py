@@ -35,7 +35,8 @@ def free_ports(count: int) -> list[int]:
 class BrokerProcesses:
     """Brokers as processes, on a ZooKeeper of their own or a given one.
 
-    Who derives says what starts a ZooKeeper and a broker, and when a broker has started.
+    Who derives says what starts a ZooKeeper and a broker, and when a broker has started. In the
+    value of a setting {broker} stands for the broker's id.
     """
 
     def __init__(
@@ -120,7 +121,8 @@ class BrokerProcesses:
             **self.settings,
         }
         config = self.folder / f"broker-{broker}.properties"
-        config.write_text("".join(f"{k}={v}\n" for k, v in values.items()))
+        text = "".join(f"{k}={v}\n" for k, v in values.items())
+        config.write_text(text.replace("{broker}", str(broker)))
         self.processes[broker] = self.launch(broker, config)
         if wait:
             self.wait(broker)
