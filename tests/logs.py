@@ -107,3 +107,24 @@ def table_of(log: Log) -> dict[bytes, bytes]:
             if record.value is not None:
                 known[record.key] = record.value
     return known
+
+
+def facts_of(log: Log) -> dict[str, Any]:
+    """Return all that a log is to those who read it and write to it."""
+    start, end = log.log_start_offset, log.log_end_offset
+    return {
+        "records": [
+            (record.offset, header.partition_leader_epoch, record.timestamp, record.value)
+            for data, at, header in batches_of(log)
+            for record in iter_records(data, at)
+            if record.offset >= start
+        ],
+        "epochs": log.epoch_entries(),
+        "range": (start, end),
+        "aborted": log.aborted_transactions(start, end),
+        "producers": {
+            p.id: (p.epoch, p.last_sequence, p.txn_first, p.coordinator_epoch)
+            for p in log.producers.producers.values()
+        },
+        "topic id": log.topic_id,
+    }

@@ -9,6 +9,7 @@ import random
 
 import pytest
 
+from dying_disk import DiedError, Disk
 from logs import HandClock, Inline, file_world, folder_config, framed, marker, table_of
 from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
@@ -17,7 +18,7 @@ from ottla.log.producers import Producers
 from ottla.log.recovery import replay
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
-from ottla.sim.files import Inode, SimDisk, SimFiles
+from ottla.sim.files import Inode, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 
 TP = TopicPartition("t", 0)
@@ -31,30 +32,6 @@ CONFIG = folder_config(
     log_retention_check_interval_ms=1,
     log_segment_delete_delay_ms=0,
 )
-WORK = frozenset(("write", "fsync", "open"))
-
-
-class DiedError(BaseException):
-    """The machine is off."""
-
-
-class Disk(SimDisk):
-    """A disk whose machine dies before a given operation that changes something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations = 0
-        self.last: int | None = None
-        self.files: SimFiles | None = None
-
-    def fault(self, operation, path):
-        if operation in WORK:
-            self.operations += 1
-            if self.operations == self.last:
-                assert self.files is not None
-                self.files.kill()
-                raise DiedError(f"{operation} {path}")
-        return super().fault(operation, path)
 
 
 class Machine:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from logs import facts_of
 from ottla.log import checkpoints
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -12,7 +13,6 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.wire.records import iter_batches, iter_records
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -74,30 +74,6 @@ def describe(scene, broker=1):
         for r in answer.results
         for topic in r.topics
         for p in topic.partitions
-    }
-
-
-def facts(log):
-    """Return all that a log is to its users."""
-    data = b"".join([bytes(s.file.pread(s.size, 0)) for s in log.segments])
-    start = log.log_start_offset
-    return {
-        "records": [
-            (r.offset, header.partition_leader_epoch, r.timestamp, bytes(r.value))
-            for at, header in iter_batches(data)
-            for r in iter_records(data, at)
-            if r.offset >= start
-        ],
-        "epochs": log.epoch_entries(),
-        "start": start,
-        "end": log.log_end_offset,
-        "high watermark": log.high_watermark,
-        "last stable": log.last_stable_offset,
-        "topic id": log.topic_id,
-        "aborted": log.aborted_transactions(start, log.log_end_offset),
-        "producers": {
-            p.id: (p.epoch, p.last_sequence, p.txn_first) for p in log.producers.producers.values()
-        },
     }
 
 
@@ -182,18 +158,18 @@ def test_a_replica_in_use_moves_with_all_it_has(dirs):
     r = DeleteRecordsRequest
     part = r.DeleteRecordsPartition(partition_index=0, offset=7)
     scene.ask(1, r(topics=[r.DeleteRecordsTopic(name="t", partitions=[part])], timeout_ms=9000), 2)
-    before = facts(log)
-    assert before["start"] == 7, "in the midst of a batch"
+    before = facts_of(log)
+    assert before["range"][0] == 7, "in the midst of a batch"
     assert place(scene, dirs.there, "t", 0) == [ErrorCode.NONE]
     assert place(scene, dirs.there, "t", 0) == [ErrorCode.NONE], "it is on its way"
     scene.wait(lambda: dirs.log.parent_dir == dirs.there)
     assert dirs.log is not log
     assert dirs.log.dir == f"{dirs.there}/t-0"
-    assert facts(dirs.log) == before
+    assert facts_of(dirs.log) == before
     assert dirs.future is None
     assert describe(scene) == {(dirs.there, 0, False): 0}
     scene.produce("t", 5, producer_id=7, producer_epoch=1, base_sequence=20)
-    assert dirs.log.high_watermark == dirs.log.log_end_offset == before["end"] + 5
+    assert dirs.log.high_watermark == dirs.log.log_end_offset == before["range"][1] + 5
     (gone,) = folders(scene)[dirs.here]
     assert gone.endswith("-delete")
     scene.wait(lambda: dirs.here not in folders(scene), within_s=90)  # file.delete.delay.ms
@@ -234,13 +210,13 @@ def test_a_throttled_move_is_shown_and_survives_kill_9(dirs):
     (name,) = folders(scene)[dirs.there]
     assert name.startswith("t-0.")
     assert name.endswith("-future")
-    came, before = dirs.future.log_end_offset, facts(dirs.log)["records"]
+    came, before = dirs.future.log_end_offset, facts_of(dirs.log)["records"]
     dirs.kill_and_start()
     assert dirs.future.log_end_offset == came
     scene.wait(lambda: dirs.broker.services.replicas.moves.statistics()["moving"])
     assert folders(scene)[dirs.there] == [name]
     dirs.let_finish()
-    assert facts(dirs.log)["records"] == before
+    assert facts_of(dirs.log)["records"] == before
     assert dirs.broker.services.replicas.moves.copied_bytes_total < 200_000, "not from the start"
 
 
@@ -248,18 +224,18 @@ def test_the_dir_it_lies_in_cancels_a_move(dirs):
     scene = dirs.scene
     dirs.fill()
     dirs.begin_slowly()
-    before = facts(dirs.log)
+    before = facts_of(dirs.log)
     assert place(scene, dirs.here, "t", 0) == [ErrorCode.NONE]
     assert dirs.future is None
     assert describe(scene) == {(dirs.here, 0, False): 0}
     throttle(scene, None)
     scene.simulation.run_for(5)
-    assert facts(dirs.log) == before
+    assert facts_of(dirs.log) == before
     (gone,) = folders(scene)[dirs.there]
     assert gone.endswith("-delete")
     place(scene, dirs.there, "t", 0)
     scene.wait(lambda: dirs.log.parent_dir == dirs.there)
-    assert facts(dirs.log) == before
+    assert facts_of(dirs.log) == before
 
 
 def test_a_move_is_sent_elsewhere(scene):
@@ -360,7 +336,7 @@ def test_leader_and_follower_move_under_load_while_leadership_changes(scene):
         assert rounds < 200
     scene.wait(lambda: len({b.logs.get(TP).high_watermark for b in brokers}) == 1)
     assert rounds > 6, "it was amid the moves"
-    one, two = (facts(b.logs.get(TP)) for b in brokers)
+    one, two = (facts_of(b.logs.get(TP)) for b in brokers)
     assert one["records"] == two["records"]
     assert len(one["records"]) == 100 + 5 * rounds
     r = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
