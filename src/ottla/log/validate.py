@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from google_crc32c import value as crc32c
 
+from ottla.log.record_errors import refusal
 from ottla.model.config import TopicConfig
 from ottla.model.errors import (
     CorruptRecordError,
@@ -23,7 +24,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ports import Buffer
 from ottla.wire.compression import compress, decompress
-from ottla.wire.records import check_records
+from ottla.wire.record_check import RecordFacts, check_records
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 unpack_header = _HEADER.unpack_from
@@ -64,8 +65,6 @@ _patch_max_timestamp = struct.Struct(">q").pack_into
 _patch_length = struct.Struct(">i").pack_into
 _ATTRIBUTES_AT = 21
 _MAX_TS_AT = 35
-
-NO_TIMESTAMP = -1
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _UNBOUNDED = 2**63 - 1
@@ -227,13 +226,10 @@ def _check_content(
     max_timestamp = header[MAX_TS]
     if rules.per_record:
         facts = check_records(payload, header[COUNT], start=start)
-        if facts.has_null_key and rules.compact:
-            raise InvalidRecordError("Compacted topic cannot accept message without key")
         max_timestamp = header[BASE_TS] + facts.max_timestamp_delta
-        if rules.bounds_timestamps and not rules.log_append_time:
-            _check_timestamps(
-                header[BASE_TS] + facts.min_timestamp_delta, max_timestamp, rules, now_ms
-            )
+        if not _fits(max_timestamp) or not _fits(header[BASE_TS] + facts.min_timestamp_delta):
+            raise OttlaError("a timestamp is beyond 64 bits", ErrorCode.INVALID_TIMESTAMP)
+        _check_each(payload, start, header, facts, rules, now_ms)
     if rules.codec is not None and rules.codec != codec and not attributes & CONTROL:
         records = _with_codec(records, memoryview(payload)[start:], rules.codec)
         header = unpack_header(records, 0)
@@ -245,15 +241,33 @@ def _check_content(
     return records, header
 
 
-def _check_timestamps(oldest: int, youngest: int, rules: Rules, now_ms: int) -> None:
-    if oldest == NO_TIMESTAMP and youngest == NO_TIMESTAMP:
+def _fits(timestamp: int) -> bool:
+    return -_UNBOUNDED - 1 <= timestamp <= _UNBOUNDED
+
+
+def _check_each(
+    payload: Buffer, start: int, header: Header, facts: RecordFacts, rules: Rules, now_ms: int
+) -> None:
+    """Look at every record where the batch as a whole says that the topic refuses one."""
+    oldest = header[BASE_TS] + facts.min_timestamp_delta
+    youngest = header[BASE_TS] + facts.max_timestamp_delta
+    bounds = None
+    if rules.bounds_timestamps and not rules.log_append_time:
+        first, last = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+        if oldest < first or youngest > last:
+            bounds = first, last
+    if bounds is None and not (facts.has_null_key and rules.compact):
         return
-    if now_ms - oldest > rules.before_max_ms or youngest - now_ms > rules.after_max_ms:
-        raise OttlaError(
-            f"timestamps {oldest}..{youngest} are out of range; the topic takes "
-            f"{now_ms - rules.before_max_ms}..{now_ms + rules.after_max_ms}",
-            ErrorCode.INVALID_TIMESTAMP,
-        )
+    error = refusal(
+        payload,
+        start,
+        header[COUNT],
+        base_timestamp=header[BASE_TS],
+        keys_wanted=rules.compact,
+        timestamps=bounds,
+    )
+    if error is not None:
+        raise error
 
 
 def _with_max_timestamp(

@@ -5,6 +5,7 @@ translated to a response once, in the router. Asserts are for our own bugs. Code
 retriability are those of Kafka 3.9's `Errors`.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -184,6 +185,8 @@ class OttlaError(Exception):
     """Something outside us went wrong. The message is one clear line for a person."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    record_errors: Sequence[tuple[int, str]] = ()
+    """which records of a batch were refused, each by its place in the batch, and why"""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         super().__init__(message)
@@ -227,6 +230,15 @@ class InvalidRecordError(OttlaError):
     """A record batch is well-formed but not allowed."""
 
     code = ErrorCode.INVALID_RECORD
+
+
+class RecordsRefusedError(InvalidRecordError):
+    """A topic does not take some records of a batch; none of it is appended."""
+
+    def __init__(self, record_errors: Sequence[tuple[int, str]], code: ErrorCode) -> None:
+        index, why = record_errors[0]
+        super().__init__(f"{len(record_errors)} records refused, first {index}: {why}", code)
+        self.record_errors = record_errors
 
 
 class UnsupportedFormatError(OttlaError):

@@ -9,7 +9,7 @@ reached its offset while fewer than min.insync.replicas are in sync says so
 Answers to Kafka's `DelayedProduce`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ottla.log.log import AppendInfo
 from ottla.model.errors import ErrorCode
@@ -47,10 +47,16 @@ class PartitionResult:
         self.partition: Partition | None = None
         self.unasked = False
 
-    def failed(self, code: ErrorCode, message: str | None = None) -> "PartitionResult":
+    def failed(
+        self,
+        code: ErrorCode,
+        message: str | None = None,
+        record_errors: Sequence[tuple[int, str]] = (),
+    ) -> "PartitionResult":
         """Make this a failure that nothing waits for."""
         self.code = code
         self.message = message
+        self.record_errors = record_errors
         self.info = None
         return self
 

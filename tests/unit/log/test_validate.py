@@ -11,6 +11,7 @@ from ottla.model.errors import (
     ErrorCode,
     InvalidRecordError,
     OttlaError,
+    RecordsRefusedError,
     RecordTooLargeError,
     UnsupportedFormatError,
 )
@@ -129,6 +130,33 @@ def test_timestamps_out_of_the_topics_bounds(kit):
     log = kit.open(**bounds)
     log.append_as_leader(kit.batch(at=now - 1000), 0, now)
     log.append_as_leader(kit.batch(at=-1), 0, now)  # no timestamp at all
+
+
+def test_every_record_that_is_refused_is_named(kit):
+    now = 1_000_000
+    good, keyless, old = (b"k", now), (None, now), (b"k", now - 2000)
+    timeless = (b"k", -1)
+    bounds = {"message_timestamp_before_max_ms": 1000, "cleanup_policy": "compact"}
+
+    def named(*records):
+        batch = build_batch([Record(timestamp=t, key=k, value=b"v") for k, t in records])
+        with pytest.raises(RecordsRefusedError) as caught:
+            kit.open(**bounds).append_as_leader(memoryview(bytearray(batch)), 0, now)
+        return [index for index, _ in caught.value.record_errors], caught.value.code
+
+    assert named(good, keyless, good, keyless) == ([1, 3], ErrorCode.INVALID_RECORD)
+    assert named(good, old, keyless) == ([1, 2], ErrorCode.INVALID_TIMESTAMP)
+    batch = build_batch([Record(timestamp=t, key=k, value=b"v") for k, t in (good, timeless)])
+    kit.open(**bounds).append_as_leader(memoryview(bytearray(batch)), 0, now)
+
+
+@pytest.mark.parametrize("base", [2**63 - 2, -(2**63)])
+def test_timestamps_beyond_64_bits(kit, base):
+    """The header's base and a record's delta fit, their sum does not (found by fuzzing)."""
+    raw = bytearray(build_batch([Record(timestamp=5 + n, value=b"v") for n in (5, 0, 9)]))
+    raw[27:35] = base.to_bytes(8, "big", signed=True)
+    raw[17:21] = crc32c(bytes(raw[21:])).to_bytes(4, "big")
+    refused(kit, memoryview(raw), OttlaError, ErrorCode.INVALID_TIMESTAMP)
 
 
 def test_log_append_time_is_written_and_the_crc_with_it(kit):

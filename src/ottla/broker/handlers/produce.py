@@ -211,7 +211,9 @@ def _one(
             named=request.transactional_id is not None,
         )
     except OttlaError as error:
-        result = PartitionResult(topic.name, item.index).failed(error.code, str(error))
+        result = PartitionResult(topic.name, item.index).failed(
+            error.code, str(error), error.record_errors
+        )
         result.unasked = isinstance(error, UnverifiedError)
         return answer(header, _response(server, conn, header, [result]))
     log = partition.log
@@ -302,7 +304,7 @@ def _many(
                     named=request.transactional_id is not None,
                 )
             except OttlaError as error:
-                result.failed(error.code, str(error))
+                result.failed(error.code, str(error), error.record_errors)
                 result.unasked = isinstance(error, UnverifiedError)
                 continue
             result.info = info
@@ -397,6 +399,12 @@ def _partition_response(
                 item.log_start_offset = partition.log.log_start_offset
         if result.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
             item.error_message = result.message or None
+            item.record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(
+                    batch_index=index, batch_index_error_message=why
+                )
+                for index, why in result.record_errors
+            ]
     if (
         result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         and header.api_version >= FIRST_VERSION_WITH_LEADER

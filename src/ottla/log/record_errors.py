@@ -1,0 +1,50 @@
+"""Which records of a batch a topic does not take, and why: each is told to the producer (KIP-467).
+
+Who may call: `validate`, when what it learned of a batch as a whole says that some record is
+refused. Then, and only then, each is looked at; a client like librdkafka sends the others again.
+
+Answers to the record errors of Kafka's `LogValidator`.
+"""
+
+from ottla.model.errors import ErrorCode, RecordsRefusedError
+from ottla.model.ports import Buffer
+from ottla.wire.record_check import read_varint
+
+NO_TIMESTAMP = -1
+
+
+def refusal(
+    payload: Buffer,
+    start: int,
+    count: int,
+    *,
+    base_timestamp: int,
+    keys_wanted: bool,
+    timestamps: tuple[int, int] | None,
+) -> RecordsRefusedError | None:
+    """Return the error that names the refused among `count` well-formed records, or None.
+
+    `keys_wanted` refuses null keys, `timestamps` those not between the two, both included.
+    """
+    data = bytes(payload)
+    wrong: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    pos = start
+    for index in range(count):
+        size, pos = read_varint(data, pos)
+        delta, offset_at = read_varint(data, pos + 1)
+        _, key_at = read_varint(data, offset_at)
+        timestamp = base_timestamp + delta
+        pos += size
+        if keys_wanted and read_varint(data, key_at)[0] < 0:
+            wrong.append((index, "a compacted topic takes no record without a key"))
+        elif (
+            timestamps is not None
+            and timestamp != NO_TIMESTAMP
+            and not timestamps[0] <= timestamp <= timestamps[1]
+        ):
+            code = ErrorCode.INVALID_TIMESTAMP
+            wrong.append(
+                (index, f"timestamp {timestamp} is not in {timestamps[0]}..{timestamps[1]}")
+            )
+    return RecordsRefusedError(wrong, code) if wrong else None
