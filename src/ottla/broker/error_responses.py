@@ -1,7 +1,7 @@
 """Error responses: how each API says that the whole request failed.
 
-Who may call: `answers`. Invariants: one function per API that can fail as a whole; an API without
-one closes its connection, as the JVM does with a request it cannot parse. Answers to the
+Who may call: `answers`. Invariants: one row per API that can fail as a whole; an API without one
+closes its connection, as the JVM does with a request it cannot parse. Answers to the
 `getErrorResponse` of Kafka's request classes.
 """
 
@@ -62,32 +62,83 @@ from ottla.wire.messages import (
 
 Build = Callable[[Any, int, int, str | None], Any]
 NONE = -1
+_RESOURCE = {"resource_type": "resource_type", "resource_name": "resource_name"}
 
 
-def _simple(response: Callable[..., Any]) -> Build:
+class Each:
+    """A list of an answer: an item for each of a request's.
+
+    `field` of the answer gets an `item` for each element of the request's `of` (a path: lists
+    within lists become one). `copies` names what an item takes over, by the element's field; "" is
+    the element itself. The items of the innermost list carry the constants and the error: in
+    `code` and, with `message`, in error_message.
+    """
+
+    def __init__(
+        self,
+        field: str,
+        item: Callable[..., Any],
+        of: str,
+        copies: dict[str, str],
+        inner: "Each | None" = None,
+        *,
+        code: str = "error_code",
+        message: bool = False,
+        **constants: Any,
+    ) -> None:
+        self.field, self.inner = field, inner
+        self._item, self._path, self._copies = item, of.split("."), copies
+        self._code, self._message, self._constants = code, message, constants
+
+    def items(self, request: Any, code: int, message: str | None) -> list[Any]:
+        """Return the items for a request, or for an element of one."""
+        elements = [request]
+        for name in self._path:
+            elements = [e for parent in elements for e in getattr(parent, name) or ()]
+        return [self._answer(element, code, message) for element in elements]
+
+    def _answer(self, element: Any, code: int, message: str | None) -> Any:
+        values = {k: getattr(element, v) if v else element for k, v in self._copies.items()}
+        if self.inner is not None:
+            values[self.inner.field] = self.inner.items(element, code, message)
+        else:
+            values |= {self._code: code, **self._constants}
+            if self._message:
+                values["error_message"] = message
+        return self._item(**values)
+
+    def fields(self, request: Any, code: int, message: str | None) -> dict[str, Any]:
+        """Return what the answer's constructor takes."""
+        return {self.field: self.items(request, code, message)}
+
+
+def _simple(response: Callable[..., Any], **constants: Any) -> Build:
     """Return a builder for responses whose only error field is `error_code`."""
-    return lambda _request, _version, code, _message: response(error_code=code)
+    return lambda _request, _version, code, _message: response(error_code=code, **constants)
 
 
-def _with_message(response: Callable[..., Any]) -> Build:
+def _with_message(response: Callable[..., Any], **constants: Any) -> Build:
     """Return a builder for responses with `error_code` and `error_message` at the top."""
     return lambda _request, _version, code, message: response(
-        error_code=code, error_message=message
+        error_code=code, error_message=message, **constants
+    )
+
+
+def _echo(response: Callable[..., Any], each: Each) -> Build:
+    """Return a builder for responses that say the error once for each thing that was asked."""
+    return lambda request, _version, code, message: response(**each.fields(request, code, message))
+
+
+def _by_version(first: int, newer: Build, older: Build) -> Build:
+    """Return a builder for responses that have another shape from a version on."""
+    return lambda request, version, code, message: (newer if version >= first else older)(
+        request, version, code, message
     )
 
 
 def _alter_configs(response: Any) -> Build:
-    return lambda request, _version, code, message: response(
-        responses=[
-            response.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
+    item = response.AlterConfigsResourceResponse
+    return _echo(response, Each("responses", item, "resources", _RESOURCE, message=True))
 
 
 def _alter_client_quotas(request: Any, _version: int, code: int, message: str | None) -> Any:
@@ -107,119 +158,23 @@ def _alter_client_quotas(request: Any, _version: int, code: int, message: str | 
     )
 
 
-def _describe_client_quotas(_request: Any, _version: int, code: int, message: str | None) -> Any:
-    return describe_client_quotas.DescribeClientQuotasResponse(
-        error_code=code, error_message=message, entries=None
-    )
-
-
-def _alter_replica_log_dirs(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = alter_replica_log_dirs.AlterReplicaLogDirsResponse
-    return r(
-        results=[
-            r.AlterReplicaLogDirTopicResult(
-                topic_name=topic.name,
-                partitions=[
-                    r.AlterReplicaLogDirPartitionResult(partition_index=p, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for folder in request.dirs
-            for topic in folder.topics
-        ]
-    )
-
-
-def _create_partitions(request: Any, _version: int, code: int, message: str | None) -> Any:
-    r = create_partitions.CreatePartitionsResponse
-    return r(
-        results=[
-            r.CreatePartitionsTopicResult(name=t.name, error_code=code, error_message=message)
-            for t in request.topics
-        ]
-    )
-
-
 def _elect_leaders(request: Any, version: int, code: int, message: str | None) -> Any:
     r = elect_leaders.ElectLeadersResponse
-    return r(
-        error_code=code if version >= 1 else 0,
-        replica_election_results=[
-            r.ReplicaElectionResult(
-                topic=t.topic,
-                partition_result=[
-                    r.PartitionResult(partition_id=p, error_code=code, error_message=message)
-                    for p in t.partitions
-                ],
-            )
-            for t in request.topic_partitions or ()
-        ],
-    )
+    results = Each("replica_election_results", r.ReplicaElectionResult, "topic_partitions",
+                   {"topic": "topic"},
+                   Each("partition_result", r.PartitionResult, "partitions",
+                        {"partition_id": ""}, message=True))  # fmt: skip
+    return r(error_code=code if version >= 1 else 0, **results.fields(request, code, message))
 
 
-def _produce(request: Any, _version: int, code: int, message: str | None) -> Any:
-    r = produce.ProduceResponse
-    return r(
-        responses=[
-            r.TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    r.PartitionProduceResponse(
-                        index=p.index,
-                        error_code=code,
-                        base_offset=NONE,
-                        log_append_time_ms=NONE,
-                        log_start_offset=NONE,
-                        error_message=message,
-                    )
-                    for p in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
-
-
-def _fetch(request: Any, version: int, code: int, _message: str | None) -> Any:
+def _fetch(request: Any, version: int, code: int, message: str | None) -> Any:
     r = fetch.FetchResponse
     if version >= 13:
         return r(error_code=code)
-    return r(
-        error_code=code if version >= 7 else 0,
-        responses=[
-            r.FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    r.PartitionData(
-                        partition_index=p.partition, error_code=code, high_watermark=NONE
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
-
-
-def _list_offsets(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = list_offsets.ListOffsetsResponse
-    return r(
-        topics=[
-            r.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    r.ListOffsetsPartitionResponse(
-                        partition_index=p.partition_index,
-                        error_code=code,
-                        timestamp=NONE,
-                        offset=NONE,
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    partitions = Each("partitions", r.PartitionData, "partitions",
+                      {"partition_index": "partition"}, high_watermark=NONE)  # fmt: skip
+    topics = Each("responses", r.FetchableTopicResponse, "topics", {"topic": "topic"}, partitions)
+    return r(error_code=code if version >= 7 else 0, **topics.fields(request, code, message))
 
 
 def _metadata(request: Any, _version: int, code: int, _message: str | None) -> Any:
@@ -234,300 +189,155 @@ def _metadata(request: Any, _version: int, code: int, _message: str | None) -> A
     )
 
 
-def _create_topics(request: Any, _version: int, code: int, message: str | None) -> Any:
-    r = create_topics.CreateTopicsResponse
-    return r(
-        topics=[
-            r.CreatableTopicResult(name=t.name, error_code=code, error_message=message)
-            for t in request.topics
-        ]
-    )
-
-
-def _delete_topics(request: Any, version: int, code: int, message: str | None) -> Any:
-    r = delete_topics.DeleteTopicsResponse
-    if version >= 6:
-        topics = [(t.name, t.topic_id) for t in request.topics]
-    else:
-        topics = [(name, bytes(16)) for name in request.topic_names]
-    return r(
-        responses=[
-            r.DeletableTopicResult(
-                name=name, topic_id=topic_id, error_code=code, error_message=message
-            )
-            for name, topic_id in topics
-        ]
-    )
-
-
-def _delete_records(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = delete_records.DeleteRecordsResponse
-    return r(
-        topics=[
-            r.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    r.DeleteRecordsPartitionResult(
-                        partition_index=p.partition_index, error_code=code, low_watermark=NONE
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _describe_configs(request: Any, _version: int, code: int, message: str | None) -> Any:
-    r = describe_configs.DescribeConfigsResponse
-    return r(
-        results=[
-            r.DescribeConfigsResult(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
-
-
-def _init_producer_id(_request: Any, _version: int, code: int, _message: str | None) -> Any:
-    return init_producer_id.InitProducerIdResponse(
-        error_code=code, producer_id=NONE, producer_epoch=NONE
-    )
-
-
-def _epochs(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = offset_for_leader_epoch.OffsetForLeaderEpochResponse
-    return r(
-        topics=[
-            r.OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    r.EpochEndOffset(
-                        error_code=code, partition=p.partition, leader_epoch=NONE, end_offset=NONE
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _offset_commit(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = offset_commit.OffsetCommitResponse
-    return r(
-        topics=[
-            r.OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    r.OffsetCommitResponsePartition(
-                        partition_index=p.partition_index, error_code=code
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _offset_fetch(request: Any, version: int, code: int, _message: str | None) -> Any:
-    r = offset_fetch.OffsetFetchResponse
-    if version >= 8:
-        groups = [
-            r.OffsetFetchResponseGroup(group_id=g.group_id, error_code=code) for g in request.groups
-        ]
-        return r(groups=groups)
-    if version >= 2:
-        return r(error_code=code)
-    return r(
-        topics=[
-            r.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    r.OffsetFetchResponsePartition(
-                        partition_index=p, committed_offset=NONE, metadata="", error_code=code
-                    )
-                    for p in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _find_coordinator(request: Any, version: int, code: int, message: str | None) -> Any:
-    r = find_coordinator.FindCoordinatorResponse
-    if version < 4:
-        return r(error_code=code, error_message=message, node_id=NONE, host="", port=NONE)
-    return r(
-        coordinators=[
-            r.Coordinator(key=key, node_id=NONE, port=NONE, error_code=code, error_message=message)
-            for key in request.coordinator_keys
-        ]
-    )
-
-
 def _join_group(_request: Any, version: int, code: int, _message: str | None) -> Any:
     return join_group.JoinGroupResponse(error_code=code, protocol_name=None if version >= 7 else "")
 
 
-def _describe_groups(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = describe_groups.DescribeGroupsResponse
-    return r(groups=[r.DescribedGroup(group_id=g, error_code=code) for g in request.groups])
+def _within_topics(
+    response: Any,
+    topic: Callable[..., Any],
+    partition: Callable[..., Any],
+    *,
+    index: tuple[str, str] = ("partition_index", "partition_index"),
+    partitions: str = "partitions",
+    **more: Any,
+) -> Build:
+    """Return a builder for responses of `topics` with `name` and `partitions`, as requests have.
+
+    `index` are the names of a partition's number in the answer and in the request ("" where the
+    request has just numbers), `partitions` the request's list of them.
+    """
+    inner = Each("partitions", partition, partitions, dict([index]), **more)
+    return _echo(response, Each("topics", topic, "topics", {"name": "name"}, inner))
 
 
-def _delete_groups(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = delete_groups.DeleteGroupsResponse
-    return r(
-        results=[r.DeletableGroupResult(group_id=g, error_code=code) for g in request.groups_names]
-    )
-
-
-def _add_partitions(request: Any, version: int, code: int, _message: str | None) -> Any:
-    r = add_partitions_to_txn.AddPartitionsToTxnResponse
-    if version >= 4:
-        return r(error_code=code)
-    return r(
-        results_by_topic_v3_and_below=[
-            r.AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    r.AddPartitionsToTxnPartitionResult(
-                        partition_index=index, partition_error_code=code
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
-    )
-
-
-def _txn_offset_commit(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = txn_offset_commit.TxnOffsetCommitResponse
-    return r(
-        topics=[
-            r.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    r.TxnOffsetCommitResponsePartition(
-                        partition_index=p.partition_index, error_code=code
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _write_txn_markers(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = write_txn_markers.WriteTxnMarkersResponse
-    return r(
-        markers=[
-            r.WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    r.WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            r.WritableTxnMarkerPartitionResult(
-                                partition_index=index, error_code=code
-                            )
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
-
-
-def _describe_producers(request: Any, _version: int, code: int, message: str | None) -> Any:
-    r = describe_producers.DescribeProducersResponse
-    return r(
-        topics=[
-            r.TopicResponse(
-                name=topic.name,
-                partitions=[
-                    r.PartitionResponse(
-                        partition_index=index, error_code=code, error_message=message
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _describe_transactions(request: Any, _version: int, code: int, _message: str | None) -> Any:
-    r = describe_transactions.DescribeTransactionsResponse
-    return r(
-        transaction_states=[
-            r.TransactionState(transactional_id=name, error_code=code)
-            for name in request.transactional_ids
-        ]
-    )
-
+_PRODUCE = produce.ProduceResponse
+_LIST_OFFSETS = list_offsets.ListOffsetsResponse
+_OFFSET_COMMIT = offset_commit.OffsetCommitResponse
+_OFFSET_FETCH = offset_fetch.OffsetFetchResponse
+_COORDINATOR = find_coordinator.FindCoordinatorResponse
+_GROUPS = describe_groups.DescribeGroupsResponse
+_CREATE_TOPICS = create_topics.CreateTopicsResponse
+_DELETE_TOPICS = delete_topics.DeleteTopicsResponse
+_DELETE_RECORDS = delete_records.DeleteRecordsResponse
+_EPOCHS = offset_for_leader_epoch.OffsetForLeaderEpochResponse
+_ADD_PARTITIONS = add_partitions_to_txn.AddPartitionsToTxnResponse
+_MARKERS = write_txn_markers.WriteTxnMarkersResponse
+_TXN_OFFSETS = txn_offset_commit.TxnOffsetCommitResponse
+_DESCRIBE_CONFIGS = describe_configs.DescribeConfigsResponse
+_LOG_DIRS = alter_replica_log_dirs.AlterReplicaLogDirsResponse
+_CREATE_PARTITIONS = create_partitions.CreatePartitionsResponse
+_DELETE_GROUPS = delete_groups.DeleteGroupsResponse
+_PRODUCERS = describe_producers.DescribeProducersResponse
+_TRANSACTIONS = describe_transactions.DescribeTransactionsResponse
 
 _BUILDERS: dict[int, Build] = {
-    0: _produce,
+    0: _echo(_PRODUCE, Each(
+        "responses", _PRODUCE.TopicProduceResponse, "topic_data", {"name": "name"},
+        Each("partition_responses", _PRODUCE.PartitionProduceResponse, "partition_data",
+             {"index": "index"}, message=True,
+             base_offset=NONE, log_append_time_ms=NONE, log_start_offset=NONE))),
     1: _fetch,
-    2: _list_offsets,
+    2: _within_topics(
+        _LIST_OFFSETS, _LIST_OFFSETS.ListOffsetsTopicResponse,
+        _LIST_OFFSETS.ListOffsetsPartitionResponse, timestamp=NONE, offset=NONE),
     3: _metadata,
     4: _simple(leader_and_isr.LeaderAndIsrResponse),
     5: _simple(stop_replica.StopReplicaResponse),
     6: _simple(update_metadata.UpdateMetadataResponse),
     7: _simple(controlled_shutdown.ControlledShutdownResponse),
-    8: _offset_commit,
-    9: _offset_fetch,
-    10: _find_coordinator,
+    8: _within_topics(
+        _OFFSET_COMMIT, _OFFSET_COMMIT.OffsetCommitResponseTopic,
+        _OFFSET_COMMIT.OffsetCommitResponsePartition),
+    9: _by_version(
+        8,
+        _echo(_OFFSET_FETCH, Each("groups", _OFFSET_FETCH.OffsetFetchResponseGroup, "groups",
+                                  {"group_id": "group_id"})),
+        _by_version(
+            2,
+            _simple(_OFFSET_FETCH),
+            _within_topics(
+                _OFFSET_FETCH, _OFFSET_FETCH.OffsetFetchResponseTopic,
+                _OFFSET_FETCH.OffsetFetchResponsePartition, index=("partition_index", ""),
+                partitions="partition_indexes", committed_offset=NONE, metadata=""))),
+    10: _by_version(
+        4,
+        _echo(_COORDINATOR, Each("coordinators", _COORDINATOR.Coordinator, "coordinator_keys",
+                                 {"key": ""}, message=True, node_id=NONE, port=NONE)),
+        _with_message(_COORDINATOR, node_id=NONE, host="", port=NONE)),
     11: _join_group,
     12: _simple(heartbeat.HeartbeatResponse),
     13: _simple(leave_group.LeaveGroupResponse),
     14: _simple(sync_group.SyncGroupResponse),
-    15: _describe_groups,
+    15: _echo(_GROUPS, Each("groups", _GROUPS.DescribedGroup, "groups", {"group_id": ""})),
     16: _simple(list_groups.ListGroupsResponse),
     18: _simple(api_versions.ApiVersionsResponse),
-    19: _create_topics,
-    20: _delete_topics,
-    21: _delete_records,
-    22: _init_producer_id,
-    23: _epochs,
-    24: _add_partitions,
+    19: _echo(_CREATE_TOPICS, Each("topics", _CREATE_TOPICS.CreatableTopicResult, "topics",
+                                   {"name": "name"}, message=True)),
+    20: _by_version(
+        6,
+        _echo(_DELETE_TOPICS, Each("responses", _DELETE_TOPICS.DeletableTopicResult, "topics",
+                                   {"name": "name", "topic_id": "topic_id"}, message=True)),
+        _echo(_DELETE_TOPICS, Each("responses", _DELETE_TOPICS.DeletableTopicResult, "topic_names",
+                                   {"name": ""}, message=True, topic_id=bytes(16)))),
+    21: _within_topics(
+        _DELETE_RECORDS, _DELETE_RECORDS.DeleteRecordsTopicResult,
+        _DELETE_RECORDS.DeleteRecordsPartitionResult, low_watermark=NONE),
+    22: _simple(
+        init_producer_id.InitProducerIdResponse, producer_id=NONE, producer_epoch=NONE),
+    23: _echo(_EPOCHS, Each(
+        "topics", _EPOCHS.OffsetForLeaderTopicResult, "topics", {"topic": "topic"},
+        Each("partitions", _EPOCHS.EpochEndOffset, "partitions", {"partition": "partition"},
+             leader_epoch=NONE, end_offset=NONE))),
+    24: _by_version(
+        4,
+        _simple(_ADD_PARTITIONS),
+        _echo(_ADD_PARTITIONS, Each(
+            "results_by_topic_v3_and_below", _ADD_PARTITIONS.AddPartitionsToTxnTopicResult,
+            "v3_and_below_topics", {"name": "name"},
+            Each("results_by_partition", _ADD_PARTITIONS.AddPartitionsToTxnPartitionResult,
+                 "partitions", {"partition_index": ""}, code="partition_error_code")))),
     25: _simple(add_offsets_to_txn.AddOffsetsToTxnResponse),
     26: _simple(end_txn.EndTxnResponse),
-    27: _write_txn_markers,
-    28: _txn_offset_commit,
-    32: _describe_configs,
+    27: _echo(_MARKERS, Each(
+        "markers", _MARKERS.WritableTxnMarkerResult, "markers", {"producer_id": "producer_id"},
+        Each("topics", _MARKERS.WritableTxnMarkerTopicResult, "topics", {"name": "name"},
+             Each("partitions", _MARKERS.WritableTxnMarkerPartitionResult, "partition_indexes",
+                  {"partition_index": ""})))),
+    28: _within_topics(
+        _TXN_OFFSETS, _TXN_OFFSETS.TxnOffsetCommitResponseTopic,
+        _TXN_OFFSETS.TxnOffsetCommitResponsePartition),
+    32: _echo(_DESCRIBE_CONFIGS, Each(
+        "results", _DESCRIBE_CONFIGS.DescribeConfigsResult, "resources", _RESOURCE, message=True)),
     33: _alter_configs(alter_configs.AlterConfigsResponse),
-    34: _alter_replica_log_dirs,
+    34: _echo(_LOG_DIRS, Each(
+        "results", _LOG_DIRS.AlterReplicaLogDirTopicResult, "dirs.topics", {"topic_name": "name"},
+        Each("partitions", _LOG_DIRS.AlterReplicaLogDirPartitionResult, "partitions",
+             {"partition_index": ""}))),
     35: _simple(describe_log_dirs.DescribeLogDirsResponse),
-    37: _create_partitions,
-    42: _delete_groups,
+    37: _echo(_CREATE_PARTITIONS, Each(
+        "results", _CREATE_PARTITIONS.CreatePartitionsTopicResult, "topics", {"name": "name"},
+        message=True)),
+    42: _echo(_DELETE_GROUPS, Each("results", _DELETE_GROUPS.DeletableGroupResult, "groups_names",
+                                   {"group_id": ""})),
     43: _elect_leaders,
     44: _alter_configs(incremental_alter_configs.IncrementalAlterConfigsResponse),
     45: _with_message(alter_partition_reassignments.AlterPartitionReassignmentsResponse),
     46: _with_message(list_partition_reassignments.ListPartitionReassignmentsResponse),
     47: _simple(offset_delete.OffsetDeleteResponse),
-    48: _describe_client_quotas,
+    48: _with_message(describe_client_quotas.DescribeClientQuotasResponse, entries=None),
     49: _alter_client_quotas,
     56: _simple(alter_partition.AlterPartitionResponse),
     57: _with_message(update_features.UpdateFeaturesResponse),
     60: _with_message(describe_cluster.DescribeClusterResponse),
-    61: _describe_producers,
-    65: _describe_transactions,
+    61: _within_topics(
+        _PRODUCERS, _PRODUCERS.TopicResponse, _PRODUCERS.PartitionResponse,
+        index=("partition_index", ""), partitions="partition_indexes", message=True),
+    65: _echo(_TRANSACTIONS, Each("transaction_states", _TRANSACTIONS.TransactionState,
+                                  "transactional_ids", {"transactional_id": ""})),
     66: _simple(list_transactions.ListTransactionsResponse),
     67: _simple(allocate_producer_ids.AllocateProducerIdsResponse),
-}
+}  # fmt: skip
 
 
 def error_response(api_key: int, version: int, request: Any, error: OttlaError) -> Any:
