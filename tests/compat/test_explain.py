@@ -4,13 +4,13 @@ import json
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
 from ottla.controller.journal import JOURNAL_NAME
+from waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
 
 def ottla(*words):
@@ -18,18 +18,10 @@ def ottla(*words):
         [sys.executable, "-m", "ottla", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
-
-
-def wait_for(condition, timeout_s=30):
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
 
 
 def partitions(cluster, bootstrap):
@@ -43,13 +35,13 @@ def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
     from cluster import OttlaCluster
 
     with OttlaCluster(tmp_path, brokers=3, session_timeout_ms=3000) as cluster:
-        wait_for(
-            lambda: ottla(
-                "topics", "create", "flights", "--partitions", 3, "--replication-factor", 3,
-                "--bootstrap-server", cluster.bootstrap,
-            )[0] == 0
+        made = ottla(
+            "topics", "create", "flights", "--partitions", 3, "--replication-factor", 3,
+            "--bootstrap-server", cluster.bootstrap,
         )  # fmt: skip
-        before = wait_for(lambda: partitions(cluster, cluster.bootstrap))
+        assert made[0] == 0, made
+        asked = cluster.bootstrap
+        before = until(lambda: partitions(cluster, asked), 60, "its partitions are known")
         victim = before[0]["leader"]
         cluster.kill(victim)
         others = ",".join(cluster.address(b) for b in cluster.ids if b != victim)
@@ -58,13 +50,15 @@ def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
             now = partitions(cluster, others)
             return now if now and all(p["leader"] not in (victim, -1) for p in now) else None
 
-        after = wait_for(moved)[0]
-        code, out, err = wait_for(
+        after = until(moved, 60, "others lead all")[0]
+        code, out, err = until(
             lambda: (
                 (told := ottla("why", "flights-0", tmp_path, "--output", "json"))[0] == 0
                 and json.loads(told[1])["now"]["leadership"]["leader"] == after["leader"]
                 and told
-            )
+            ),
+            60,
+            "the journals tell it",
         )
     assert (code, err) == (0, "")
     story = json.loads(out)

@@ -2,9 +2,12 @@
 
 import asyncio
 import time
-import uuid
 
 import pytest
+
+from clients import admin_client, create_topics, fresh
+from seen import Znodes
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
 
@@ -12,16 +15,11 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = 500
 
 
-def fresh(prefix="topic"):
-    return f"{prefix}-{uuid.uuid4().hex[:8]}"
-
-
 def create(cluster, name, partitions=1, **config):
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import NewTopic
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     new = NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
-    admin.create_topics([new], operation_timeout=20)[name].result(30)
+    create_topics(admin_client(cluster.bootstrap), new)
     return name
 
 
@@ -139,7 +137,7 @@ def test_creation_is_checked(one_broker):
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": one_broker.bootstrap})
-    taken = create(one_broker, "taken.name-" + uuid.uuid4().hex[:6])
+    taken = create(one_broker, fresh("taken.name"))
     cases = [
         (NewTopic(taken, 1, 1), KafkaError.TOPIC_ALREADY_EXISTS),
         (NewTopic(taken.replace(".", "_"), 1, 1), KafkaError.TOPIC_EXCEPTION),
@@ -169,11 +167,10 @@ def test_a_topic_deleted_is_gone_and_comes_back_empty(one_broker):
     admin.delete_topics([topic], operation_timeout=20)[topic].result(30)
     assert topic not in admin.list_topics(timeout=10).topics
     # As with a JVM broker the name is gone from the metadata a moment before all else is.
-    deadline = time.monotonic() + 20
-    while list(one_broker.data(0).glob(f"{topic}-[0-9]")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.5)
+    with Znodes(one_broker.zookeeper) as znodes:
+        until(lambda: topic not in znodes.names("/brokers/topics"), 30, "its znodes are gone")
+        until(lambda: topic not in znodes.names("/admin/delete_topics"), 30, "it is done with")
+    assert not list(one_broker.data(0).glob(f"{topic}-[0-9]"))
     with pytest.raises(KafkaException) as caught:
         admin.delete_topics([topic], operation_timeout=5)[topic].result(10)
     assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -1,14 +1,10 @@
 """One broker of ours, asked by Kafka's own command line tools."""
 
-import uuid
-
 import pytest
 
+from clients import fresh
+
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
-
-
-def fresh():
-    return f"java-{uuid.uuid4().hex[:8]}"
 
 
 def test_topics_create_list_describe(one_broker, kafka_tools):

@@ -2,10 +2,11 @@
 
 import json
 import re
-import time
-import uuid
 
 import pytest
+
+from clients import fresh, named
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -15,7 +16,6 @@ def cluster(tmp_path_factory, kafka_tools):
     from cluster import OttlaCluster
 
     with OttlaCluster(tmp_path_factory.mktemp("tools"), brokers=3) as cluster:
-        time.sleep(1)
         yield cluster
 
 
@@ -35,7 +35,7 @@ def run(cluster, kafka_tools):
 
 @pytest.fixture
 def topic(run):
-    name = f"tools-{uuid.uuid4().hex[:8]}"
+    name = fresh("tools")
     run("TOPICS", "--create", "--topic", name, "--replica-assignment", "0:1,1:2,2:0")
     return name
 
@@ -56,8 +56,9 @@ def describe(run, topic):
 
 def test_more_partitions(run, topic):
     run("TOPICS", "--alter", "--topic", topic, "--partitions", "5")
+    # The broker that is asked hears of them a moment after the controller's.
+    until(lambda: sorted(describe(run, topic)) == [0, 1, 2, 3, 4], 60, "five partitions are known")
     found = describe(run, topic)
-    assert sorted(found) == [0, 1, 2, 3, 4]
     assert found[0][1] == [0, 1]
     assert all(leader >= 0 and len(replicas) == 2 for leader, replicas, _ in found.values())
     fewer = run("TOPICS", "--alter", "--topic", topic, "--partitions", "2", check=False)
@@ -79,28 +80,25 @@ def test_settings_of_a_topic(run, topic):
 def test_settings_given_at_creation_are_in_force(run, cluster):
     from confluent_kafka import KafkaError, Producer
 
-    name = f"strict-{uuid.uuid4().hex[:8]}"
+    name = fresh("strict")
     run(
         "TOPICS", "--create", "--topic", name, "--replica-assignment", "0:1",
         "--config", "min.insync.replicas=2", "--config", "segment.bytes=2000",
     )  # fmt: skip
     errors = []
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 3000, "log_level": 2}
-    )
+    patient = Producer(named(cluster.bootstrap, {}))
     for _ in range(10):
-        producer.produce(name, b"x" * 700, on_delivery=lambda error, _: errors.append(error))
-        producer.flush(10)
+        patient.produce(name, b"x" * 700, on_delivery=lambda error, _: errors.append(error))
+        patient.flush(30)
     assert errors == [None] * 10
     assert len(list((cluster.data(0) / f"{name}-0").glob("*.log"))) > 3
     cluster.kill(1)
     try:
-        deadline = time.monotonic() + 20
-        while describe(run, name)[0][2] != [0]:
-            assert time.monotonic() < deadline
+        until(lambda: describe(run, name)[0][2] == [0], 60, "the leader is alone")
         errors.clear()
-        producer.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
-        producer.flush(10)
+        hasty = Producer(named(cluster.bootstrap, {"message_timeout_ms": 3000}))
+        hasty.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
+        hasty.flush(30)
         assert errors[0] is not None
         assert errors[0].code() in (KafkaError._MSG_TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS)
     finally:
@@ -119,14 +117,8 @@ def test_reassignment(run, topic, tmp_path):
     file.write_text(json.dumps(plan))
     out = run("REASSIGN", "--execute", "--reassignment-json-file", str(file))
     assert "Successfully started partition reassignments" in out
-    deadline = time.monotonic() + 30
-    while "still in progress" in (
-        out := run(
-            "REASSIGN", "--verify", "--preserve-throttles", "--reassignment-json-file", str(file)
-        )
-    ):
-        assert time.monotonic() < deadline, out
-    assert out.count("is completed") == 2
+    verify = ("--verify", "--preserve-throttles", "--reassignment-json-file", str(file))
+    until(lambda: run("REASSIGN", *verify).count("is completed") == 2, 60, "both have moved")
     found = describe(run, topic)
     assert found[0] == (2, [2, 1], [1, 2]) or found[0] == (1, [2, 1], [1, 2])
     assert found[1] == (0, [0], [0])
@@ -137,25 +129,28 @@ def test_preferred_election(run, topic, cluster):
     assert cluster.terminate(1) == 0
     assert describe(run, topic)[1][0] == 2
     cluster.start_broker(1)
-    deadline = time.monotonic() + 30
-    while describe(run, topic)[1][2] != [1, 2]:
-        assert time.monotonic() < deadline
+    until(lambda: describe(run, topic)[1][2] == [1, 2], 60, "broker 1 is in sync again")
     run("LEADER_ELECTION", "--election-type", "preferred", "--all-topic-partitions")
     assert describe(run, topic)[1][0] == 1
 
 
-def test_log_dirs(run, topic, cluster):
+def held(run, topic):
+    """Return the folders of a topic's partitions by broker."""
     out = run("LOG_DIRS", "--describe", "--topic-list", topic)
     found = json.loads(out.splitlines()[-1])
-    held = {
+    return {
         broker["broker"]: sorted(p["partition"] for d in broker["logDirs"] for p in d["partitions"])
         for broker in found["brokers"]
     }
-    assert held == {
+
+
+def test_log_dirs(run, topic):
+    expected = {
         0: [f"{topic}-0", f"{topic}-2"],
         1: [f"{topic}-0", f"{topic}-1"],
         2: [f"{topic}-1", f"{topic}-2"],
     }
+    until(lambda: held(run, topic) == expected, 60, lambda: f"folders: {held(run, topic)}")
 
 
 def test_records_deleted(run, topic, cluster, tmp_path):
@@ -176,4 +171,4 @@ def test_records_deleted(run, topic, cluster, tmp_path):
 
 def test_deletion(run, topic):
     run("TOPICS", "--delete", "--topic", topic)
-    assert topic not in run("TOPICS", "--list").split()
+    until(lambda: topic not in run("TOPICS", "--list").split(), 60, "every broker has heard of it")

@@ -11,6 +11,8 @@ import time
 import pytest
 
 import kafka_tools
+from clients import admin_client, create_topics
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 
@@ -29,13 +31,6 @@ def cluster(tmp_path):
         yield cluster
 
 
-def wait_for(condition, timeout_s=30):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about"
-        time.sleep(0.05)
-
-
 def throttled_settings(admin, topic):
     from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -47,7 +42,6 @@ def throttled_settings(admin, topic):
 def test_a_throttled_move(cluster, tmp_path):
     from confluent_kafka import Producer
     from confluent_kafka.admin import (
-        AdminClient,
         AlterConfigOpType,
         ConfigEntry,
         ConfigResource,
@@ -55,24 +49,22 @@ def test_a_throttled_move(cluster, tmp_path):
         ResourceType,
     )
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
-    wait_for(lambda: len(admin.list_topics(timeout=10).brokers) == 3)
+    admin = admin_client(cluster.bootstrap)
     topics = [
         NewTopic("moved", num_partitions=1, replica_assignment=[[0, 1]]),
         NewTopic("busy", num_partitions=1, replica_assignment=[[0, 2]]),
     ]
-    for future in admin.create_topics(topics).values():
-        future.result(30)
+    create_topics(admin, *topics)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
 
     def partition(topic):
         return admin.list_topics(topic, timeout=10).topics[topic].partitions[0]
 
-    wait_for(lambda: all(len(partition(t).isrs) == 2 for t in ("moved", "busy")))
+    until(lambda: all(len(partition(t).isrs) == 2 for t in ("moved", "busy")), 30, "all in sync")
     chunk = os.urandom(100_000)
     for _ in range(MOVED_MIB * MIB // len(chunk)):
         producer.produce("moved", chunk)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     def produce_one():
         start = time.monotonic()
@@ -89,7 +81,7 @@ def test_a_throttled_move(cluster, tmp_path):
     resource = ConfigResource(ResourceType.TOPIC, "busy", incremental_configs=everything)
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(10)
-    produce_one()
+    before = sorted(produce_one() for _ in range(10))[5]
 
     moves = tmp_path / "moves.json"
     moves.write_text(
@@ -119,11 +111,12 @@ def test_a_throttled_move(cluster, tmp_path):
         # One second's worth and an answer or two may pass at once.
         assert (MOVED_MIB - 3) * MIB / RATE <= took <= 4 * MOVED_MIB * MIB / RATE
         assert len(waits) > 10
-        assert sorted(waits)[len(waits) // 2] < 0.5, "in-sync replicas were slowed"
+        usual = sorted(waits)[len(waits) // 2]
+        assert usual < 0.5 + 2 * before, f"in-sync replicas were slowed: {before}, now {usual}"
         code, out = jvm.call(kafka_tools.REASSIGN, *of, "--verify")
         assert code == 0, out
         assert "Clearing topic-level throttles on topic moved" in out
-    wait_for(lambda: not throttled_settings(admin, "moved"))
+    until(lambda: not throttled_settings(admin, "moved"), 30, "no throttle is left")
     assert cluster.replica_differences("moved", 1) == []
     print(f"moved {MOVED_MIB} MiB at {RATE} B/s in {took:.1f} s; {len(waits)} produces meanwhile, "
           f"p50 {sorted(waits)[len(waits) // 2] * 1000:.0f} ms")  # fmt: skip
