@@ -100,10 +100,17 @@ class Metrics:
     def _counts(self) -> dict[str, int]:
         """Return what only ever grows."""
         alter = self._broker.services.replicas.alter
+        said: Any = self._broker.services.controller.statistics()
         found = {
             "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec": alter.shrinks_total,
             "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec": alter.expands_total,
             "kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec": alter.failed_total,
+            "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs": (
+                said["elections_total"]
+            ),
+            "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec": (
+                said["unclean_elections_total"]
+            ),
         }
         for key, count in self._broker.router.times.counts():
             name = f"kafka.network:type=RequestMetrics,name=RequestsPerSec,request={_api(key)}"

@@ -78,7 +78,6 @@ class Router:
         }
         self.times = RequestTimes(monotonic)
         self._counts = self.times.of
-        self._timing = False
         server.served = tuple(
             (key, route.min_version, route.max_version) for key, route in self._routes.items()
         )
@@ -99,14 +98,21 @@ class Router:
                 f"{route.max_version}, not {version}"
             )
         count = self._counts[api_key]
-        if not count & MASK and not self._timing:
-            return self._timed(api_key, conn, frame)
         self._counts[api_key] = count + 1
+        if count & MASK:
+            return self._handle(route, conn, frame)
+        started_s = self.times.begin()
+        outcome = self._handle(route, conn, frame)
+        self.times.end(api_key, started_s, outcome)
+        return outcome
+
+    def _handle(self, route: Route, conn: Connection, frame: memoryview) -> Outcome:
+        """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
         if route.slowly is not None and len(frame) >= LARGE_FRAME_BYTES:
             work = self._in_slices(route.slowly, header, frame, pos)
             return answer_later(self._server, conn, header, None, work)
-        request = decode_request(api_key, version, frame, pos, rest_ok=True)
+        request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
         try:
             if self._server.quotas.active:
                 return self._counted(route, conn, header, request, len(frame))
@@ -117,20 +123,10 @@ class Router:
             return error_answer(header, request, error)
         except Exception as error:
             logger.exception(
-                "handler failed api_key=%d version=%d peer=%s", api_key, version, conn.peer
-            )
+                "handler failed api_key=%d version=%d peer=%s",
+                header.api_key, header.api_version, conn.peer,
+            )  # fmt: skip
             raise CloseConnection(f"our error: {error!r}") from error
-
-    def _timed(self, api_key: int, conn: Connection, frame: memoryview) -> Outcome:
-        """Handle one of many requests with a look at the clock before and after."""
-        started_s = self.times.begin()
-        self._timing = True
-        try:
-            outcome = self.dispatch(conn, frame)
-        finally:
-            self._timing = False
-        self.times.end(api_key, started_s, outcome)
-        return outcome
 
     def _counted(
         self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int

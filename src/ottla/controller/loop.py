@@ -101,6 +101,7 @@ class Controller:
         self._causes = 0
         self._idle: list[asyncio.Future[None]] = []
         self._last_epoch = 0
+        self._past_elections = (0, 0)
         self._watching: Store | None = None
 
     # --- life -------------------------------------------------------------------------------
@@ -148,11 +149,25 @@ class Controller:
         return None if self._reign is None else self._reign.context
 
     def statistics(self) -> dict[str, object]:
-        figures: dict[str, object] = {"active": self.is_active, "events_queued": len(self._queue)}
+        elections, unclean = self._elections()
+        figures: dict[str, object] = {
+            "active": self.is_active,
+            "events_queued": len(self._queue),
+            "elections_total": elections,
+            "unclean_elections_total": unclean,
+        }
         if self._reign is not None:
             figures.update(self._reign.context.statistics())
             figures["requests_queued"] = self._reign.channels.statistics()
         return figures
+
+    def _elections(self) -> tuple[int, int]:
+        """Return how many leaders this broker has elected, and how many of them uncleanly."""
+        elections, unclean = self._past_elections
+        if self._reign is not None:
+            elections += self._reign.moves.elections_total
+            unclean += self._reign.moves.unclean_total
+        return elections, unclean
 
     async def wait_idle(self) -> None:
         """Return once no event is queued or being handled (requests may be under way)."""
@@ -453,6 +468,7 @@ class Controller:
             self._journal_file.max_bytes = max(self._journal_file.max_bytes, room)
 
     def _end_reign(self, reason: str) -> None:
+        self._past_elections = self._elections()
         reign, self._reign = self._reign, None
         if reign is not None:
             logger.info("resigned epoch=%d: %s", reign.context.epoch, reason)

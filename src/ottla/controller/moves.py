@@ -83,6 +83,9 @@ class Moves:
         self.cause = 0
         self.superseded = False
         """Whether a state was found that a newer controller wrote: find out who rules."""
+        self.elections_total = 0
+        self.unclean_total = 0
+        """Those of them whose leader was not in the ISR: records may be lost."""
         self._context = context
         self._store = store
         self._journal = journal
@@ -207,7 +210,10 @@ class Moves:
     ) -> dict[TopicPartition, Outcome]:
         batch = self.batch()
 
+        reads: list[States] = []
+
         async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
+            reads.append(read)
             unclean = await self._unclean_topics(remaining, read, kind)
             plan = Plan()
             for some in slices(remaining):
@@ -218,8 +224,13 @@ class Moves:
         outcomes, recipients = await self._read_decide_write(partitions, decide)
         for some in slices(list(outcomes)):
             for tp in some:
-                if isinstance(outcomes[tp], Failure):
+                outcome = outcomes[tp]
+                if isinstance(outcome, Failure):
                     continue
+                before = next(r[tp] for r in reversed(reads) if tp in r).leader_and_isr
+                if outcome.leader_epoch != before.leader_epoch:
+                    self.elections_total += 1
+                    self.unclean_total += outcome.leader not in before.isr
                 self._move_partition(tp, PartitionState.ONLINE)
                 batch.lead_or_follow(
                     recipients.get(tp, ()),

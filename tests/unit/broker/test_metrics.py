@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).resolve().parents[3]
 MANAGER = "kafka.server:type=ReplicaManager,name="
 CONTROLLER = "kafka.controller:type=KafkaController,name="
+ELECTIONS = "kafka.controller:type=ControllerStats,name="
 IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
 HANDLERS = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request="
@@ -84,6 +85,32 @@ def test_a_dead_follower_shows_and_its_return_too(pair):
     assert found[f"{MANAGER}IsrExpandsPerSec"]["Count"] == 1
     assert found[f"{MANAGER}IsrExpandsPerSec"]["OneMinuteRate"] == 0.1
     assert metrics.document() == json.dumps(found, separators=(",", ":")).encode() + b"\n"
+
+
+def test_an_unclean_election_is_counted_by_who_held_it(pair):
+    r = CreateTopicsRequest
+    topic = r.CreatableTopic(
+        name="u",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[r.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])],
+        configs=[r.CreatableTopicConfig(name="unclean.leader.election.enable", value="true")],
+    )
+    pair.ask(1, r(topics=[topic], timeout_ms=10_000), 7)
+    first = metrics_of(pair.brokers["b1"], Hand())
+    pair.simulation.node("b2").crash()
+    pair.wait(lambda: values(first)[f"{MANAGER}UnderReplicatedPartitions"] == 2)
+    pair.simulation.node("b1").crash()
+    second = metrics_of(pair.up(2), Hand())
+    pair.wait(lambda: values(second)[f"{MANAGER}LeaderCount"] == 1)
+    found = second.figures()
+    assert found[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
+    assert found[f"{ELECTIONS}LeaderElectionRateAndTimeMs"]["Count"] == 1
+    assert values(second)[f"{CONTROLLER}OfflinePartitionsCount"] == 1, "t waits for broker 1"
+    controller = pair.brokers["b2"].services.controller
+    pair.simulation.node("b2").loop.call_soon(controller._end_reign, "the test says so")
+    pair.wait(lambda: not controller.is_active)
+    assert second.figures()[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
 
 
 def test_every_figure_is_explained(pair):
