@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.admin import configs, reassign
+from ottla.admin.configs_command import Target, _alter_quotas, _alter_settings, _hint
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.model.ids import TopicPartition
 
@@ -110,3 +111,95 @@ def test_throttles_go_from_all_that_answer():
     assert silent == [1, 7], "one that does not answer, one that is dead"
     assert cluster.settings[4, "0"] == {"kept": "1"}
     assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
+
+
+TOPIC_T = Target(configs.TOPIC, "t", {})
+
+
+def change(cluster, *changes, dry_run=False, target=TOPIC_T):
+    return asyncio.run(_alter_settings(cluster, target, changes, dry_run=dry_run))
+
+
+def test_a_dry_run_is_checked_and_changes_nothing():
+    cluster = Cluster(incremental=True)
+    wanted = configs.Change(configs.SET, "a", "9")
+    assert change(cluster, wanted, dry_run=True)["a"] == "1", "what it was is told"
+    assert cluster.asked[-1] == ("IncrementalAlterConfigsRequest", None)
+    assert cluster.settings[2, "t"]["a"] == "1"
+    assert change(cluster, wanted)["a"] == "1"
+    assert cluster.settings[2, "t"]["a"] == "9"
+
+
+def test_what_is_not_set_is_not_deleted():
+    """A slip of the keyboard would else be told as a success; nothing of the command is done."""
+    cluster = Cluster(incremental=True)
+    both = configs.Change(configs.DELETE, "a"), configs.Change(configs.DELETE, "c")
+    with pytest.raises(OttlaError, match=r"c is not set on topic t; .*: a, b"):
+        change(cluster, *both)
+    assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "operation", "way_out"),
+    [
+        ({"read_only": True}, configs.SET, "change it in server.properties"),
+        ({"config_type": 5}, configs.APPEND, "k is no list: use --set"),
+        ({"config_type": 5}, configs.SET, "k is of type long"),
+        ({"config_type": 2}, configs.SET, None),
+        ({"config_type": 7}, configs.SUBTRACT, "k is of type list"),
+    ],
+)
+def test_a_refusal_comes_with_the_way_out(setting, operation, way_out):
+    facts = {"type": configs.TYPES[setting.get("config_type", 2)], "read_only": False} | setting
+    told = _hint(configs.Change(operation, "k", "v"), {"k": SimpleNamespace(**facts)})
+    assert told == way_out or way_out in told
+
+
+def test_a_name_nearly_right_is_guessed():
+    known = {"retention.ms": None, "segment.ms": None}
+    assert "did you mean retention.ms?" in _hint(configs.Change(0, "retentoin.ms", "1"), known)
+    assert _hint(configs.Change(0, "something.else", "1"), known) is None
+
+
+class Quotas:
+    """A client of a broker that keeps quotas of one user."""
+
+    def __init__(self):
+        self.values = {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
+        self.altered = []
+
+    async def call(self, request, *_, **__):
+        if type(request).__name__ == "DescribeClientQuotasRequest":
+            assert request.strict
+            entity = [SimpleNamespace(entity_type="user", entity_name="alice")]
+            values = [SimpleNamespace(key=k, value=v) for k, v in self.values.items()]
+            entry = SimpleNamespace(entity=entity, values=values)
+            return SimpleNamespace(error_code=0, entries=[entry])
+        (entry,) = request.entries
+        self.altered.append(
+            (request.validate_only, [(o.key, o.value, o.remove) for o in entry.ops])
+        )
+        return SimpleNamespace(entries=[SimpleNamespace(error_code=0, error_message=None)])
+
+
+def test_quotas_are_numbers_and_changed_in_one_request():
+    broker, alice = Quotas(), Target(None, "", {"user": "alice"})
+
+    def alter(*changes, dry_run=False):
+        return asyncio.run(_alter_quotas(broker, alice, changes, dry_run=dry_run))
+
+    both = (
+        configs.Change(configs.SET, "producer_byte_rate", "2e3"),
+        configs.Change(configs.DELETE, "request_percentage"),
+    )
+    assert alter(*both, dry_run=True) == {"producer_byte_rate": 1000, "request_percentage": 12.5}
+    ops = [("producer_byte_rate", 2000.0, False), ("request_percentage", 0.0, True)]
+    assert broker.altered == [(True, ops)]
+    for bad in (
+        configs.Change(configs.SET, "producer_byte_rate", "fast"),
+        configs.Change(configs.APPEND, "producer_byte_rate", "5"),
+        configs.Change(configs.DELETE, "consumer_byte_rate"),
+    ):
+        with pytest.raises(OttlaError, match=bad.key):
+            alter(bad)
+    assert len(broker.altered) == 1
