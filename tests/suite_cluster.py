@@ -32,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kafka", action="store_true", help="on Apache Kafka 3.9, not on Ottla")
     parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for the command")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
@@ -41,6 +42,7 @@ def main() -> int:
         "transaction_state_log_replication_factor": replicas,
         "transaction_state_log_min_isr": "1",
         **SETTINGS,
+        **dict(entry.split("=", 1) for entry in arguments.more),
     }
     kind = Kafka39Cluster if arguments.kafka else OttlaCluster
     with (

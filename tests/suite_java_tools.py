@@ -263,7 +263,8 @@ def offsets_latest(run: Run) -> None:
 
 @step
 def group_list(run: Run) -> None:
-    assert run.group in run.groups("--list", "--state")
+    said = run.groups("--list", "--state")
+    assert run.group in said, said
 
 
 @step

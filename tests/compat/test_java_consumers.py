@@ -2,10 +2,13 @@
 one that tells every event as JSON."""
 
 import json
+import subprocess
+from contextlib import ExitStack
 
 import pytest
 
-from clients import fresh
+from clients import admin_client, fresh, produce
+from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 
@@ -59,3 +62,69 @@ def test_verifiable_consumer(coordinator, kafka_tools, topic):
     assert events(said, "partitions_assigned")
     assert events(said, "records_consumed", "count") == RECORDS
     assert events(said, "offsets_committed")
+
+
+COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+
+
+class Member:
+    """A VerifiableConsumer of a name in its group; stopped as an operator would, by a signal."""
+
+    def __init__(self, kafka_tools, bootstrap, topic, instance, assignors, said):
+        self.said = said
+        with said.open("wb") as out:
+            self.process = subprocess.Popen(
+                [kafka_tools.java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                 "-cp", f"{kafka_tools.libs()}/*", TOOLS + "VerifiableConsumer",
+                 "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", f"g-{topic}",
+                 "--group-instance-id", instance, "--assignment-strategy", ",".join(assignors),
+                 "--reset-policy", "earliest", "--session-timeout", "20000"],
+                stdout=out,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+
+    def told(self, name, field=None):
+        return events(self.said.read_text(), name, field)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        finally:
+            self.process.kill()
+
+
+def test_static_members_go_over_to_cooperative_rebalances_one_by_one(
+    coordinator, kafka_tools, tmp_path
+):
+    """KIP-429's way: each restarts with both protocols; the group changes when both know it."""
+    topic = fresh()
+    bootstrap = coordinator.bootstrap
+    admin = admin_client(bootstrap)
+    kafka_tools.run(kafka_tools.TOPICS, "--bootstrap-server", bootstrap, "--create", "--topic",
+                    topic, "--partitions", "2")  # fmt: skip
+    produce(bootstrap, topic, (b"%d" % n for n in range(100)), 2)
+
+    def state():
+        group = admin.describe_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(20)
+        shares = sorted(len(m.assignment.topic_partitions) for m in group.members)
+        return group.state.name, group.partition_assignor, shares
+
+    def start(instance, *assignors):
+        said = tmp_path / f"{instance}{len(assignors)}"
+        return Member(kafka_tools, bootstrap, topic, instance, assignors, said)
+
+    with ExitStack() as members:
+        eager = start("a", RANGE)
+        members.callback(eager.__exit__)
+        members.enter_context(start("b", COOPERATIVE, RANGE))
+        until(lambda: state() == ("STABLE", "range", [1, 1]), 60, lambda: str(state()))
+        eager.__exit__()
+        again = members.enter_context(start("a", COOPERATIVE, RANGE))
+        until(lambda: state() == ("STABLE", "cooperative-sticky", [1, 1]), 60, lambda: str(state()))
+        produce(bootstrap, topic, (b"%d" % n for n in range(100)), 2)
+        until(lambda: again.told("records_consumed", "count") >= 50, 30, "it reads its share")
