@@ -20,19 +20,13 @@ CALL_TIMEOUT_S = 30.0
 
 def error_name(code: int) -> str:
     """Return Kafka's name of an error code, or its number where it is newer than us."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+    known = ErrorCode(code)
+    return known.name if known == code else f"error {code}"
 
 
 def failure(what: str, code: int) -> OttlaError:
     """Return an error that says what failed with Kafka's name of why, and carries its code."""
-    try:
-        known = ErrorCode(code)
-    except ValueError:
-        known = ErrorCode.UNKNOWN_SERVER_ERROR
-    return OttlaError(f"{what}: {error_name(code)}", known)
+    return OttlaError(f"{what}: {error_name(code)}", ErrorCode(code))
 
 
 def world() -> World:

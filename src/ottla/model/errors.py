@@ -142,6 +142,11 @@ class ErrorCode(IntEnum):
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode":
+        """Take a code of a newer peer, or of a mad one, for an unknown error, as Kafka does."""
+        return cls.UNKNOWN_SERVER_ERROR
+
 
 RETRIABLE = frozenset(
     {

@@ -73,6 +73,8 @@ def test_endpoints_print_as_in_znodes():
 def test_error_codes_are_kafkas():
     assert sorted(ErrorCode) == list(range(-1, 128))
     assert ErrorCode(6).name == "NOT_LEADER_OR_FOLLOWER"
+    # A newer broker may answer what we do not know: one unknown error, not the end of the answer.
+    assert ErrorCode(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert ErrorCode.FENCED_LEADER_EPOCH == 74
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER in RETRIABLE
     assert ErrorCode.CORRUPT_MESSAGE in RETRIABLE
