@@ -87,8 +87,9 @@ class LeaderSession:
                 self._without_id -= 1
 
     def changed(self, wanted: Wanted) -> None:
-        """Send a partition's parameters anew."""
-        self._changed[wanted.tp] = None
+        """Send a partition's parameters anew, if it is still fetched."""
+        if self._members.get(wanted.tp) is wanted:
+            self._changed[wanted.tp] = None
 
     def start_over(self) -> None:
         """Make the next request a full one."""

@@ -119,3 +119,16 @@ def test_a_leader_without_room():
         assert (built[0].session_id, built[0].session_epoch, built[1]) == (0, 0, 11)
         assert listed(built) == [("t", 0, 0)]
         assert session.accept(0, ErrorCode.NONE)
+
+
+def test_what_left_amid_an_answer_is_not_sent_anew():
+    """An answer may name a partition twice: the first part has it dropped, the second is late."""
+    session = LeaderSession(17)
+    one, two = wanted(0), wanted(1)
+    session.add(one)
+    session.add(two)
+    session.build()
+    session.accept(5, ErrorCode.NONE)
+    session.remove(one.tp)
+    session.changed(one)
+    assert listed(session.build()) == []
