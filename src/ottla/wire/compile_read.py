@@ -71,6 +71,7 @@ class _ReadSource:
         self._names = 0
         self._env: dict[str, Any] = {
             "UV": primitives.read_uvarint,
+            "UV_TEXT": primitives.read_text_length,
             "SKIP": primitives.skip_tagged_fields,
             "BAD_COUNT": primitives.bad_count,
             "BAD_NULL": primitives.bad_null,
@@ -119,11 +120,11 @@ class _ReadSource:
         comma = "," if len(run) == 1 else ""
         self._line(f"{targets}{comma} = {unpack}(b, p); p += {calcsize('>' + letters)}")
 
-    def _uvarint(self) -> str:
+    def _uvarint(self, long_form: str = "UV") -> str:
         """Read an unsigned varint; its first byte joins the pending run."""
         name = self._fixed("B")
         self._flush()
-        self._line(f"if {name} > 127: {name}, p = UV(b, p - 1)")
+        self._line(f"if {name} > 127: {name}, p = {long_form}(b, p - 1)")
         return name
 
     # -- structs ----------------------------------------------------------------------------
@@ -223,7 +224,7 @@ class _ReadSource:
         A compact length stays one too high, as on the wire: 0 is null.
         """
         if self._flexible:
-            name = self._uvarint()
+            name = self._uvarint("UV_TEXT" if letter == "h" else "UV")
             return name, f"not {name}"
         name = self._fixed(letter)
         self._flush()

@@ -39,6 +39,14 @@ def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
     return value, pos
 
 
+def read_text_length(buf: memoryview, pos: int) -> tuple[int, int]:
+    """Return a compact string's length, one too high, and the position after it."""
+    value, pos = read_uvarint(buf, pos)
+    if value > MAX_STRING_BYTES + 1:
+        raise WireError(f"a string of {value - 1} bytes is longer than {MAX_STRING_BYTES}")
+    return value, pos
+
+
 def uvarint(value: int) -> bytes:
     """Return `value` as an unsigned varint."""
     if value < 0x80:

@@ -1,0 +1,136 @@
+"""Where fuzzing begins: bytes of Kafka's own classes, batches in each codec, files as written."""
+
+import struct
+from pathlib import Path
+
+from fuzz_codec import REQUEST, RESPONSE, VERSIONED, VERSIONED_CLASSES
+from fuzz_messages import KEYS, OF_THE_CONTROLLER, Nonsense
+from fuzz_mutations import joined
+
+from ottla.log import checkpoints
+from ottla.model.ids import TopicPartition
+from ottla.wire import compression
+from ottla.wire.apis import APIS
+from ottla.wire.codec import encode_response, encode_versioned, response_class
+from ottla.wire.headers import encode_request_header
+from ottla.wire.messages.fetch import FetchResponse
+from ottla.wire.records import Record, build_batch, build_control_batch
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "messages.txt"
+
+
+def messages():
+    """Yield Kafka's own bytes of every message in every version, as the messages target wants."""
+    for line in VECTORS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        kind, key, version, _mode, *rest = line.split(" ")
+        body = bytes.fromhex("".join(rest))
+        key, version = int(key), int(version)
+        if kind == "q":
+            header = encode_request_header(key, version, 1, "c")
+            yield f"seed: request {key} v{version}", bytes((REQUEST,)) + header + body
+        else:
+            head = struct.pack(">hh", key, version)
+            yield f"seed: response {key} v{version}", bytes((RESPONSE,)) + head + body
+    for number, cls in enumerate(VERSIONED_CLASSES):
+        for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+            raw = encode_versioned(cls(), version)
+            yield f"seed: {cls.__name__} v{version}", bytes((VERSIONED, number)) + raw
+
+
+def streams(seed=1, topic_ids=()):
+    """Yield a well-formed request of every API and version, and a few conversations."""
+    nonsense = Nonsense(seed, topic_ids=topic_ids)
+    for key in (*KEYS, *sorted(OF_THE_CONTROLLER)):
+        for version in range(APIS[key].min_version, APIS[key].max_version + 1):
+            yield f"seed: {key} v{version}", joined([nonsense.request(key, version)])
+    for number in range(20):
+        yield f"seed: conversation {number}", joined([nonsense.any_request() for _ in range(4)])
+    for what, raw in (
+        ("HTTP", b"GET / HTTP/1.1\r\n\r\n"),
+        ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"),
+        ("size -1", b"\xff\xff\xff\xff"),
+        ("size 2147483647", b"\x7f\xff\xff\xff" + bytes(20)),
+        ("an empty frame", bytes(4)),
+        ("a frame of 3 bytes", b"\0\0\0\3abc"),
+    ):
+        yield f"seed: {what}", raw
+
+
+def batches():
+    """Yield batches a producer may send, and some it may not, under each of the rules."""
+    many = [Record(timestamp=5 + n, key=b"k", value=b"v" * n) for n in range(3)]
+    headed = [Record(timestamp=5, key=None, value=b"v", headers=(("h", b"x"), ("", None)))]
+    alike = [Record(timestamp=n, key=b"k", value=b"vvvv") for n in range(80)]
+    for codec in range(5):
+        for number, some in enumerate((many, headed, alike)):
+            raw = build_batch(some, codec=codec)
+            for rules in (0, 2, 4):
+                yield f"seed: codec {codec} of {number}", bytes((rules,)) + raw
+    marker = build_control_batch(
+        0, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=1
+    )
+    yield "seed: a marker", b"\0" + marker
+    two = build_batch(many) + build_batch(many, base_offset=3, producer_id=3, producer_epoch=0)
+    yield "seed: two batches", b"\0" + two
+
+
+def compressed():
+    """Yield what each codec writes."""
+    for codec in range(1, 5):
+        for raw in (b"", b"a", b"hello " * 20, bytes(range(256)) * 4, bytes(70_000)):
+            yield f"seed: codec {codec}", bytes((codec - 1,)) + compression.compress(codec, raw)
+    yield "seed: bare snappy", b"\1\x05\x10hello"
+
+
+def files():
+    """Yield each kind of file as we write it."""
+    yield "seed: offsets", b"\0" + checkpoints.encode_offsets({TopicPartition("t", 0): 7})
+    yield "seed: epochs", b"\1" + checkpoints.encode_epochs([(0, 0), (3, 9)])
+    yield "seed: partition.metadata", b"\2" + checkpoints.encode_partition_metadata(b"\1" * 16)
+    meta = checkpoints.MetaProperties("abc", 1)
+    yield "seed: meta.properties", b"\3" + checkpoints.encode_meta_properties(meta)
+    kinds = {4: 3, 5: 1, 6: 5}
+    for kind, number in kinds.items():
+        cls = VERSIONED_CLASSES[number]
+        for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+            yield (
+                f"seed: {cls.__name__} v{version}",
+                bytes((kind,)) + encode_versioned(cls(), version),
+            )
+
+
+def answers(seed=1, topic_ids=(bytes(16),)):
+    """Yield what a leader, a told broker and a broker asked by clients may answer."""
+    nonsense = Nonsense(seed, topic_ids=topic_ids)
+    r = FetchResponse
+    records = build_batch([Record(timestamp=1, key=b"k", value=b"v")] * 2, leader_epoch=0)
+    for topic_id in topic_ids:
+        for code in (0, 0, 1, 6, 74, 76, 100):
+            part = r.PartitionData(
+                partition_index=0, error_code=code, high_watermark=1, last_stable_offset=1,
+                log_start_offset=0, records=records if code == 0 else b"",
+            )  # fmt: skip
+            topic = r.FetchableTopicResponse(topic_id=topic_id, partitions=[part])
+            body = b"".join(encode_response(r(responses=[topic]), 17))
+            yield (
+                f"seed: Fetch with error {code}",
+                b"\1" + joined([struct.pack(">hh", 1, 17) + body]),
+            )
+    for key, version in {1: 17, 2: 9, 23: 4, 4: 7, 5: 4, 6: 8, 3: 12, 18: 4, 0: 11}.items():
+        for number in range(4):
+            layout = response_class(key).LAYOUT
+            body = b"".join(encode_response(nonsense.fill(layout, version), version))
+            raw = joined([struct.pack(">hh", key, version) + body])
+            yield f"seed: answer to {key} v{version}", bytes((number & 1,)) + raw
+
+
+SEEDS = {
+    "broker": streams,
+    "peers": answers,
+    "messages": messages,
+    "batches": batches,
+    "compression": compressed,
+    "files": files,
+}
