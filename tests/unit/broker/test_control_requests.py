@@ -3,7 +3,9 @@
 import pytest
 
 from ottla.model.errors import ErrorCode
+from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
@@ -22,3 +24,57 @@ def test_a_newer_broker_epoch_than_ours_is_taken(scene, kind, version):
     ):
         request = kind(controller_id=1, controller_epoch=1, broker_epoch=epoch + difference)
         assert scene.ask(1, request, version).error_code == expected, difference
+
+
+def led_by(scene, broker):
+    """Return (leader, epoch) of t-0 as a broker tells clients."""
+    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+    (partition,) = scene.ask(broker, asked, 12).topics[0].partitions
+    return partition.leader_id, partition.leader_epoch
+
+
+def test_no_leader_is_told_that_the_controller_has_not_announced(scene):
+    """Who is made leader knows it at once; its clients hear of it with UpdateMetadata only."""
+    for broker in (1, 2):
+        scene.up(broker)
+    scene.wait(lambda: len(scene.brokers["b2"].services.metadata.snapshot.brokers) == 2)
+    r = CreateTopicsRequest
+    assigned = r.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
+    topic = r.CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=[assigned]
+    )
+    assert scene.ask(1, r(topics=[topic], timeout_ms=9000), 7).topics[0].error_code == 0
+    services = scene.brokers["b2"].services
+    scene.wait(lambda: ("t", 0) in services.replicas.partitions)
+    scene.wait(lambda: services.metadata.contains("t"))
+    before = led_by(scene, 2)
+    assert before == (1, 0)
+
+    facts = {"leader": 2, "leader_epoch": 7, "isr": [1, 2], "replicas": [1, 2]}
+    epochs = {"controller_id": 1, "controller_epoch": 1, "broker_epoch": services.broker_epoch}
+    r = LeaderAndIsrRequest
+    state = r.LeaderAndIsrPartitionState(controller_epoch=1, partition_epoch=7, **facts)
+    topic_id = services.metadata.topic_id("t")
+    states = r.LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+    leaders = [r.LeaderAndIsrLiveLeader(broker_id=2, host_name="b2", port=9092)]
+    made = scene.ask(2, r(topic_states=[states], live_leaders=leaders, **epochs), 7)
+    assert made.error_code == ErrorCode.NONE
+    assert services.replicas.partitions["t", 0].is_leader
+    assert led_by(scene, 2) == before
+
+    r = UpdateMetadataRequest
+    state = r.UpdateMetadataPartitionState(controller_epoch=1, zk_version=7, **facts)
+    states = r.UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+    endpoint = r.UpdateMetadataEndpoint
+    live = [
+        r.UpdateMetadataBroker(
+            id=b, endpoints=[endpoint(port=9092, host=f"b{b}", listener="PLAINTEXT")]
+        )
+        for b in (1, 2)
+    ]
+    stale = r(topic_states=[states], live_brokers=live, **{**epochs, "controller_epoch": 0})
+    assert scene.ask(2, stale, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert led_by(scene, 2) == before
+    told = r(topic_states=[states], live_brokers=live, **epochs)
+    assert scene.ask(2, told, 8).error_code == ErrorCode.NONE
+    assert led_by(scene, 2) == (2, 7)
