@@ -195,3 +195,14 @@ def test_locks_exclude(place):
     lock.release()
     files.lock(f"{folder}/.lock").release()
     assert files.size(f"{folder}/.lock") == 0
+
+
+def test_what_was_just_written_is_in_memory(place):
+    files, folder = place
+    file = files.open(f"{folder}/a", create=True)
+    file.pwrite((bytes(300_000),), 0)
+    assert file.in_memory(300_000, 0)
+    file.bring(300_000, 0)
+    file.bring(10, 299_995)
+    assert file.in_memory(10, 5)
+    file.close()

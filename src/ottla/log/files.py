@@ -22,6 +22,13 @@ from collections.abc import Callable, Sequence
 from ottla.model.ports import Buffer
 
 _IOV_MAX = 1024
+_READ_AHEAD = 128 << 10
+"""What Linux reads at a time (/sys/block/*/queue/read_ahead_kb) unless it was told otherwise."""
+_AHEAD = 4 << 20
+"""What is begun to be read beyond what is waited for: who reads on, finds it."""
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+"""Where it is not known, looking is reading: it waits, and finds everything."""
+_PROBE = bytearray(1)
 _SOME_SPARE_DESCRIPTORS = 256
 
 
@@ -54,6 +61,37 @@ class OsFile:
             parts.append(more)
             have += len(more)
         return b"".join(parts)
+
+    def in_memory(self, size: int, offset: int) -> bool:
+        """Look at one byte of each piece that the kernel reads ahead at a time, and at the last.
+
+        True where the file system cannot tell.
+        """
+        fd = self.fd
+        if fd < 0:
+            fd = self._files.reopen(self)
+        self.recent = True
+        last = offset + size - 1
+        try:
+            for position in (*range(offset, last, _READ_AHEAD), last):
+                os.preadv(fd, (_PROBE,), position, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # whoever reads is told
+        return True
+
+    def bring(self, size: int, offset: int) -> None:
+        fd = self._files.duplicate(self)
+        if fd < 0:
+            return
+        try:
+            _advise(fd, offset, size + _AHEAD)
+            end = offset + size
+            while offset < end and (read := os.pread(fd, min(end - offset, _READ_AHEAD), offset)):
+                offset += len(read)
+        finally:
+            os.close(fd)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
         fd = self.fd
@@ -94,6 +132,11 @@ class OsFile:
     @property
     def path(self) -> str:
         return self._path
+
+
+def _advise(fd: int, offset: int, size: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, offset, size, os.POSIX_FADV_WILLNEED)
 
 
 def _write_all(fd: int, parts: Sequence[Buffer], offset: int) -> int:

@@ -341,11 +341,19 @@ class Log(LocalLog):
 
     # Reading ---------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool = True) -> LogRead:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upto_offset: int,
+        min_one: bool = True,
+        now: bool = False,
+    ) -> LogRead:
         """Read whole batches from the one that holds `offset`, none that begins at `upto_offset`.
 
         From memory if they were appended lately; else from the file, CRCs checked.
-        OffsetOutOfRangeError below the log start or beyond the log end.
+        OffsetOutOfRangeError below the log start or beyond the log end; with `now`,
+        NotInMemoryError where the disk would have to be waited for.
         """
         if self.failed is not None:
             raise self.failed
@@ -363,20 +371,22 @@ class Log(LocalLog):
             cached = tail.read(offset, max_bytes, upto_offset, min_one)
             if cached is not None:
                 return LogRead(cached.parts, cached.size, offset, cached.too_small)
-        return self._read_disk(offset, max_bytes, upto_offset, min_one)
+        return self._read_disk(offset, max_bytes, upto_offset, min_one, now)
 
-    def _read_disk(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool) -> LogRead:
-        self._cold_reads += 1
+    def _read_disk(
+        self, offset: int, max_bytes: int, upto_offset: int, min_one: bool, now: bool
+    ) -> LogRead:
         try:
             for segment in self.segments[self._segment_index(offset) :]:
-                found = segment.read(offset, max_bytes, upto_offset, min_one)
+                found = segment.read(offset, max_bytes, upto_offset, min_one, now)
                 if found is not None:
                     if not (
                         len(found.data) or found.too_small or upto_offset < self.log_end_offset
                     ):
                         raise CorruptRecordError(f"{segment} of {self.tp} leaps over its end")
                     parts: list[Buffer] = [found.data] if len(found.data) else []
-                    return LogRead(parts, len(found.data), offset, found.too_small)
+                    self._cold_reads += 1
+                    return LogRead(parts, len(found.data), offset, found.too_small, from_file=True)
         except OSError as error:
             raise self._fail(error, "read") from error
         except CorruptRecordError as error:

@@ -7,7 +7,7 @@ Answers to Kafka's `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
 from typing import NamedTuple
 
 from ottla.model.errors import OttlaError
-from ottla.model.ports import Buffer
+from ottla.model.ports import Buffer, File
 
 
 class AppendInfo(NamedTuple):
@@ -26,13 +26,25 @@ class AppendInfo(NamedTuple):
 class LogRead(NamedTuple):
     """Whole batches from the one that holds `start_offset` on.
 
-    `first_batch_incomplete` tells that there is data but `max_bytes` holds not one batch of it.
+    `first_batch_incomplete` tells that there is data but `max_bytes` holds not one batch of it,
+    `from_file` that it was read and checked just now.
     """
 
     parts: list[Buffer]
     size: int
     start_offset: int
     first_batch_incomplete: bool
+    from_file: bool = False
+
+
+class NotInMemoryError(Exception):
+    """A read that must not wait would have had to: `size` bytes of `file` at `position`."""
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        super().__init__(f"{size} bytes at {position} are on the disk only")
+        self.file = file
+        self.position = position
+        self.size = size
 
 
 class TimestampOffset(NamedTuple):

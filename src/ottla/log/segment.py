@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.log import aborted as aborted_index
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetIndex, TimeIndex
+from ottla.log.results import NotInMemoryError
 from ottla.log.validate import (
     BASE,
     BATCH_OVERHEAD,
@@ -33,6 +34,8 @@ _CHUNK = 1 << 20
 _FIRST_HEADER_CHUNK = 1 << 13
 _HEADER_CHUNK = 1 << 16
 NO_TIMESTAMP = -1
+MOST_AT_ONCE = 4 << 20
+"""What one read takes from a file at most: it is checked and copied in one turn of the loop."""
 
 
 class DiskRead(NamedTuple):
@@ -450,13 +453,22 @@ class Segment:
                     raise
         raise AssertionError
 
-    def read(self, offset: int, max_bytes: int, upto_offset: int, min_one: bool) -> DiskRead | None:
+    def read(
+        self, offset: int, max_bytes: int, upto_offset: int, min_one: bool, now: bool = False
+    ) -> DiskRead | None:
         """Read whole batches from the one holding `offset`, none beginning at `upto_offset`.
 
         Batches before a bad one are returned; CorruptRecordError if the first is bad, None if
         the segment holds no such batch. One system call for the data unless the first batch is
-        larger than `max_bytes`.
+        larger than `max_bytes`. At most `MOST_AT_ONCE` bytes, or one batch. With `now`,
+        NotInMemoryError where that would wait for the disk (the indexes are always waited for).
         """
+        max_bytes = min(max_bytes, MOST_AT_ONCE)
+        if now and self.size:
+            position = self.offsets.lookup(offset)
+            size = min(max_bytes + _FIRST_HEADER_CHUNK, self.size - position)
+            if not self.file.in_memory(size, position):
+                raise NotInMemoryError(self.file, position, size)
         found = self.find(offset)
         if found is None:
             return None

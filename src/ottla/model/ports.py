@@ -35,6 +35,14 @@ class File(Protocol):
         """Return up to `size` bytes at `offset`; fewer only at the end of the file."""
         ...
 
+    def in_memory(self, size: int, offset: int) -> bool:
+        """Tell whether these bytes can be read without waiting for a disk, as far as is known."""
+        ...
+
+    def bring(self, size: int, offset: int) -> None:
+        """Read these bytes so that they are in memory; may be called by a worker."""
+        ...
+
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write all parts one after another at `offset`; return the bytes written (all of them)."""
         ...

@@ -9,6 +9,8 @@ Invariants:
 - what a session was told changes only when an answer really leaves; a fetch that stays parked has
   told nothing
 - an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
+- nothing waits for a disk: what is not in memory is brought there by a worker, and the fetch is
+  answered without it if there is anything else to say (`disk_reads`)
 - a fetch that `withhold` keeps back leaves empty and tells its session nothing: what it would have
   read is read again by the next one
 
@@ -19,6 +21,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ottla.log.log import Log
+from ottla.log.results import LogRead, NotInMemoryError
+from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -39,6 +43,10 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 READ_LOG_END = 2
 """Isolation of followers and of the debugging consumer: all there is."""
+
+DISK_PATIENCE_MS = 5000.0
+"""How long a fetch waits for a disk before it is read in the loop's own thread."""
+NOTHING = LogRead([], 0, 0, first_batch_incomplete=False)
 
 Reader = tuple[str, str]
 """A consumer's rack (empty: none) and the name of the listener that it came by."""
@@ -63,6 +71,10 @@ class FetchHost(Protocol):
         """Return how long a fetch may be parked."""
         ...
 
+    def bring(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
+        """Have a worker read these, then call `then`."""
+        ...
+
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
         """Return the broker that a consumer had better read a partition from, None to stay."""
         ...
@@ -76,8 +88,10 @@ class Fetch(Parked):
 
     __slots__ = (
         "answers",
+        "brought",
         "deliver",
         "failed",
+        "from_files",
         "full",
         "got",
         "hurry",
@@ -85,7 +99,9 @@ class Fetch(Parked):
         "leader_only",
         "max_bytes",
         "max_wait_ms",
+        "may_wait",
         "min_bytes",
+        "on_disk",
         "path",
         "reader",
         "replica_epoch",
@@ -136,6 +152,12 @@ class Fetch(Parked):
         self.urgent = False
         self.failed = False
         self.hurry = False
+        self.from_files = 0
+        self.on_disk: list[NotInMemoryError] = []
+        """what would have been read had it been in memory"""
+        self.brought = False
+        self.may_wait = False
+        """whether to read from the disk in the loop's own thread: the last resort"""
         self.deliver: Callable[[Fetch], None] | None = None
         self.withhold: Callable[[Fetch], bool] | None = None
         self.withheld = False
@@ -153,12 +175,22 @@ class Fetch(Parked):
         path = self.path
         if not self.overtaken:
             path.read(self, observe=False)
-            if self.size < self.min_bytes and not self.urgent and not self.hurry:
+            if self.brought and self.on_disk and not self.size:
+                self.may_wait = True  # gone again already
+                path.read(self, observe=False)
+            content = min(self.min_bytes, 1) if self.brought else self.min_bytes
+            if self.size < content and not self.urgent and not self.hurry:
                 path.watch(self)
                 return
         self._leave()
 
+    def disk_was_read(self) -> None:
+        """Try again: what was only on disk is in memory now. Answered then whatever its size."""
+        self.brought = True
+        self.reconsider()
+
     def expire(self) -> None:
+        self.may_wait = True
         if not self.overtaken:
             self.path.read(self, observe=False)
         self._leave()
@@ -195,12 +227,16 @@ class FetchPath:
         """Read; True if `fetch.answers` may leave now, False if it is parked with `deliver` due."""
         session = fetch.session
         self.sessions.settle(session)
+        fetch.may_wait = not park
         self.read(fetch, observe=True)
+        if fetch.on_disk:
+            self._host.bring(fetch.on_disk, fetch.disk_was_read)
+        waits_for_disk = bool(fetch.on_disk) and not fetch.size and not fetch.urgent
         if (
             not park
-            or fetch.size >= fetch.min_bytes
+            or (fetch.size >= fetch.min_bytes and not waits_for_disk)
             or fetch.urgent
-            or fetch.max_wait_ms <= 0
+            or (fetch.max_wait_ms <= 0 and not waits_for_disk)
             or not session.entries
         ):
             fetch.finish()
@@ -214,7 +250,10 @@ class FetchPath:
         replica = fetch.replica_id
         if replica >= 0:
             self._replicas_waiting.setdefault(replica, {})[fetch] = None
-        self.purgatory.park(fetch, self._host.patience_ms(replica, fetch.max_wait_ms))
+        patience_ms = self._host.patience_ms(replica, fetch.max_wait_ms)
+        if waits_for_disk:
+            patience_ms = max(patience_ms, DISK_PATIENCE_MS)
+        self.purgatory.park(fetch, patience_ms)
         return False
 
     def hurry(self, replica_id: int) -> None:
@@ -253,10 +292,14 @@ class FetchPath:
         fetch.urgent = False
         fetch.failed = False
         fetch.throttled = 0
+        fetch.from_files = 0
+        fetch.on_disk = []
         answers: list[Answer] = []
         quota = self._host.leader_quota if fetch.replica_id >= 0 else None
         now_ms = self._host.now_ms() if observe else 0.0
         for entry in tuple(session.dirty):
+            if fetch.from_files >= MOST_AT_ONCE:
+                limit, min_one = 0, False  # the others' turn is next time: this one is to be short
             try:
                 data = self._read_entry(fetch, entry, limit, min_one, observe, now_ms)
             except OttlaError as error:
@@ -399,9 +442,17 @@ class FetchPath:
         records: list[Buffer] = []
         aborted: list[FetchResponse.AbortedTransaction] | None = None
         if log.log_start_offset <= offset < bound and (max_bytes > 0 or min_one):
-            got = log.read(offset, max_bytes, bound, min_one)
+            try:
+                got = log.read(offset, max_bytes, bound, min_one, not fetch.may_wait)
+            except NotInMemoryError as place:
+                # Its traceback leads to this fetch: a circle that only the collector would find.
+                fetch.on_disk.append(place.with_traceback(None))
+                fetch.from_files += place.size
+                got = NOTHING
             records = got.parts
             fetch.got = got.size
+            if got.from_file:
+                fetch.from_files += got.size
             if fetch.isolation == READ_COMMITTED:
                 aborted = self._aborted(log, offset, bound)
         elif not log.log_start_offset <= offset <= log.log_end_offset:

@@ -31,6 +31,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
+from ottla.replication.disk_reads import DiskReads
 from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
@@ -127,6 +128,8 @@ class ReplicaManager:
             config.integer("alter.log.dirs.replication.quota.window.num"),
             config.integer("alter.log.dirs.replication.quota.window.size.seconds") * 1000.0,
         )
+        self.disk_reads = DiskReads(world.workers)
+        self.bring = self.disk_reads.bring
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
         self.alter = AlterPartitionManager(
@@ -172,6 +175,7 @@ class ReplicaManager:
         await self.moves.close()
         await self.fetchers.close()
         await self.alter.close()
+        await self.disk_reads.close()
         self.purgatory.close()
         if self._started:
             # Not after a start that failed: the folders may be another broker's.

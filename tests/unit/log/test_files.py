@@ -1,5 +1,6 @@
 """What only the real files have: a bound on descriptors, and locks other processes see."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -80,3 +81,17 @@ def test_another_process_sees_the_lock(tmp_path):
     assert subprocess.run(ask, check=False).returncode == 3
     lock.release()
     assert subprocess.run(ask, check=False).returncode == 0
+
+
+def test_what_the_kernel_forgot_is_not_in_memory_until_it_is_brought(tmp_path):
+    files = OsFiles()
+    file = files.open(str(tmp_path / "a"), create=True)
+    file.pwrite((bytes(1 << 20),), 0)
+    file.fsync()
+    os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.in_memory(1 << 20, 0):
+        pytest.skip("this file system keeps everything in memory, or does not tell")
+    file.bring(1 << 20, 0)
+    assert file.in_memory(1 << 20, 0)
+    file.close()
+    file.bring(1, 0)  # nothing: it is closed

@@ -86,12 +86,20 @@ class Clock:
         return 1_700_000_000_000 + int(self._loop.now * 1000)
 
 
+class Proxy:
+    """A file in the place of another; unlike a SimpleNamespace it can be a key."""
+
+
 class Disk(OsFiles):
-    """Real files of one broker; nothing can be written while `broken`."""
+    """Real files of one broker; nothing can be written while `broken`.
+
+    Nothing is in memory while `cold`, until a worker brings it; if `gone`, not even then.
+    """
 
     def __init__(self):
         super().__init__()
-        self.broken = False
+        self.broken = self.cold = self.gone = False
+        self.brought = 0
 
     def open(self, path, *, create=False):
         file = super().open(path, create=create)
@@ -102,7 +110,14 @@ class Disk(OsFiles):
                 raise OSError(5, "Input/output error")
             return write(parts, offset)
 
-        proxy = types.SimpleNamespace(pwrite=pwrite)
+        def bring(size, offset):
+            file.bring(size, offset)
+            self.brought += 1
+            self.cold = self.gone
+
+        proxy = Proxy()
+        proxy.pwrite, proxy.bring = pwrite, bring
+        proxy.in_memory = lambda size, offset: not self.cold
         for name in ("pread", "size", "truncate", "fsync", "close"):
             setattr(proxy, name, getattr(file, name))
         return proxy

@@ -1,0 +1,57 @@
+"""Disk reads: records that are not in memory are brought there by workers, not by the event loop.
+
+Who may call: `fetching`, through the replica manager. Invariants: what is asked for while it is
+already on its way is read once; whoever asked is told exactly once, also if the reading failed: the
+next attempt finds the error. Answers to the threads of Kafka's request handlers, each of which may
+wait for a disk.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+from ottla.log.results import NotInMemoryError
+from ottla.model.ports import File, Workers
+
+
+class DiskReads:
+    """What is being read for fetches that are parked or come again."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._under_way: dict[tuple[File, int], asyncio.Task[None]] = {}
+        self.total = 0
+
+    def bring(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
+        """Have all places read, then call `then`, in a later turn of the loop."""
+        waits: dict[asyncio.Task[None], None] = {}
+        for place in places:
+            key = place.file, place.position
+            task = self._under_way.get(key)
+            if task is None:
+                task = asyncio.get_running_loop().create_task(self._read(place), name="disk-read")
+                self._under_way[key] = task
+                self.total += 1
+            waits[task] = None
+
+        def one_less(task: asyncio.Task[None]) -> None:
+            del waits[task]
+            if not waits and not task.cancelled():
+                then()
+
+        for task in tuple(waits):
+            task.add_done_callback(one_less)
+
+    async def _read(self, place: NotInMemoryError) -> None:
+        try:
+            # Whoever asked reads again and is told by that what is wrong.
+            with contextlib.suppress(OSError):
+                await self._workers.run(place.file.bring, place.size, place.position)
+        finally:
+            del self._under_way[place.file, place.position]
+
+    async def close(self) -> None:
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
