@@ -1,18 +1,20 @@
 """How long a group of many members takes to become stable, at Kafka 3.9 and at us, in turn.
 
-    python benchmarks/rebalance.py --members 100 --partitions 1000 --rounds 5
+    python benchmarks/rebalance.py [--members 100] [--partitions 1000] [--rounds 100] [--turns 3]
 
-One broker each, the members as connections of one client process; a round begins when the leader
-joins again and ends when every member has its assignment. The members' own work is the same for
-both and part of every figure.
+One fresh broker each, in turn (Kafka, Ottla, Kafka, ...), the members as connections of one client
+process; a round begins when the leader joins again and ends when every member has its assignment.
+The members' own work is the same for both and part of every figure. About a minute and a half.
 """
 
 import argparse
 import asyncio
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ SETTINGS = {
     "offsets_topic_num_partitions": "1",
     "group_initial_rebalance_delay_ms": "2000",
 }
+SYSTEMS = {"Kafka 3.9": Kafka39Cluster, "Ottla": OttlaCluster}
 
 
 class Member:
@@ -125,22 +128,40 @@ async def measure(port: int, args: argparse.Namespace) -> tuple[list[float], flo
     return rounds, beats
 
 
+def tell(who: str, figures: Sequence[float]) -> None:
+    stable, first, beats = figures
+    print(
+        f"{who}: join to stable {stable * 1000:.1f} ms (first {first * 1000:.1f}), "
+        f"heartbeats {beats:,.0f}/s",
+        flush=True,
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--members", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
-    print(f"{args.members} members, {args.partitions} partitions, median of {args.rounds} rounds")
-    with tempfile.TemporaryDirectory() as folder:
-        for name, kind in (("Kafka 3.9", Kafka39Cluster), ("Ottla", OttlaCluster)):
-            with kind(Path(folder) / name.split()[0], brokers=1, **SETTINGS) as cluster:
+    print(f"{args.members} members, {args.partitions} partitions; medians of {args.rounds} rounds")
+    turns: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SYSTEMS}
+    for turn in range(args.turns):
+        for name, kind in SYSTEMS.items():
+            load = os.getloadavg()[0]
+            with (
+                tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder,
+                kind(Path(folder), brokers=1, **SETTINGS) as cluster,
+            ):
                 port = int(cluster.bootstrap.rpartition(":")[2])
                 rounds, beats = asyncio.run(measure(port, args))
-            print(
-                f"{name:10} join to stable {statistics.median(rounds) * 1000:7.1f} ms "
-                f"(first {rounds[0] * 1000:.1f}), heartbeats {beats:,.0f}/s"
-            )
+            turns[name].append((statistics.median(rounds), rounds[0], beats))
+            tell(f"turn {turn + 1}, load average {load:.1f}: {name}", turns[name][-1])
+    medians = {n: tuple(map(statistics.median, zip(*turns[n], strict=True))) for n in SYSTEMS}
+    for name, figures in medians.items():
+        tell(name, figures)
+    stable, _, beats = (ours / kafka for kafka, ours in zip(*medians.values(), strict=True))
+    print(f"ours / Kafka: join to stable {stable:.2f}, heartbeats {beats:.2f}")
     return 0
 
 
