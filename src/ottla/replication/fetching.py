@@ -143,7 +143,7 @@ class Fetch(Parked):
         self.max_bytes = max_bytes
         self.isolation = READ_LOG_END if replica_id != -1 else isolation_level
         # From version 11 on consumers may read from followers (KIP-392).
-        self.leader_only = replica_id >= 0 or (replica_id == -1 and version < 11)
+        self.leader_only = replica_id >= 0 or version < 11
         self.reader = reader
         self.answers: list[Answer] = []
         self.size = 0
