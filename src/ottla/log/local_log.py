@@ -333,6 +333,8 @@ class LocalLog:
         except OSError as error:
             raise self._fail(error, "swap of cleaned segments") from error
         self.segments[at : at + len(old)] = [new]
+        # What was cleaned away must not be read any more: its aborted transactions are forgotten.
+        self._tail.drop_below(self.segments[at + 1].base_offset)
         self._unsynced_folders = [self.dir]
 
     def _delete_files(self, segments: list[Segment]) -> None:

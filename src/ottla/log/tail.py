@@ -122,6 +122,12 @@ class TailCache:
     def halve(self) -> None:
         self._drop_to(self.used // 2)
 
+    def drop_below(self, offset: int) -> None:
+        """Forget the batches before `offset`: the files hold others in their place."""
+        keep = bisect_left(self._bases, offset, self._head)
+        if keep > self._head:
+            self._drop_to(sum(self._charges[keep:]))
+
     def clear(self) -> None:
         if self._parts:
             self._drop_to(-1)

@@ -89,6 +89,31 @@ def bench(kit):
     return Bench(kit)
 
 
+def test_what_was_cleaned_away_is_not_read_from_memory(bench):
+    """Nor what was aborted, for the index that says so is cleaned with it."""
+    bench.put(("k", "old"))
+    bench.put(
+        ("k", "aborted"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    bench.end(ABORT, 7)
+    bench.put(("k", "new"), ("j", "other"))
+    assert bench.clean()
+    end = bench.put(("k", "hot")).last_offset + 1
+    bench.settle()
+
+    def read(offset):
+        data = b"".join(bench.log.read(offset, 1 << 20, end).parts)
+        return [
+            (r.key, r.value)
+            for at, header in iter_batches(data)
+            if not header.is_control
+            for r in iter_records(data, at)
+        ]
+
+    assert read(0) == [(b"k", b"new"), (b"j", b"other")]
+    assert read(end - 1) == [(b"k", b"hot")]
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_last_record_of_each_key_stays_where_it_was(bench, codec):
     """CleanSegments, DuplicateCheckAfterCleaning."""
