@@ -265,7 +265,8 @@ class TailRecovery:
                 one.log.append_as_follower(data.records)
                 one.taken += one.log.log_end_offset - end
                 self.taken_over_total += one.log.log_end_offset - end
-                one.partition.adopt(data.high_watermark, one.log.log_start_offset)
+                # Not through the partition: about to lead, it gives its log to nobody.
+                one.log.set_high_watermark(max(one.log.high_watermark, data.high_watermark))
                 if one.log.log_end_offset > end:
                     return True  # there may be more
             one.unheard.discard(broker)

@@ -96,6 +96,25 @@ def test_f11_an_empty_disk(wired):
     wired(scenario)
 
 
+def test_what_takes_many_answers_is_asked_for_to_its_end(wired):
+    """What was lost is larger than one answer."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"abcdefgh")
+        await c.until(lambda: c[2].log().high_watermark == c[3].log().high_watermark == 8)
+        await c[1].stop(clean=False)
+        c[1].lose_disk()
+        await c[1].start()
+        await c.controller.lead(1)
+        await c.until(lambda: c[1].partition().is_leader)
+        assert values(c[1]) == list("abcdefgh")
+        await all_in_sync(c, 1)
+        assert values(c[2]) == list("abcdefgh")
+
+    wired(scenario, replica_fetch_max_bytes=1)
+
+
 def test_a_later_epoch_elsewhere_wins(wired):
     """The power loss undid a truncation: our tail is of an epoch that the others have left."""
 
