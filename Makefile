@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof fault-proof clean help
+.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof fault-proof fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -10,6 +10,7 @@ help:
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
+	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
 	@echo "make fault-proof  links cut, brokers stopped, ZooKeeper away, in network namespaces (as root)"
 
 demo: setup
@@ -43,6 +44,9 @@ transaction-proof: setup
 
 fault-proof: setup
 	scripts/run python tests/fault_proof.py
+
+fuzz: setup
+	scripts/run scripts/fuzz --minutes 60
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

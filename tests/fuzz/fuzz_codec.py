@@ -10,7 +10,6 @@ import tracemalloc
 
 from fuzz_broker import Finding
 
-from ottla.broker.router import SLOWLY
 from ottla.coordinators import group_records, transaction_records
 from ottla.log import checkpoints
 from ottla.log.validate import Rules, check_follower_batches, check_leader_batch
@@ -75,8 +74,7 @@ class MessageTarget(Target):
             message = codec.decode_request(key, version, raw, pos, rest_ok=True)
         except OttlaError:
             return
-        if key in SLOWLY:
-            self._same_in_slices(key, version, raw, pos, message)
+        self._same_in_slices(key, version, raw, pos, message)
         _round_trip(
             message,
             lambda m: codec.encode_request(m, version),

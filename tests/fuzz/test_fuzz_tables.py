@@ -1,6 +1,7 @@
 """F33, F34 and F35 as tables, at a broker's port: versions, batches and bombs."""
 
 import struct
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -211,6 +212,22 @@ def test_what_claims_to_hold_much_gets_no_memory_for_it():
                 assert len(compression.decompress(number, raw, 1 << 30)) == 0
 
     assert peak_mib(read) <= 8
+
+
+@pytest.mark.parametrize(("key", "element"), [(0, b"\1\1\0"), (49, b"\1\1\0")])
+def test_a_frame_of_nothing_but_elements(broker_target, key, element):
+    """F32: six mebibytes of the smallest elements, two million, are refused, not made."""
+    header = encode_request_header(key, APIS[key].max_version, 3, "c")
+    count = 6 * MIB // len(element)
+    before = {0: b"\0" + struct.pack(">hi", 1, 1000)}.get(key, b"")
+    raw = joined([header + before + uvarint(count + 1) + element * count + b"\0"])
+    answers = []
+    began_s = time.process_time()
+    grown = peak_mib(lambda: answers.append(sent(broker_target, raw)))
+    assert answers == [(b"", True)]
+    assert time.process_time() - began_s < 5.0
+    # The simulated network holds the stream several times over; the elements would be 300 MiB.
+    assert grown <= 6 * 6 + 100
 
 
 def test_a_bomb_sent_to_a_broker(broker_target):

@@ -16,6 +16,7 @@ from ottla.model.errors import OttlaError, UnsupportedVersionError, WireError
 from ottla.model.ports import Buffer
 from ottla.wire.apis import APIS, ApiSpec
 from ottla.wire.compile_read import (
+    SLICE,
     Reader,
     SlicedReader,
     compile_reader,
@@ -64,6 +65,15 @@ _struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 _part_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 
 _VERSION = struct.Struct(">h")
+
+LARGE_BYTES = 1 << 20
+MAX_ELEMENTS = 500_000
+"""What a request above `LARGE_BYTES` may hold in its arrays, numbers aside.
+
+An element takes three bytes on the wire, a hundred and fifty in memory and a microsecond to read:
+without a bound one frame of socket.request.max.bytes is five gigabytes and half a minute. Kafka
+has none; but it has more than one thread.
+"""
 
 _BAD_BYTES = (IndexError, struct.error, UnicodeDecodeError)
 """What compiled parse functions raise at the end of the bytes or within a bad string."""
@@ -153,8 +163,22 @@ def decode_request(
     With `rest_ok` bytes may follow, as Kafka's broker allows: librdkafka leaves three behind a
     Metadata request for all topics.
     """
+    if len(buf) - pos > LARGE_BYTES:
+        return _decode_large(api_key, version, memoryview(buf), pos, rest_ok=rest_ok)
     reader = _request_readers.get((api_key, version)) or request_decoder(api_key, version)
     return _decode(reader, buf, pos, api_key, version, rest_ok=rest_ok)
+
+
+def _decode_large(api_key: int, version: int, buf: memoryview, pos: int, *, rest_ok: bool) -> Any:
+    """Decode what may hold very much, and stop where that is too much."""
+    steps = decode_request_in_slices(api_key, version, buf, pos, rest_ok=rest_ok)
+    for _ in range(MAX_ELEMENTS // SLICE):
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+    steps.close()
+    raise WireError(f"{_name(api_key)} v{version}: more than {MAX_ELEMENTS} elements")
 
 
 def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:

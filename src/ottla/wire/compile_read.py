@@ -20,7 +20,9 @@ Reader = Callable[[memoryview, int], tuple[Any, int]]
 SlicedReader = Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
 
 SLICE = 512
-"""Structs in arrays that a sliced function reads or writes before it yields."""
+"""Elements of arrays that a sliced function reads, or structs it writes, before it yields.
+
+Arrays of numbers, read in one call, do not count."""
 
 
 def compile_reader(layout: StructLayout, version: int, flexible: int | None) -> Reader:
@@ -83,6 +85,7 @@ class _ReadSource:
         self._line("E = len(b)")
         if self._sliced:
             self._line("n = 0")
+            self._line("if 0: yield")  # a generator also where nothing repeats
         made = self._struct(layout)
         self._flush()
         self._line(f"return {made}, p")
@@ -286,7 +289,7 @@ class _ReadSource:
             made = self._bytes_like(item.type, where, nullable=False)
         self._flush()
         self._line(f"{value}.append({made})")
-        if self._sliced and item.struct is not None:
+        if self._sliced:
             self._line("n += 1")
             self._line(f"if not n % {SLICE}: yield")
         self._depth -= 1
