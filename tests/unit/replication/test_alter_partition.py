@@ -40,6 +40,8 @@ def test_a_change_follows_from_an_answer(wired):
     async def scenario(c):
         await two_late_followers(c)
         await c.until(lambda: isrs(c) == [[1], [1]])
+        counts = c[1].replicas.alter.statistics()
+        assert (counts["shrinks_total"], counts["expands_total"]) == (2, 0)
         await c[2].start()
         for index in (0, 1):
             await c.controller.tell(c.controller.states["t", index], [2])
