@@ -233,6 +233,8 @@ def test_the_command_line_lists_describes_and_aborts(three, admin, name):
     code, out, _ = ottla("producers", name, "1", *at)
     assert code == 0
     assert str(facts["producer_id"]) in out.split()
+    code, out, _ = ottla("hanging", "--topic", name, "--older-than", "0s", "--output", "json", *at)
+    assert (code, json.loads(out)) == (0, []), "its coordinator knows it"
     code, _, error = ottla("abort", name, "1", "--start-offset", "5", "--yes", *at)
     assert code != 0
     assert "no open transaction began at 5" in error

@@ -215,6 +215,7 @@ def _target(
     from datetime import UTC, datetime  # noqa: PLC0415 - lazy
 
     from ottla.admin import group_resets  # noqa: PLC0415 - lazy
+    from ottla.admin.durations import parse_duration  # noqa: PLC0415 - lazy
     from ottla.admin.group_resets import Target  # noqa: PLC0415 - lazy
 
     ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
@@ -235,7 +236,7 @@ def _target(
                 f"--to-datetime {to_datetime}: write it as 2026-11-21T13:00:00+00:00"
             ) from None
     if by_duration is not None:
-        (back_ms,) = usage(group_resets.parse_duration, [by_duration], "--by-duration")
+        (back_ms,) = usage(parse_duration, [by_duration], "--by-duration")
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         return Target(timestamp=max(0, now_ms - back_ms))
     if from_file is not None:

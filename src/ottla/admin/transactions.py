@@ -5,11 +5,13 @@ well; an abort is written only where the partition's leader still shows that ver
 the epochs it shows. Answers to Kafka's `TransactionsCommand` (KIP-664).
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ottla.admin.coordinators import TRANSACTION, at_coordinator, at_each_broker
 from ottla.admin.session import failure
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client
 from ottla.wire.messages.describe_producers import DescribeProducersRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -17,6 +19,8 @@ from ottla.wire.messages.list_transactions import ListTransactionsRequest
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 NONE = -1
+AT_ONCE = 500
+"""Partitions in one DescribeProducers: leaders are not to be overwhelmed."""
 
 
 class TransactionRow(msgspec.Struct, frozen=True):
@@ -112,6 +116,76 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
         )
         for p in found.active_producers
     ]
+
+
+class Hanging(msgspec.Struct, frozen=True):
+    """An open transaction that nobody will end; `last_timestamp` is of its last record."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    last_timestamp: int
+
+
+async def hanging(
+    client: Client, topics: Sequence[str] | None, older_than_ms: int, now_ms: int
+) -> list[Hanging]:
+    """Find what is open in these topics, in all for None, and unknown to its coordinator.
+
+    Younger ones than `older_than_ms` are passed over: their coordinator may still be told of them.
+    """
+    found = [h for h in await _open(client, topics) if now_ms - h.last_timestamp >= older_than_ms]
+    if not found:
+        return []
+    owners = {t.producer_id: t.transactional_id for t in await list_transactions(client, [])}
+    known: dict[int, list[str]] = {}
+    for producer_id in {h.producer_id for h in found}.intersection(owners):
+        try:
+            facts = await describe(client, owners[producer_id])
+        except OttlaError as error:
+            if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+            continue
+        known[producer_id] = facts.partitions
+    return [h for h in found if f"{h.topic}-{h.partition}" not in known.get(h.producer_id, ())]
+
+
+async def _open(client: Client, topics: Sequence[str] | None) -> list[Hanging]:
+    """Ask all leaders for the open transactions in their partitions."""
+    metadata = await client.metadata(None if topics is None else list(topics))
+    by_leader: dict[int, list[tuple[str, int]]] = {}
+    for topic in metadata.topics:
+        _checked(f"topic {topic.name}", topic.error_code)
+        for p in topic.partitions:
+            if p.leader_id >= 0:
+                by_leader.setdefault(p.leader_id, []).append((topic.name or "", p.partition_index))
+    found = []
+    for leader, led in sorted(by_leader.items()):
+        for start in range(0, len(led), AT_ONCE):
+            wanted: dict[str, list[int]] = {}
+            for name, index in led[start : start + AT_ONCE]:
+                wanted.setdefault(name, []).append(index)
+            r = DescribeProducersRequest
+            topics_asked = [r.TopicRequest(name=n, partition_indexes=i) for n, i in wanted.items()]
+            request = r(topics=topics_asked)
+            for t in (await client.call(request, leader)).topics:
+                for answered in t.partitions:
+                    _checked(f"{t.name}-{answered.partition_index}", answered.error_code)
+                    found += [
+                        Hanging(
+                            t.name,
+                            answered.partition_index,
+                            p.producer_id,
+                            p.producer_epoch,
+                            p.current_txn_start_offset,
+                            p.last_timestamp,
+                        )
+                        for p in answered.active_producers
+                        if p.current_txn_start_offset != NONE
+                    ]
+    return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
 
 
 async def abort(client: Client, topic: str, partition: int, start_offset: int) -> ProducerFacts:

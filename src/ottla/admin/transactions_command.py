@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes
+from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes, usage
 from ottla.admin.output import Format, print_json, print_table, say
 
 app = typer.Typer(
@@ -91,6 +91,46 @@ def producers(
     ]  # fmt: skip
     heads = ("producer id", "epoch", "last sequence", "last time ms")
     print_table((*heads, "coordinator epoch", "transaction since"), rows)
+
+
+@app.command("hanging")
+def hanging(
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="May be repeated [all topics]")
+    ] = None,
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
+    ] = "15m",
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Find open transactions that no coordinator will end: they hold read_committed back."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - lazy
+
+    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.durations import parse_duration  # noqa: PLC0415 - lazy
+
+    (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    found = ask(
+        directory,
+        bootstrap_server,
+        lambda c: transactions.hanging(c, topic, older_than_ms, now_ms),
+    )
+    if output is Format.json:
+        print_json(found)
+        return
+    rows = [
+        (h.topic, h.partition, h.producer_id, h.producer_epoch, h.start_offset, h.last_timestamp)
+        for h in found
+    ]
+    heads = ("topic", "partition", "producer id", "epoch", "since offset", "last time ms")
+    print_table(heads, rows)
+    if found:
+        h = found[0]
+        say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
 
 
 @app.command("abort")

@@ -31,6 +31,12 @@ def test_kafkas_format_is_read_and_written():
     assert plans.parse_plan(unversioned, "old") == {TopicPartition("t", 0): (1,)}
 
 
+def test_log_dirs_are_read():
+    data = plan(entry(log_dirs=["any", "/data/2"]), entry(partition=1, replicas=(3,)))
+    assert plans.parse_plan(data, "plan.json")[TopicPartition("t", 0)] == (1, 2)
+    assert plans.parse_places(data) == {(TopicPartition("t", 0), 2): "/data/2"}
+
+
 BAD = {
     "partition twice": (plan(entry(), entry(replicas=(3,))), "t-0 is listed twice"),
     "replica twice": (plan(entry(replicas=(1, 2, 1))), "t-0 has broker 1 twice"),
@@ -60,7 +66,7 @@ BAD = {
     "nested deeply": (b'{"x":' + b"[" * 100_000, "nested too deeply"),
     "10 MB": (b" " * 10_000_000 + plan(entry()), "larger than 8 MiB"),
     "topics to move": (b'{"version":1,"topics":[{"topic":"t"}]}', "`partitions`"),
-    "folders": (plan(entry(log_dirs=["any", "/data/2"])), "'/data/2'"),
+    "folders": (plan(entry(log_dirs=["any", "data/2"])), "'data/2'; write its whole path"),
     "too few folders": (plan(entry(log_dirs=["any"])), "2 replicas but 1 log_dirs"),
 }
 

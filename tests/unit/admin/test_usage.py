@@ -28,6 +28,8 @@ WRONG_USE = [
     ("groups", "lag"),
     ("groups", "lag", "g", "--all"),
     ("groups", "delete", "g"),
+    ("txn", "abort", "t", "0", "--start-offset", "1"),
+    ("txn", "hanging", "--older-than", "soon"),
 ]
 
 
