@@ -57,7 +57,7 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
 _CRC_AT = 17
-_CRC_FROM = 21
+CRC_FROM = 21
 _stamp = struct.Struct(">qii").pack_into
 _patch_crc = struct.Struct(">I").pack_into
 _patch_attributes = struct.Struct(">h").pack_into
@@ -76,7 +76,7 @@ COORDINATOR = "coordinator"
 
 def crc_matches(batch: memoryview, header: Header) -> bool:
     """Tell whether a whole batch's CRC-32C, which covers all from the attributes on, is right."""
-    return bool(crc32c(bytes(batch[_CRC_FROM:])) == header[CRC])
+    return bool(crc32c(bytes(batch[CRC_FROM:])) == header[CRC])
 
 
 def stamp(batch: memoryview, base_offset: int, length: int, leader_epoch: int) -> None:
@@ -132,7 +132,7 @@ def check_leader_batch(
         raise RecordTooLargeError(
             f"a batch of {size} bytes exceeds max.message.bytes={rules.max_message_bytes}"
         )
-    body = bytes(records[_CRC_FROM:])
+    body = bytes(records[CRC_FROM:])
     if crc32c(body) != header[CRC]:
         raise CorruptRecordError("the CRC of the batch does not match")
     attributes = header[ATTRIBUTES]
@@ -217,7 +217,7 @@ def _check_content(
             "a producer may not set the timestamp type LogAppendTime", ErrorCode.INVALID_TIMESTAMP
         )
     payload: Buffer = body
-    start = HEADER_SIZE - _CRC_FROM
+    start = HEADER_SIZE - CRC_FROM
     if codec:
         if codec >= _CODEC_COUNT:
             raise OttlaError(f"codec {codec} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -275,7 +275,7 @@ def _with_max_timestamp(
 ) -> tuple[memoryview, Header]:
     _patch_attributes(records, _ATTRIBUTES_AT, attributes)
     _patch_max_timestamp(records, _MAX_TS_AT, max_timestamp)
-    _patch_crc(records, _CRC_AT, crc32c(bytes(records[_CRC_FROM:])))
+    _patch_crc(records, _CRC_AT, crc32c(bytes(records[CRC_FROM:])))
     return records, unpack_header(records, 0)
 
 
@@ -289,5 +289,5 @@ def _with_codec(records: memoryview, payload: memoryview, codec: int) -> memoryv
     attributes: int = unpack_header(records, 0)[ATTRIBUTES]
     _patch_length(view, 8, len(batch) - BATCH_OVERHEAD)
     _patch_attributes(view, _ATTRIBUTES_AT, (attributes & ~CODEC_MASK) | codec)
-    _patch_crc(view, _CRC_AT, crc32c(bytes(view[_CRC_FROM:])))
+    _patch_crc(view, _CRC_AT, crc32c(bytes(view[CRC_FROM:])))
     return view
