@@ -24,6 +24,7 @@ from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.ports import World
 from ottla.net import runtime
 from ottla.wire.codec import decode_request
+from ottla.wire.primitives import read_uvarint, uvarint
 from ottla.zookeeper import znodes
 from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.session import Session
@@ -36,37 +37,17 @@ SESSION_TIMEOUT_MS = 30_000
 INT = struct.Struct(">i")
 
 
-def uvarint(buf: bytearray, pos: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, pos
-        shift += 7
-
-
-def put_uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def leader_and_isr_answer(frame: bytearray, pos: int) -> list[bytes]:
     """Return the body of a LeaderAndIsr v7 response that says NONE of every partition."""
     pos += 4 + 1 + 4 + 8 + 1  # controller, its kind and epoch, broker epoch, type
-    topics, pos = uvarint(frame, pos)
-    parts = [b"\x00\x00", put_uvarint(topics)]
+    topics, pos = read_uvarint(frame, pos)
+    parts = [b"\x00\x00", uvarint(topics)]
     for _ in range(topics - 1):
-        size, pos = uvarint(frame, pos)
+        size, pos = read_uvarint(frame, pos)
         pos += size - 1
         topic_id = bytes(frame[pos : pos + 16])
-        count, pos = uvarint(frame, pos + 16)
-        parts += [topic_id, put_uvarint(count)]
+        count, pos = read_uvarint(frame, pos + 16)
+        parts += [topic_id, uvarint(count)]
         for _ in range(count - 1):
             index = frame[pos : pos + 4]
             pos += 16  # partition, controller epoch, leader, leader epoch

@@ -127,7 +127,7 @@ class BrokerProcesses:
         if wait:
             self.wait(broker)
 
-    def wait(self, broker: int, timeout_s: float = 90) -> None:
+    def wait(self, broker: int, timeout_s: float = 150) -> None:
         """Wait until a broker has started; RuntimeError with its last words if it ends instead."""
 
         def told() -> str:

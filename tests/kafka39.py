@@ -108,7 +108,7 @@ class Kafka39Cluster(BrokerProcesses):
         config = self.folder / "zookeeper.properties"
         config.write_text(
             f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
-            "minSessionTimeout=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            "minSessionTimeout=1000\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         log = self.folder / "zookeeper.out"
         jvm = ("-Xmx256m", "-XX:+UseSerialGC")

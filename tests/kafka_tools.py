@@ -43,7 +43,7 @@ def why_not() -> str | None:
 
 
 def run(
-    tool: str, *arguments: str, stdin: str = "", timeout_s: float = 60, check: bool = True
+    tool: str, *arguments: str, stdin: str = "", timeout_s: float = 120, check: bool = True
 ) -> str:
     """Run a tool; return what it printed. AssertionError with all of it unless it exits with 0."""
     done = subprocess.run(

@@ -31,7 +31,7 @@ def test_the_default_console_consumer_and_the_group_tool(coordinator, kafka_tool
     assert sorted(out.splitlines()) == sorted(lines)
 
     def tool(*arguments):
-        return kafka_tools.run(CONSUMER_GROUPS, *at, *arguments)
+        return kafka_tools.run(CONSUMER_GROUPS, *at, "--timeout", "30000", *arguments)
 
     assert group in tool("--list").split()
     out = tool("--describe", "--group", group)

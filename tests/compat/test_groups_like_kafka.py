@@ -8,6 +8,7 @@ same questions in the same order over an own minimal client.
 import asyncio
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -417,14 +418,17 @@ def test_the_same_answers_and_the_same_records(tmp_path, kafka_tools):
     from cluster import OttlaCluster
     from kafka39 import Kafka39Cluster
 
-    with Kafka39Cluster(tmp_path / "kafka", brokers=1, heap_mb=320, **SETTINGS) as kafka:
-        asker = asyncio.run(transcript(kafka.ports[0]))
-        theirs = asker.lines
-    their_records = records(asker, kafka.data(0))
-    with OttlaCluster(tmp_path / "ours", brokers=1, **SETTINGS) as cluster:
-        asker = asyncio.run(transcript(cluster.ports[0]))
-        ours = asker.lines
-    our_records = records(asker, cluster.data(0))
+    def told(cluster):
+        with cluster:
+            asker = asyncio.run(transcript(cluster.ports[0]))
+        return asker.lines, records(asker, cluster.data(0))
+
+    both = (
+        Kafka39Cluster(tmp_path / "kafka", brokers=1, heap_mb=320, **SETTINGS),
+        OttlaCluster(tmp_path / "ours", brokers=1, **SETTINGS),
+    )
+    with ThreadPoolExecutor(2) as at_once:  # most of it is waiting
+        (theirs, their_records), (ours, our_records) = at_once.map(told, both)
     different = [(a, b) for a, b in zip(theirs, ours, strict=False) if a != b]
     for a, b in different[:20]:
         print(f"kafka {a}\nottla {b}\n")

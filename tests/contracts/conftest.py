@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.net.runtime import real_world
+from ottla.log.files import OsFiles
+from ottla.net import runtime
+from ottla.sim.world import simulate
 from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.memory import MemoryZooKeeper
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
@@ -18,6 +20,32 @@ TICK_MS = 100
 SESSION_MS = 4 * TICK_MS
 CONNECT_MS = 5000
 _numbers = itertools.count()
+
+
+def on_asyncio(main):
+    async def start():
+        return await main(runtime.real_world(OsFiles()))
+
+    return asyncio.run(start())
+
+
+def on_uvloop(main):
+    pytest.importorskip("uvloop")
+
+    async def start():
+        return await main(runtime.real_world(OsFiles()))
+
+    return runtime.run(start)
+
+
+def on_simulation(main):
+    return simulate("contract", lambda _, node: main(node.world))
+
+
+@pytest.fixture(params=[on_asyncio, on_uvloop, on_simulation])
+def run(request):
+    """Return what runs a coroutine function with a world: the machine's, twice, and a simulated."""
+    return request.param
 
 
 class TwinServer:
@@ -34,7 +62,7 @@ class TwinServer:
 
     async def _start(self) -> MemoryZooKeeper:
         twin = MemoryZooKeeper(
-            real_world(None, seed=1), tick_ms=TICK_MS, max_session_timeout_ms=20_000
+            runtime.real_world(None, seed=1), tick_ms=TICK_MS, max_session_timeout_ms=20_000
         )
         return await twin.start()
 
@@ -143,8 +171,8 @@ class Play:
         self.kind = server.kind
         self.address = server.connect_string
         self.connect_string = f"{self.address}/play-{next(_numbers)}"
-        self.network = FlakyNetwork(real_world(None).network)
-        self.world = replace(real_world(None, seed=7), network=self.network)
+        self.network = FlakyNetwork(runtime.real_world(None).network)
+        self.world = replace(runtime.real_world(None, seed=7), network=self.network)
         self.sessions: list[Session] = []
 
     async def session(
@@ -157,7 +185,7 @@ class Play:
     ) -> Session:
         """Open a session; a `steady` one does not feel the network's faults."""
         session = await Session.connect(
-            real_world(None) if steady else self.world,
+            runtime.real_world(None) if steady else self.world,
             connect_string or self.connect_string,
             timeout_ms,
             CONNECT_MS,

@@ -5,36 +5,7 @@ import errno
 
 import pytest
 
-from ottla.log.files import OsFiles
-from ottla.net import runtime
-from ottla.sim.world import simulate
-
 IN_TIME_S = 5.0
-
-
-def on_asyncio(main):
-    async def start():
-        return await main(runtime.real_world(OsFiles()))
-
-    return asyncio.run(start())
-
-
-def on_uvloop(main):
-    pytest.importorskip("uvloop")
-
-    async def start():
-        return await main(runtime.real_world(OsFiles()))
-
-    return runtime.run(start)
-
-
-def on_simulation(main):
-    return simulate("contract", lambda _, node: main(node.world))
-
-
-@pytest.fixture(params=[on_asyncio, on_uvloop, on_simulation])
-def run(request):
-    return request.param
 
 
 class Recorder(asyncio.Protocol):

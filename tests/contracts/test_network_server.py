@@ -3,41 +3,11 @@
 import asyncio
 import struct
 
-import pytest
-
-from ottla.log.files import OsFiles
-from ottla.net import runtime
 from ottla.net.server import Server, ServerLimits
-from ottla.sim.world import simulate
 
 IN_TIME_S = 10.0
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
-
-
-def on_asyncio(main):
-    async def start():
-        return await main(runtime.real_world(OsFiles()))
-
-    return asyncio.run(start())
-
-
-def on_uvloop(main):
-    pytest.importorskip("uvloop")
-
-    async def start():
-        return await main(runtime.real_world(OsFiles()))
-
-    return runtime.run(start)
-
-
-def on_simulation(main):
-    return simulate("server", lambda _, node: main(node.world))
-
-
-@pytest.fixture(params=[on_asyncio, on_uvloop, on_simulation])
-def run(request):
-    return request.param
 
 
 def framed(*bodies):

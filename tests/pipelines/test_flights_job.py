@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from cluster import OttlaCluster
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(450)]
 TOPIC = "flights"
 
 
@@ -43,7 +43,7 @@ def run_job(bootstrap, lake, topic=TOPIC, code=0):
          "--topic", topic, "--lake", str(lake)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr

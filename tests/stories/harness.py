@@ -515,3 +515,19 @@ class Writes(deque[LoggedWrite]):
         self._cluster.lines.append(("write", write))
         if write.path == znodes.CONTROLLER_EPOCH and (write.data or b"").isdigit():
             self._cluster.highest_epoch = int(write.data or b"0")
+
+
+def play(scene: Callable[[Cluster], Awaitable[None]], *brokers: int, **properties: str) -> None:
+    """Play a scene on a cluster whose brokers have started one after the other."""
+
+    async def run() -> None:
+        cluster = await Cluster.create(**properties)
+        try:
+            for broker in brokers:
+                await cluster.start(broker)
+                await cluster.settle()
+            await scene(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from story_harness import Cluster
+from story_harness import play
 from story_script import partition
 
 from ottla.controller import channels
@@ -22,20 +22,6 @@ from ottla.zookeeper.store import Store
 from ottla.zookeeper.watches import WatchEvent, WatchType
 
 T0 = partition("t-0")
-
-
-def play(scene, *brokers, **properties):
-    async def run():
-        cluster = await Cluster.create(**properties)
-        try:
-            for broker in brokers:
-                await cluster.start(broker)
-                await cluster.settle()
-            await scene(cluster)
-        finally:
-            await cluster.close()
-
-    asyncio.run(run())
 
 
 def known(cluster, tp=T0):

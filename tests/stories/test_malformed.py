@@ -4,12 +4,11 @@ the rest goes on, and so does the next controller.
 Real controllers on the twin. `tests/compat/test_malformed.py` does the same to real processes.
 """
 
-import asyncio
 import json
 import logging
 
 import pytest
-from story_harness import Cluster
+from story_harness import play
 from story_script import partition
 
 from ottla.model.errors import ErrorCode
@@ -23,20 +22,6 @@ T0, T1 = partition("t-0"), partition("t-1")
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
     monkeypatch.setattr("ottla.controller.loop.ABDICATION_PAUSE_S", 0.0)
-
-
-def play(scene, *brokers, **properties):
-    async def run():
-        cluster = await Cluster.create(**properties)
-        try:
-            for broker in brokers:
-                await cluster.start(broker)
-                await cluster.settle()
-            await scene(cluster)
-        finally:
-            await cluster.close()
-
-    asyncio.run(run())
 
 
 async def topic(cluster, name, *replicas):
