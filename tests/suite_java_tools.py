@@ -72,7 +72,8 @@ class Run:
         return self.call(kafka_tools.CONFIGS, *arguments)
 
     def groups(self, *arguments: str) -> str:
-        return self.call(GROUPS, *arguments)
+        # Its own 5 s are too few for a JVM on a busy machine, and it fails without a word.
+        return self.call(GROUPS, "--timeout", "30000", *arguments)
 
     def elect(self, kind: str, *arguments: str) -> str:
         return self.call(kafka_tools.LEADER_ELECTION, "--election-type", kind, *arguments)
