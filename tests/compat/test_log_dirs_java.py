@@ -13,6 +13,7 @@ from clients import admin_client, create_topic, produce, read_ended
 from cluster import OttlaCluster
 from kafka39 import Kafka39Cluster
 from ottla.admin import configs
+from ottla.admin.cli import main as cli
 from ottla.admin.session import connected
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from seen import Znodes, ask
@@ -21,7 +22,7 @@ from waiting import until
 pytestmark = [
     pytest.mark.java,
     pytest.mark.processes,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(tools.why_not() is not None, reason=str(tools.why_not())),
 ]
 
@@ -97,6 +98,10 @@ class Folder:
         until(lambda: self.lags(topic) == {(str(there), False): 0}, 20, "it is told so")
 
 
+def ottla(*words):
+    return cli(list(words))
+
+
 @pytest.fixture
 def folder(tmp_path):
     folder = Folder(tmp_path)
@@ -114,7 +119,9 @@ def folder(tmp_path):
             folder.theirs.stop()
 
 
-def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(folder, tmp_path):
+def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(
+    folder, tmp_path, capsys
+):
     admin = admin_client(folder.ours.bootstrap)
     topic = create_topic(admin, 1, 1, segment_bytes="1000000")
     values = [b"%06d" % n + b"x" * 1000 for n in range(COUNT)]
@@ -163,6 +170,19 @@ def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(fo
         folder.finishes(topic, first)
         code, out = reassign("--verify")
         assert f"Reassignment of replica {topic}-0-0 completed successfully" in out, out
+
+        # Our command line, in the same format; what it shows is what Kafka's tool shows.
+        to(second)
+        server = ("--bootstrap-server", folder.now.bootstrap)
+        of = ("--file", str(plan))
+        assert ottla("reassign", "execute", *of, "--log-dirs-throttle", str(SLOW), *server) == 0
+        until(lambda: folder.is_amid(topic, second), 20, "some way")
+        assert ottla("reassign", "verify", *of, *server) == 1
+        assert "records to go" in capsys.readouterr().err
+        assert ottla("log-dirs", topic, *server) == 0
+        assert f"{topic}-0 on broker 0 moves to {second}: " in capsys.readouterr().err
+        folder.throttle(None)
+        assert ottla("reassign", "verify", *of, "--wait", "30", *server) == 0
     assert read_ended(folder.ours.bootstrap, topic, 1) == values
     folder.ours.terminate(0)
-    assert tools.dump_log(first / f"{topic}-0", ".log").count("| offset: ") == COUNT
+    assert tools.dump_log(second / f"{topic}-0", ".log").count("| offset: ") == COUNT

@@ -19,6 +19,7 @@ from ottla.admin import (
     configs_command,
     elect_command,
     groups_command,
+    log_dirs_command,
     reassign_command,
     topics_command,
     transactions_command,
@@ -43,6 +44,7 @@ app.add_typer(groups_command.app, name="groups")
 app.add_typer(transactions_command.app, name="txn")
 app.add_typer(reassign_command.app, name="reassign")
 app.command("elect")(elect_command.elect)
+app.command("log-dirs")(log_dirs_command.log_dirs)
 
 
 # -- the cluster on this machine ----------------------------------------------------------------

@@ -24,6 +24,10 @@ MAX_PLAN_BYTES = 8 * 1024 * 1024
 
 PLAN_VERSION = 1
 ANY_LOG_DIR = "any"
+
+Places = Mapping[tuple[TopicPartition, int], str]
+"""Log dirs that a plan names for replicas: by (partition, broker)."""
+
 _Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -91,11 +95,22 @@ def _check_log_dirs(entry: _Entry, where: str) -> None:
             'leave log_dirs out, or write "any" for each replica'
         )
     for folder in named:
-        if folder != ANY_LOG_DIR:
+        if folder != ANY_LOG_DIR and not folder.startswith("/"):
             raise PlanError(
-                f"{where}: {tp} names the log dir {folder[:80]!r}; only replicas are moved here, "
-                'not folders: write "any" or leave log_dirs out'
+                f"{where}: {tp} names the log dir {folder[:80]!r}; write its whole path, or "
+                f'"{ANY_LOG_DIR}"'
             )
+
+
+def parse_places(data: bytes) -> Places:
+    """Return the log dirs that a plan names which `parse_plan` has accepted."""
+    plan = msgspec.json.decode(data, type=_Plan)
+    return {
+        (TopicPartition(entry.topic, entry.partition), broker): folder
+        for entry in plan.partitions
+        for broker, folder in zip(entry.replicas, entry.log_dirs or (), strict=False)
+        if folder != ANY_LOG_DIR
+    }
 
 
 def checked(entries: Iterable[tuple[TopicPartition, tuple[int, ...]]], where: str) -> Assignment:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ottla.admin import configs, plans
 from ottla.admin.configs import BROKER, TOPIC, reason
+from ottla.admin.log_dirs import THROTTLE as LOG_DIRS_THROTTLE
 from ottla.admin.plans import Assignment, PlanError
 from ottla.model.errors import (
     ConnectionLostError,
@@ -331,7 +332,7 @@ async def clear_throttles(
 
 
 async def _clear(client: Client, kind: int, name: str) -> bool:
-    keys = BROKER_THROTTLES if kind == BROKER else TOPIC_THROTTLES
+    keys = (*BROKER_THROTTLES, LOG_DIRS_THROTTLE) if kind == BROKER else TOPIC_THROTTLES
     # Whoever does not say in time what it has must not keep the others from being asked.
     timeout_s = BROKER_ANSWERS_IN_S if kind == BROKER else None
     found = await configs.own(client, kind, name, keys, timeout_s=timeout_s)

@@ -34,8 +34,8 @@ Wait = Annotated[
 Preserve = Annotated[bool, typer.Option("--preserve-throttles", help="Leave throttles as they are")]
 
 
-def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str]:
-    """Return the plan asked for and how to call it in messages."""
+def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
+    """Return the plan asked for, how to call it in messages, and the log dirs that it names."""
     from ottla.admin import plans  # noqa: PLC0415 - lazy
 
     if (file is None) == (not moves):
@@ -45,10 +45,10 @@ def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str]:
         )
     if file is not None:
         data, where = read_input(file, plans.MAX_PLAN_BYTES)
-        return plans.parse_plan(data, where), where
+        return plans.parse_plan(data, where), where, plans.parse_places(data)
     entries = usage(plans.parse_move, moves or [], "--partition")
     try:
-        return plans.checked(entries, "--partition"), "--partition"
+        return plans.checked(entries, "--partition"), "--partition", {}
     except plans.PlanError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -107,6 +107,10 @@ def execute(
         int | None,
         typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
     ] = None,
+    log_dirs_throttle: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES/S", help="Limit moves between a broker's log dirs", min=1),
+    ] = None,
     additional: Annotated[
         bool, typer.Option("--additional", help="Although others are in progress")
     ] = False,
@@ -115,9 +119,11 @@ def execute(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Begin a plan; print the present assignment, which is the plan to go back."""
-    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin import log_dirs, plans, reassign  # noqa: PLC0415 - lazy
 
-    plan, where = _plan(file, partition)
+    plan, where, places = _plan(file, partition)
+    if log_dirs_throttle is not None and not places:
+        raise typer.BadParameter("--log-dirs-throttle: the plan names no log_dirs")
 
     async def run(client: Any) -> int:
         prepared = await reassign.prepare(client, plan, where, additional=additional)
@@ -125,16 +131,21 @@ def execute(
         sys.stdout.flush()
         await reassign.execute(client, prepared, throttle)
         say(f"reassignment of {plural(len(plan), 'partition')} began")
+        if places:
+            await log_dirs.place(client, places, log_dirs_throttle)
+            say(f"{plural(len(places), 'replica')} sent to log dirs")
         if throttle is not None:
             dead = [b for b in prepared.throttled.brokers if b not in prepared.live]
             for broker in dead:
                 say(f"broker {broker} is down: no throttle is set on it")
         if wait is None:
-            if throttle is not None:
+            if throttle is not None or log_dirs_throttle is not None:
                 say("run `ottla reassign verify` until it is done: it removes the throttle")
             return 0
         left = await reassign.wait(client, plan, wait, _tell)
-        if left == 0 and throttle is not None:
+        if left == 0 and places:
+            left = await log_dirs.wait(client, places, wait)
+        if left == 0 and (throttle is not None or log_dirs_throttle is not None):
             await _clear(client, plan)
         return left
 
@@ -157,19 +168,25 @@ def verify(
     output: Output = Format.table,
 ) -> None:
     """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done."""
-    from ottla.admin import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin import log_dirs, reassign  # noqa: PLC0415 - lazy
 
-    plan, _ = _plan(file, partition)
+    plan, _, places = _plan(file, partition)
 
-    async def run(client: Any) -> list[reassign.Progress]:
+    async def run(client: Any) -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         if wait is not None:
             await reassign.wait(client, plan, wait, _tell)
+            await log_dirs.wait(client, places, wait)
         found = await reassign.progress(client, plan)
-        if not preserve_throttles and not await reassign.in_progress(client):
+        placed = await log_dirs.progress(client, places)
+        moving = await reassign.in_progress(client) or not all(p.done for p in placed)
+        if not preserve_throttles and not moving:
             await _clear(client, plan)
-        return found
+        return found, placed
 
-    found = ask(directory, bootstrap_server, run)
+    found, placed = ask(directory, bootstrap_server, run)
+    for one in placed:
+        if not one.done:
+            say(f"{one.partition} on broker {one.broker} to {one.path}: {one.state}")
     if output is Format.json:
         print_json(
             [
@@ -187,7 +204,7 @@ def verify(
             ("partition", "state", "replicas", "planned"),
             [(p.partition, str(p.state), _ids(p.replicas), _ids(p.target)) for p in found],
         )
-    if any(p.state is not reassign.State.DONE for p in found):
+    if any(p.state is not reassign.State.DONE for p in found) or not all(p.done for p in placed):
         raise typer.Exit(1)
 
 

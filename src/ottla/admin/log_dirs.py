@@ -1,0 +1,191 @@
+"""Log dirs from outside: what lies where, how full the volumes are, replicas sent to another dir.
+
+Who may call: its command, that of reassignments, and tests. Invariants: a broker that does not
+answer is named, not waited for; works with any Kafka (KIP-113, KIP-827). Answers to Kafka's
+`LogDirsCommand` and the log dir moves of `ReassignPartitionsCommand`.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ottla.admin import configs
+from ottla.admin.configs import BROKER
+from ottla.admin.plans import Places
+from ottla.admin.session import error_name
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+NOT_HERE_YET_S = 10.0
+"""How long a replica is waited for that has yet to be created, as by Kafka's tool."""
+LOOK_AGAIN_S = 0.1
+
+
+class LogDir(NamedTuple):
+    """One log dir of a broker; sizes in bytes, -1 where the broker does not tell."""
+
+    broker: int
+    path: str
+    problem: str
+    total: int
+    usable: int
+
+
+class Lying(NamedTuple):
+    """A replica, or the copy that is to replace it (`is_future`), in a log dir."""
+
+    partition: TopicPartition
+    broker: int
+    path: str
+    size: int
+    lag: int
+    is_future: bool
+
+
+class Described(NamedTuple):
+    """What brokers said, and who did not answer."""
+
+    dirs: list[LogDir]
+    replicas: list[Lying]
+    silent: list[int]
+
+
+class Placed(NamedTuple):
+    """How far one replica of a plan is on its way to its log dir."""
+
+    partition: TopicPartition
+    broker: int
+    path: str
+    state: str
+
+    @property
+    def done(self) -> bool:
+        return self.state == "done"
+
+
+async def describe(
+    client: Client, brokers: Iterable[int], topics: Collection[str] = ()
+) -> Described:
+    """Ask brokers for their log dirs, and for replicas of these topics (none named: of all)."""
+    dirs: list[LogDir] = []
+    replicas: list[Lying] = []
+    silent = []
+    for broker in sorted(brokers):
+        try:
+            answer = await client.call(DescribeLogDirsRequest(topics=None), broker)
+        except ConnectionLostError:
+            silent.append(broker)
+            continue
+        for found in sorted(answer.results, key=lambda r: r.log_dir):
+            problem = error_name(found.error_code) if found.error_code else ""
+            dirs.append(
+                LogDir(broker, found.log_dir, problem, found.total_bytes, found.usable_bytes)
+            )
+            replicas += [
+                Lying(
+                    TopicPartition(t.name, p.partition_index),
+                    broker,
+                    found.log_dir,
+                    p.partition_size,
+                    p.offset_lag,
+                    p.is_future_key,
+                )
+                for t in found.topics
+                for p in t.partitions
+                if not topics or t.name in topics
+            ]
+    return Described(dirs, replicas, silent)
+
+
+async def place(client: Client, places: Places, throttle: int | None = None) -> None:
+    """Have replicas lie where it is said; OttlaError names the first one that is refused."""
+    brokers = sorted({broker for _, broker in places})
+    if throttle is not None:
+        for broker in brokers:
+            await configs.alter(client, BROKER, str(broker), {THROTTLE: str(throttle)})
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + NOT_HERE_YET_S
+    left = dict(places)
+    while True:
+        later: dict[tuple[TopicPartition, int], str] = {}
+        for broker in brokers:
+            of_it = {key: path for key, path in left.items() if key[1] == broker}
+            if of_it:
+                later |= await _place_on(client, broker, of_it)
+        left = later
+        if not left:
+            return
+        if loop.time() >= give_up_s:
+            (tp, broker), path = next(iter(left.items()))
+            raise OttlaError(
+                f"{tp} is not on broker {broker} yet; the broker will create it in {path}"
+            )
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _place_on(
+    client: Client, broker: int, places: Places
+) -> dict[tuple[TopicPartition, int], str]:
+    """Ask one broker; return those of its replicas that it has yet to create."""
+    r = AlterReplicaLogDirsRequest
+    by_dir: dict[str, dict[str, list[int]]] = {}
+    for (tp, _), path in places.items():
+        by_dir.setdefault(path, {}).setdefault(tp.topic, []).append(tp.partition)
+    dirs = [
+        r.AlterReplicaLogDir(
+            path=path,
+            topics=[
+                r.AlterReplicaLogDirTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        for path, topics in by_dir.items()
+    ]
+    answer: Any = await client.call(r(dirs=dirs), broker)
+    later = {}
+    for topic in answer.results:
+        for p in topic.partitions:
+            key = TopicPartition(topic.topic_name, p.partition_index), broker
+            if p.error_code == ErrorCode.REPLICA_NOT_AVAILABLE:
+                later[key] = places[key]
+            elif p.error_code:
+                raise OttlaError(
+                    f"{key[0]} on broker {broker} was not sent to {places[key]}: "
+                    f"{error_name(p.error_code)}"
+                )
+    return later
+
+
+async def progress(client: Client, places: Places) -> list[Placed]:
+    """Return how far each replica is on its way."""
+    found = await describe(client, {broker for _, broker in places})
+    current = {(r.partition, r.broker): r for r in found.replicas if not r.is_future}
+    future = {(r.partition, r.broker): r for r in found.replicas if r.is_future}
+    return [
+        Placed(tp, broker, path, _state(current.get(key), future.get(key), path))
+        for key, path in sorted(places.items())
+        for tp, broker in (key,)
+    ]
+
+
+def _state(current: Lying | None, future: Lying | None, path: str) -> str:
+    if future is not None and future.path == path:
+        return f"in progress, {future.lag} records to go" if future.lag >= 0 else "in progress"
+    if current is not None and current.path == path:
+        return "done"
+    return "not there" if current is None else f"in {current.path}"
+
+
+async def wait(client: Client, places: Mapping[Any, str], bound_s: float) -> int:
+    """Wait until all replicas lie where they are to; return how many do not when time is up."""
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + bound_s
+    while True:
+        left = sum(not p.done for p in await progress(client, dict(places)))
+        if not left or loop.time() >= give_up_s:
+            return left
+        await asyncio.sleep(LOOK_AGAIN_S)

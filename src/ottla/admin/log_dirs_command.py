@@ -1,0 +1,78 @@
+"""`ottla log-dirs`: where replicas lie, how full the volumes are, what is on its way.
+
+Who may call: the command line. Invariants: a broker that is silent is named on stderr, and then
+and for a log dir that is offline the exit code is 1.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
+from ottla.admin.output import Format, print_json, print_table, say
+
+
+def log_dirs(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics' replicas")
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
+    ] = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show each broker's log dirs and the replicas that move between them."""
+    from ottla.admin import log_dirs as dirs  # noqa: PLC0415 - lazy
+    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+
+    ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
+
+    async def run(client: Any) -> dirs.Described:
+        chosen = ids[0] if ids else await reassign.racks(client)
+        return await dirs.describe(client, chosen, topics or ())
+
+    found = ask(directory, bootstrap_server, run)
+    rows = []
+    for one in found.dirs:
+        here = [r for r in found.replicas if (r.broker, r.path) == (one.broker, one.path)]
+        arriving = sum(r.is_future for r in here)
+        size = sum(r.size for r in here)
+        rows.append((one, len(here) - arriving, arriving, size))
+    moving = [r for r in found.replicas if r.is_future]
+    if output is Format.json:
+        print_json(
+            {
+                "dirs": [
+                    {**one._asdict(), "replicas": replicas, "arriving": arriving, "size": size}
+                    for one, replicas, arriving, size in rows
+                ],
+                "replicas": [
+                    {**r._asdict(), "partition": str(r.partition)} for r in sorted(found.replicas)
+                ],
+            }
+        )
+    else:
+        print_table(
+            ("broker", "log dir", "replicas", "arriving", "MB", "free MB", "of MB", ""),
+            [
+                (one.broker, one.path, replicas, arriving, _mb(size), _mb(one.usable),
+                 _mb(one.total), one.problem)
+                for one, replicas, arriving, size in rows
+            ],
+        )  # fmt: skip
+        for r in sorted(moving):
+            say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")
+    for broker in found.silent:
+        say(f"broker {broker} does not answer")
+    if found.silent or any(one.problem for one in found.dirs):
+        raise typer.Exit(1)
+
+
+def _to_go(lag: int) -> str:
+    return f"{lag} records to go" if lag >= 0 else "waits for its leader"
+
+
+def _mb(size: int) -> str:
+    return "-" if size < 0 else f"{size / 1e6:.1f}"
