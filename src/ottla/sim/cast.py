@@ -18,7 +18,7 @@ from ottla.sim.world import Main, Node, Simulation
 Actor = GroupReader | Copier
 Make = Callable[[World, str], Actor]
 
-KILL, PAUSE, TAKE_OVER = "kill-client", "pause-client", "take-over"
+KILL, PAUSE, RESET, TAKE_OVER = "kill-client", "pause-client", "reset-client", "take-over"
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Cast:
         if self._quiet:
             return
         role = self._random.choice(self.roles)
-        fault = self._random.choice((KILL, KILL, PAUSE, TAKE_OVER, TAKE_OVER))
+        fault = self._random.choice((KILL, PAUSE, RESET, RESET, TAKE_OVER, TAKE_OVER))
         running = [n for n in role.nodes if n.up and not n.loop.paused]
         if running:
             node = self._random.choice(running)
@@ -154,6 +154,8 @@ class Cast:
             self._simulation.note("cast", fault, node.name)
             if fault == KILL:
                 self._crash(role, node)
+            if fault == RESET:
+                self._simulation.internet.reset_connections(node.name)
             if fault == PAUSE or (fault == TAKE_OVER and self._random.random() < 0.5):
                 node.pause()
                 seconds = self._random.choice((1.0, 4.0, 8.0, 15.0))

@@ -115,6 +115,7 @@ class Producer:
         self.history = history
         self.pause_s = pause_s
         self.stopping = False
+        self.ended = False
         self._count = 0
 
     async def run(self) -> None:
@@ -123,6 +124,7 @@ class Producer:
             for tp in self.tps:
                 group.create_task(self._partition(tp))
         await self.client.close()
+        self.ended = True
 
     async def _partition(self, tp: TopicPartition) -> None:
         rng = self.world.random

@@ -473,6 +473,8 @@ class Cluster:
             producer.stopping = True
         yield "every open write has an answer", self._writes_answered, None
         if self.plan.coordinated:
+            # Who was waiting when it was told to stop writes once more.
+            yield "producers have ended", lambda: all(p.ended for p in self._producers), None
             yield from self.coordination.stages(timely=timely)
         yield "consumers have read everything", self._caught_up, None
         yield "replicas are equal", self._replicas_equal, None

@@ -16,6 +16,7 @@ def check_groups(
     """Run every checker. `complete`: the groups were to have consumed all there is."""
     return [
         *check_one_owner(history),
+        *check_generations(history),
         *check_offsets_stay(history),
         *check_offsets_are_somebodys(history),
         *(check_all_consumed(history, source) if complete else ()),
@@ -42,6 +43,25 @@ def _by_partition(history: History) -> dict[tuple[str, TopicPartition], list[Com
     for commit in history.commits:
         found.setdefault((commit.group, commit.tp), []).append(commit)
     return found
+
+
+def check_generations(history: History) -> list[str]:
+    """No commit is accepted of a generation after which another was begun before it was sent."""
+    began: dict[str, list[tuple[float, int]]] = {}
+    for given in history.assigned:
+        began.setdefault(given.group, []).append((given.at_s, given.generation))
+    found = []
+    for commit in history.commits:
+        if commit.completed_s is None:
+            continue
+        newest = max((g for at, g in began.get(commit.group, ()) if at < commit.invoked_s),
+                     default=-1)  # fmt: skip
+        if newest > commit.generation:
+            found.append(
+                f"{commit.group} {commit.tp}: {commit.offset} of generation {commit.generation} "
+                f"was accepted at {commit.completed_s:.3f} s, in generation {newest}"
+            )
+    return few("commit of an old generation", found)
 
 
 def check_offsets_stay(history: History) -> list[str]:

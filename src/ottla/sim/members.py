@@ -8,8 +8,8 @@ committed, and only what was read is.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ottla.admin.coordinators import GROUP
 from ottla.admin.group_consumer import ASSIGNOR, LEAVE_VERSION, PROTOCOL_TYPE, REJOIN, assign_range
@@ -39,6 +39,8 @@ HEARTBEAT_S = 1.0
 STABLE_VERSION = 7
 """OffsetFetch of one group that can ask for stable offsets."""
 COMMIT_BYTES = 8_192
+AGAIN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT})
+"""After these a commit is sent once more."""
 
 
 def code_of(answer: Any) -> tuple[int]:
@@ -51,6 +53,13 @@ def partition_codes(answer: Any) -> list[int]:
 
 def _fetched_codes(answer: Any) -> list[int]:
     return [int(answer.error_code), *partition_codes(answer)]
+
+
+class Seat(NamedTuple):
+    """A place in a generation. It stays what it was when the coordinator has put us out."""
+
+    generation: int
+    member_id: str
 
 
 class Member:
@@ -75,6 +84,7 @@ class Member:
         self.instance_id = instance_id
         self.member_id = ""
         self.generation = -1
+        self.seat = Seat(-1, "")
         self.partitions: tuple[TopicPartition, ...] = ()
         self.due = True
         self.fenced = False
@@ -132,6 +142,7 @@ class Member:
         synced = await self.ask(sync, timeout_s=patience_s)
         if synced.error_code:
             return ErrorCode(synced.error_code)
+        self.seat = Seat(self.generation, self.member_id)
         self.partitions = ()
         if synced.assignment:
             mine = decode_versioned(ConsumerProtocolAssignment, synced.assignment, newer_ok=True)
@@ -263,10 +274,8 @@ class Member:
             group_instance_id=self.instance_id,
             topics=[r.OffsetCommitRequestTopic(name=t, partitions=p) for t, p in by_topic.items()],
         )
-        tried = self.note_commits(offsets)
-        answer = await self.ask(
-            request, partition_codes, again=frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-        )
+        tried = self.note_commits(offsets, self.generation)
+        answer = await self.ask(request, partition_codes, again=AGAIN)
         codes = {ErrorCode(code) for code in partition_codes(answer)}
         if codes == {ErrorCode.NONE}:
             for commit in tried:
@@ -277,12 +286,10 @@ class Member:
                 self._complain("commit", code)
         return False
 
-    def note_commits(self, offsets: dict[TopicPartition, int]) -> list[Commit]:
-        """Write down that offsets are about to be committed in this generation."""
+    def note_commits(self, offsets: Mapping[TopicPartition, int], generation: int) -> list[Commit]:
+        """Write down that offsets are about to be committed."""
         now = asyncio.get_running_loop().time()
-        tried = [
-            Commit(self.group, tp, offset, self.generation, now) for tp, offset in offsets.items()
-        ]
+        tried = [Commit(self.group, tp, offset, generation, now) for tp, offset in offsets.items()]
         self.history.commits += tried
         return tried
 

@@ -19,7 +19,7 @@ from ottla.net.client import Client
 from ottla.sim.clients import PERHAPS, PRODUCE_VERSIONS, REQUEST_TIMEOUT_S
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Commit, History, Init, Transaction, Write
-from ottla.sim.members import Member, code_of, partition_codes
+from ottla.sim.members import Member, Seat, code_of, partition_codes
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.end_txn import EndTxnRequest
@@ -120,8 +120,10 @@ class TransactionalProducer:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: Member) -> None:
-        """Make a group's offsets part of the transaction."""
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int], member: Member, seat: Seat
+    ) -> None:
+        """Make a group's offsets part of the transaction, as of the member's generation."""
         if not self._offsets_added:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -145,8 +147,8 @@ class TransactionalProducer:
             group_id=member.group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            generation_id=member.generation,
-            member_id=member.member_id,
+            generation_id=seat.generation,
+            member_id=seat.member_id,
             group_instance_id=member.instance_id,
             topics=[r.TxnOffsetCommitRequestTopic(name=t, partitions=p)
                     for t, p in by_topic.items()],
@@ -361,6 +363,7 @@ class Copier:
     ) -> bool:
         """Write copies and the offsets in one transaction; False if it has to be aborted."""
         producer = self.producer
+        seat = self.member.seat
         transaction = producer.begin()
         transaction.values += [v for values in batches.values() for v in values]
         tried: list[Commit] = []
@@ -369,8 +372,8 @@ class Copier:
             await producer.send(batches)
             if change_of_mind < ABORT_SHARE / 2:
                 return False
-            tried = self.member.note_commits(dict(reached))
-            await producer.send_offsets(reached, self.member)
+            tried = self.member.note_commits(reached, seat.generation)
+            await producer.send_offsets(reached, self.member, seat)
             if change_of_mind < ABORT_SHARE:
                 return False
             await producer.end(commit=True)

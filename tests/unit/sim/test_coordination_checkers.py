@@ -1,0 +1,162 @@
+"""Each checker of transactions and groups finds what it is for, and nothing in a sound history."""
+
+import pytest
+
+from ottla.model.ids import TopicPartition
+from ottla.sim.checkers import LogRecord
+from ottla.sim.group_checkers import check_groups
+from ottla.sim.history import Assigned, Commit, Fetched, History, Init, Read, Stable, Transaction
+from ottla.sim.transaction_checkers import check_transactions, fates_in, latest_by_key
+from ottla.wire.records import ABORT, COMMIT, Record, build_batch, build_control_batch
+
+SOURCE, TARGET, OTHER = (TopicPartition(t, 0) for t in ("events", "copies", "more"))
+ORIGINALS = {SOURCE: [LogRecord(o, 0, b"v%d" % o) for o in range(3)]}
+
+
+def copy(offset):
+    return b"events-0@%d t0a1.1=v%d" % (offset, offset)
+
+
+def data(base, values, producer=1, transactional=True, keys=None):
+    records = [
+        Record(-1, 0, None if keys is None else keys[i], value) for i, value in enumerate(values)
+    ]
+    whole = build_batch(
+        records, base_offset=base, producer_id=producer, producer_epoch=0, base_sequence=0,
+        is_transactional=transactional,
+    )  # fmt: skip
+    return bytes(whole)
+
+
+def marker(base, kind, producer=1):
+    batch = build_control_batch(
+        kind, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp=0,
+        base_offset=base,
+    )  # fmt: skip
+    return bytes(batch)
+
+
+SOUND = (
+    data(0, [copy(0), copy(1), copy(2)]) + marker(3, COMMIT) + data(4, [b"x"]) + marker(5, ABORT)
+)
+
+
+def history(**changes):
+    """One transaction that copied all, one that was aborted, one reader of what is committed."""
+    done = Transaction("t0a1", "t0", 1, 1.0, [copy(0), copy(1), copy(2)], True, 2.0, 2.1, True)
+    given_up = Transaction("t0a1", "t0", 2, 3.0, [b"x"], False, 3.5, 3.6, False)
+    found = History(transactions=[done, given_up], committed_readers={"rc"})
+    found.inits = [Init("t0a1", "t0", 0.1, 0.2, 1, 0)]
+    found.reads = [Read("rc", TARGET, o, copy(o), 2.5) for o in range(3)]
+    found.stables = {TARGET: [Stable(0, 3, 1.5), Stable(4, 4, 2.5), Stable(6, 6, 4.0)]}
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+def verdict(told=None, log=SOUND, source=ORIGINALS):
+    fates = {TARGET: fates_in(log)}
+    return check_transactions(told or history(), source, fates, complete=True)
+
+
+def test_a_sound_history_passes():
+    assert verdict() == []
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (SOUND + data(6, [copy(1)]) + marker(7, COMMIT), "events-0@1 was copied 2 times"),
+        (data(0, [copy(0), copy(1)]) + marker(2, COMMIT), "events-0@2 was never copied"),
+        (SOUND + data(6, [b"y"]), "transaction without an end: copies-0@6"),
+        (SOUND.replace(b"=v", b"=w"), "events-0@0 is b'v0', its copy b'w0'"),
+        (data(0, [copy(0), copy(1), copy(2)]) + marker(3, ABORT), "told committed at 2.1 s"),
+        (data(0, [copy(0)]) + marker(1, COMMIT) + data(2, [copy(1), copy(2)]), "records are not"),
+        (data(0, [b"x"]) + marker(1, COMMIT), "was told aborted"),
+    ],
+)
+def test_a_log_that_is_wrong_is_told(log, found):
+    assert any(found in line for line in verdict(log=log)), verdict(log=log)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"reads": [Read("rc", TARGET, 4, b"x", 4.0)]}, "b'x' at 4.000 s, which is not committed"),
+        ({"reads": [Read("rc", TARGET, 0, copy(0), 1.9)]}, "before anybody asked for the commit"),
+        ({"reads": [Read("rc", TARGET, 2, copy(2), 2.5)]}, "was not given copies-0@[0, 1]"),
+        ({"stables": {TARGET: [Stable(1, 3, 1.5)]}}, "passes producer 1's transaction from 0 on"),
+        ({"stables": {TARGET: [Stable(4, 3, 2.5)]}}, "is above the high watermark"),
+        (
+            {"inits": [Init("t0a1", "t0", 0.1, 0.2, 1, 0), Init("t0b1", "t0", 0.5, 0.9, 1, 1)]},
+            "but t0b1 has had t0 since 0.900 s",
+        ),
+        (
+            {"inits": [Init("t0a1", "t0", 0.1, 0.2, 1, 0), Init("t0b1", "t0", 5.5, 5.9, 1, 0)]},
+            "the same producer id and epoch were given twice",
+        ),
+    ],
+)
+def test_what_clients_saw_wrongly_is_told(changes, found):
+    told = verdict(history(**changes))
+    assert any(found in line for line in told), told
+
+
+def test_compacted_logs_are_compared_without_what_was_aborted():
+    log = (
+        data(0, [b"1", b"2"], transactional=False, keys=[b"a", b"b"])
+        + data(2, [b"9"], keys=[b"a"])
+        + marker(3, ABORT)
+        + data(4, [None], transactional=False, keys=[b"b"])
+    )
+    assert latest_by_key(log) == {b"a": b"1"}
+
+
+def test_groups():
+    fine = History(
+        assigned=[
+            Assigned("g", 1, "m0", (SOURCE,), 1.0),
+            Assigned("g", 1, "m1", (OTHER,), 1.0),
+            Assigned("g", 2, "m1", (SOURCE, OTHER), 5.0),
+        ],
+        commits=[Commit("g", SOURCE, 2, 1, 2.0, 2.1), Commit("g", SOURCE, 9, 1, 3.0)],
+        fetched=[Fetched("g", SOURCE, 2, 5.0, "m1", 0)],
+        consumed={"g": {(SOURCE, 0), (SOURCE, 1), (SOURCE, 2)}},
+    )
+    assert check_groups(fine, ORIGINALS, complete=True) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (
+            {"assigned": [Assigned("g", 1, m, (SOURCE,), 1.0) for m in ("m0", "m1")]},
+            "two owners: g generation 1: events-0 is m0's and, at 1.000 s, m1's",
+        ),
+        (
+            {
+                "assigned": [Assigned("g", 2, "m1", (SOURCE,), 5.0)],
+                "commits": [Commit("g", SOURCE, 2, 1, 6.0, 6.1)],
+            },
+            "commit of an old generation: g events-0: 2 of generation 1",
+        ),
+        (
+            {
+                "commits": [
+                    Commit("g", SOURCE, 2, 1, 2.0, 2.1),
+                    Commit("g", SOURCE, 1, 1, 1.0, 1.1),
+                ],
+                "fetched": [Fetched("g", SOURCE, 1, 5.0, "m1", 0)],
+            },
+            "committed offset went back: g events-0: m1 was told 1 by broker 0",
+        ),
+        (
+            {"fetched": [Fetched("g", SOURCE, 7, 5.0, "m1", 0)]},
+            "offset of nobody: g events-0: 7 was never committed",
+        ),
+        ({"consumed": {"g": {(SOURCE, 1)}}}, "never consumed: g: 2 records, the first events-0@0"),
+    ],
+)
+def test_what_a_group_did_wrongly_is_told(wrong, found):
+    told = check_groups(History(**wrong), ORIGINALS, complete=True)
+    assert any(line.startswith(found) for line in told), told
