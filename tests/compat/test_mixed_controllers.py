@@ -8,18 +8,22 @@ deleted. Nothing acknowledged is lost, doubled or reordered; the logs are equal 
 """
 
 import json
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import NewTopic
+
+from clients import admin_client, create_topics
+from waiting import until
 
 pytestmark = [
     pytest.mark.java,
     pytest.mark.processes,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(480),
 ]
 
 TOPIC, DOOMED = "both", "doomed"
@@ -30,13 +34,11 @@ class Story:
     """The steps. `home` is alone of its kind, and that kind has the office first."""
 
     def __init__(self, mixed, home: int, tools, folder: Path) -> None:
-        from confluent_kafka.admin import AdminClient
-
         self.mixed, self.znodes = mixed, mixed.znodes
         self.home = home
         self.others = [b for b in mixed.ids if b != home]
         self.tools, self.folder = tools, folder
-        self.admin = AdminClient({"bootstrap.servers": mixed.bootstrap, "log_level": 2})
+        self.admin = admin_client(mixed.bootstrap)
         self.epoch = 0
         self.began = time.monotonic()
         x, y = self.others
@@ -48,13 +50,10 @@ class Story:
         print(f"{time.monotonic() - self.began:6.1f} s  {what}", flush=True)
 
     def create(self, topic: str, assignment: dict[int, list[int]]) -> None:
-        from confluent_kafka.admin import NewTopic
-
         new = NewTopic(
             topic, len(assignment), replica_assignment=[assignment[p] for p in sorted(assignment)]
         )
-        self.admin.list_topics(timeout=10)  # librdkafka does not ask again who the controller is
-        self.admin.create_topics([new], operation_timeout=20)[topic].result(30)
+        create_topics(self.admin, new)
         self.mixed.wait_full(topic)
         assert self.znodes.assignment(topic) == assignment
         self.note(f"{topic} created by {self.znodes.controller()}")
@@ -63,23 +62,16 @@ class Story:
         self.admin.list_topics(timeout=10)
         self.admin.delete_topics([topic], operation_timeout=20)[topic].result(30)
         for path in ("/brokers/topics", "/config/topics", "/admin/delete_topics"):
-            self.until(
-                lambda path=path: topic not in self.znodes.names(path), 20, f"{path} is clear"
-            )
-        self.until(lambda: not self.mixed.folders(topic), 30, "its folders are gone everywhere")
+            until(lambda path=path: topic not in self.znodes.names(path), 20, f"{path} is clear")
+        until(lambda: not self.mixed.folders(topic), 30, "its folders are gone everywhere")
         self.mixed.wait_agreed()
         self.note(f"{topic} deleted by {self.znodes.controller()}")
-
-    def until(self, condition, timeout_s: float, what: str) -> None:
-        from waiting import until
-
-        until(condition, timeout_s, what)
 
     def reassign(self, target: dict[int, list[int]], how: str) -> None:
         """Move partitions; what is left behind is gone from the disks at the end."""
         before = {p: self.znodes.assignment(TOPIC)[p] for p in target}
         getattr(self, f"by_{how}")(target)
-        self.until(
+        until(
             lambda: (
                 self.znodes.assignment(TOPIC).items() >= target.items()
                 and not self.znodes.moving(TOPIC)
@@ -87,11 +79,11 @@ class Story:
             40,
             f"reassigned by {how}",
         )
-        self.until(lambda: not self.znodes.names("/admin").count("reassign_partitions"), 10, "done")
+        until(lambda: not self.znodes.names("/admin").count("reassign_partitions"), 10, "done")
         self.mixed.wait_full(TOPIC)
         left = {(b, f"{TOPIC}-{p}") for p, r in before.items() for b in r if b not in target[p]}
         assert left
-        self.until(
+        until(
             lambda: not any((self.mixed.folder(b) / name).exists() for b, name in left),
             20,
             f"{left} are off the disks",
@@ -107,12 +99,12 @@ class Story:
         assert "Successfully started partition reassignments" in out
 
     def by_client(self, target: dict[int, list[int]]) -> None:
-        from kafka import TopicPartition
+        from kafka import TopicPartition as Tp
         from kafka.admin import KafkaAdminClient
 
         admin = KafkaAdminClient(bootstrap_servers=self.mixed.bootstrap)
         try:
-            wanted = {TopicPartition(TOPIC, p): r for p, r in target.items()}
+            wanted = {Tp(TOPIC, p): r for p, r in target.items()}
             answers = admin.alter_partition_reassignments(wanted)
         finally:
             admin.close()
@@ -122,12 +114,18 @@ class Story:
         self.znodes.ask_to_reassign(TOPIC, target)
 
     def elect_preferred(self) -> None:
-        from confluent_kafka import ElectionType, TopicPartition
-
         wanted = [TopicPartition(TOPIC, p) for p in self.pairs | self.grown]
-        answers = self.admin.elect_leaders(ElectionType.PREFERRED, wanted).result(30)
-        bad = {str(tp): e for tp, e in answers.items() if e is not None}
-        assert not {k: e for k, e in bad.items() if "ELECTION_NOT_NEEDED" not in str(e.name())}, bad
+
+        def asked() -> bool:
+            self.admin.list_topics(timeout=10)  # who is in office now
+            answers = self.admin.elect_leaders(ElectionType.PREFERRED, wanted).result(90)
+            bad = {str(tp): str(e.name()) for tp, e in answers.items() if e is not None}
+            wrong = {tp: e for tp, e in bad.items() if "ELECTION_NOT_NEEDED" not in e}
+            assert not wrong, wrong
+            return True
+
+        # On a machine that is too busy to answer in time: an application asks again.
+        until(asked, 120, "the election is answered", despite=(KafkaException, TimeoutError))
         preferred = {p: r[0] for p, r in self.znodes.assignment(TOPIC).items()}
         leaders = {p: s.leader for p, s in self.znodes.states(TOPIC).items()}
         assert leaders == preferred
@@ -137,7 +135,7 @@ class Story:
 
     def office_is(self, *brokers: int, moves: int) -> None:
         """Check who is the controller and how often the office changed hands since last asked."""
-        self.until(lambda: self.znodes.controller() in brokers, 20, f"office with one of {brokers}")
+        until(lambda: self.znodes.controller() in brokers, 20, f"office with one of {brokers}")
         self.mixed.wait_agreed()
         assert self.znodes.controller_epoch() == self.epoch + moves
         self.epoch = self.znodes.controller_epoch()
@@ -169,9 +167,9 @@ class Story:
         led = [p for p, s in self.znodes.states(TOPIC).items() if s.leader == broker]
         assert led
         self.mixed.kind(broker).kill(broker)
-        self.until(
+        until(
             lambda: all(s.leader not in (broker, -1) for s in self.znodes.states(TOPIC).values()),
-            SESSION_MS / 1000 + 8,
+            SESSION_MS / 1000 + 16,
             f"{led} are led by others than {broker}",
         )
         self.note(f"broker {broker} killed")
@@ -242,13 +240,6 @@ class Story:
         self.mixed.stop()
         differences = self.mixed.replica_differences(TOPIC)
         assert not differences, differences
-
-
-@pytest.fixture(autouse=True)
-def _tests_on_path():
-    folder = str(Path(__file__).parent.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
 
 
 def test_a_jvm_controller_and_two_of_ours(tmp_path, kafka_tools):
