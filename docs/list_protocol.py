@@ -16,8 +16,8 @@ HEAD = """\
 
 Written by `docs/list_protocol.py` from `src/ottla/wire/apis.py` and `src/ottla/broker/routes.py`; do not edit.
 ApiVersions lists exactly the served rows. "Flexible" is the first version with compact types and tagged fields. Every version of
-every served row but 4 to 7 and 56 is held to Kafka's own answers by `python tests/oracle/differential.py`; those five pass between
-controllers and brokers and have tests of their own.
+every served row is held to Kafka's own answers by `python tests/oracle/differential.py`; of 4 to 7 and 56, which pass between
+controllers and brokers, the damaged and the outdated requests: the right ones have tests of their own.
 
 | key | request | versions | flexible | served by |
 |---|---|---|---|---|

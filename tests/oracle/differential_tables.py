@@ -19,7 +19,11 @@ UNKNOWN_ID = b"\x01" * 16
 
 @dataclass(frozen=True)
 class Scenario:
-    """One request in all versions from `low` to `high`; `masks` are "path: reason" lines."""
+    """One request in all versions from `low` to `high`; `masks` are "path: reason" lines.
+
+    `at` is the broker asked; `before` waits for what has to be true first; `learn` remembers
+    something of the answer, `seen` returns what of it is compared.
+    """
 
     key: int
     name: str
@@ -29,6 +33,21 @@ class Scenario:
     masks: tuple[str, ...] = ()
     unanswered: bool = False
     learn: Callable[[Any, Any], None] | None = field(default=None, compare=False)
+    at: int = 0
+    before: Callable[[Any], object] | None = field(default=None, compare=False)
+    seen: Callable[[Any], Any] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Steps that build on one another, run round by round.
+
+    In round r each goes in the r-th version of what it has; `side.round` is r.
+    """
+
+    name: str
+    steps: tuple[Scenario, ...]
+    rounds: int = 1
 
 
 def batch(*values: bytes, stamp: int = STAMP, **options: Any) -> bytes:

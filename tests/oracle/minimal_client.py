@@ -16,7 +16,7 @@ from ottla.wire.schema import StructLayout, WireStruct
 
 FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
          "float64": "d", "bool": "?"}  # fmt: skip
-ANSWER_S = 4.0
+ANSWER_S = 20.0  # nothing is expected to be silent, and a JVM on a busy machine takes its time
 
 
 def varint(value: int) -> bytes:
@@ -128,11 +128,20 @@ class MinimalClient:
             self._socket.close()
             self._socket = None
 
-    def send(self, key: int, version: int, body: bytes, *, client: str | None = "d") -> Outcome:
+    def send(
+        self,
+        key: int,
+        version: int,
+        body: bytes,
+        *,
+        client: str | None = "d",
+        timeout_s: float = ANSWER_S,
+    ) -> Outcome:
         """Send one request, wait for its answer."""
         self._correlation += 1
         header = header_of(key, version, self._correlation, client)
-        outcome = self.send_frame(struct.pack(">i", len(header) + len(body)) + header + body)
+        size = struct.pack(">i", len(header) + len(body))
+        outcome = self.send_frame(size + header + body, timeout_s)
         if outcome.fate != "answered":
             return outcome
         return self._read(key, version, outcome.answer)

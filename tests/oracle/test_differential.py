@@ -19,12 +19,12 @@ pytestmark = [
     pytest.mark.skipif(kafka_tools.why_not() is not None, reason=str(kafka_tools.why_not())),
 ]
 
-LEAST = 4_500
+LEAST = 5_000
 """So many requests are answered alike without any mask, at the least."""
 
 
 def test_every_answer_is_kafkas_or_its_difference_has_a_reason(tmp_path):
-    report = differential.run(tmp_path)
+    report = differential.run(tmp_path, short=True)
     print(report)
     assert not report.differing, "\n".join([*report.differing[:40], str(report)])
     assert report.equal >= LEAST, str(report)
