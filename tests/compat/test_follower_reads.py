@@ -19,7 +19,7 @@ def cluster(tmp_path):
         "replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "offsets_topic_replication_factor": "1",
     }
-    with OttlaCluster(tmp_path / "cluster", brokers=2, **settings) as cluster:
+    with OttlaCluster(tmp_path / "cluster", 2, session_timeout_ms=4000, **settings) as cluster:
         yield cluster
 
 

@@ -281,6 +281,7 @@ def run(
             thread.join(900)
         if failures:
             raise failures[0]
+        assert not any(thread.is_alive() for thread in threads), "not done in time"
         for step, a, b in zip(todo, outcomes["ours"], outcomes["Kafka"], strict=True):
             report.judge(step, sides, (a, b))
     return report
