@@ -145,6 +145,7 @@ class ErrorCode(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> "ErrorCode":
         """Take a code of a newer peer, or of a mad one, for an unknown error, as Kafka does."""
+        del value
         return cls.UNKNOWN_SERVER_ERROR
 
 
