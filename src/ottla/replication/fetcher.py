@@ -44,7 +44,12 @@ from ottla.replication.leader_session import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.truncation import (
+    UNDEFINED,
+    EpochEnd,
+    restart_point,
+    truncation_point,
+)
 from ottla.replication.turns import Turn
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
@@ -441,6 +446,8 @@ class LeaderFetcher:
 
     def _diverged(self, state: Followed, leader: EpochEnd) -> bool:
         """Cut where the leader's history leaves ours; True if that is known to be all."""
+        if leader.end_offset < UNDEFINED:
+            raise OttlaError(f"an epoch that ends at offset {leader.end_offset}")
         log = state.partition.local_log(leader_only=False)
         epoch, end = log.end_offset_for_epoch(leader.epoch)
         point = truncation_point(
@@ -595,6 +602,8 @@ class LeaderFetcher:
                 if answer.error_code:
                     code = ErrorCode(answer.error_code)
                     raise OttlaError(f"{state.tp}: {code.name}", code)
+                if answer.offset < 0:
+                    raise OttlaError(f"{state.tp}: {answer.offset} is no offset")
                 return int(answer.offset)
         raise OttlaError(f"{state.tp}: no offset in the answer")
 
