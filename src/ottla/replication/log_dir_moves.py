@@ -10,6 +10,7 @@ the other's place in one step. Invariants:
 - the replacement comes only once the future log is as durable as the one it replaces
 - one partition at a time, in order of their names, so that each is done as early as can be
 - slices of a few milliseconds, and as long for all others between two of them
+- what only the disk has is read by a worker, flushes are waited for by one
 
 Answers to Kafka's `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`,
 `ReplicaAlterLogDirsThread` and `LocalLeaderEndPoint` (KIP-113). One task does the work of Kafka's
@@ -17,6 +18,7 @@ Answers to Kafka's `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsMan
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Protocol
@@ -24,6 +26,7 @@ from typing import Protocol
 from ottla.log.log import Log
 from ottla.log.log_dir import future_name_fits
 from ottla.log.manager import LogManager
+from ottla.log.results import NotInMemoryError
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
@@ -59,7 +62,15 @@ class MovesHost(Protocol):
 class Move:
     """A partition on its way: what its future log was matched with last."""
 
-    __slots__ = ("announced", "leader_epoch", "not_before_s", "partition", "source", "truncations")
+    __slots__ = (
+        "announced",
+        "brought",
+        "leader_epoch",
+        "not_before_s",
+        "partition",
+        "source",
+        "truncations",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -68,6 +79,8 @@ class Move:
         self.truncations = -1
         self.not_before_s = 0.0
         self.announced = False
+        self.brought = False
+        """whether a worker has just read for us what comes next"""
 
 
 class LogDirMoves:
@@ -251,7 +264,14 @@ class LogDirMoves:
             self._delay(move)
             return
         self._match(move, log, future)
-        self._copy(log, future)
+        try:
+            self._copy(log, future, now=not move.brought)
+        except NotInMemoryError as place:
+            with contextlib.suppress(OSError):  # the next read is told
+                await self._world.workers.run(place.file.bring, place.size, place.position)
+            move.brought = True
+            return
+        move.brought = False
         if future.log_end_offset == log.log_end_offset:
             await self._finish(move, log, future)
             return
@@ -293,9 +313,12 @@ class LogDirMoves:
             if point.complete:
                 return
 
-    def _copy(self, log: Log, future: Log) -> None:
-        """Append what fits into a slice, then take over what followers take over."""
-        read = log.read(future.log_end_offset, self._bytes, log.log_end_offset)
+    def _copy(self, log: Log, future: Log, *, now: bool) -> None:
+        """Append what fits into a slice, then take over what followers take over.
+
+        NotInMemoryError with `now`, where the disk would have to be waited for.
+        """
+        read = log.read(future.log_end_offset, self._bytes, log.log_end_offset, now=now)
         if read.size:
             parts = read.parts
             records = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -15,6 +15,7 @@ from logs import HandClock, Inline, facts_of, file_world, folder_config, framed,
 from ottla.log import checkpoints
 from ottla.log.log_dir import REPLACED_BY
 from ottla.log.manager import LogManager
+from ottla.log.results import NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError, StartupError, StorageError
 from ottla.model.ids import TopicPartition
@@ -487,3 +488,19 @@ def test_death_at_every_file_operation_of_a_move(monkeypatch):
     assert operation > 40, "it must be able to die"
     assert resumed > 10
     assert done > 3
+
+
+def test_what_only_the_disk_has_is_read_by_a_worker(machine):
+    machine.fill(2, 30)
+    before, read, brought = facts_of(machine.log), machine.log.read, []
+
+    def not_in_memory(offset, max_bytes, upto, min_one=True, now=False):
+        if now:
+            raise NotInMemoryError(types.SimpleNamespace(bring=lambda *a: brought.append(a)), 0, 7)
+        return read(offset, max_bytes, upto, min_one)
+
+    machine.log.read = not_in_memory
+    machine.move()
+    assert machine.log.parent_dir == B
+    assert facts_of(machine.log) == before
+    assert len(brought) > 3
