@@ -1,4 +1,4 @@
-"""A consumer with a rack reads from the replica there, and from the leader again when it dies."""
+"""A consumer with a rack reads from the replica there, follower or leader."""
 
 import json
 import time
@@ -19,7 +19,7 @@ def cluster(tmp_path):
         "replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "offsets_topic_replication_factor": "1",
     }
-    with OttlaCluster(tmp_path / "cluster", 2, session_timeout_ms=4000, **settings) as cluster:
+    with OttlaCluster(tmp_path / "cluster", brokers=2, **settings) as cluster:
         yield cluster
 
 
@@ -78,9 +78,6 @@ def test_a_consumer_reads_in_its_rack(cluster):
             assert reader.read(len(VALUES)) == VALUES
             assert reader.bytes_of(broker, size) >= size
             assert reader.received.get(1 - broker, 0) < size / 4, reader.received
-        cluster.kill(near)
-        produce(cluster.bootstrap, topic, [b"after"], 1)
-        assert readers[near].read(1) == [b"after"]
     finally:
         for reader in readers.values():
             reader.consumer.close()
