@@ -3,6 +3,7 @@
     python tests/fuzz/fuzz.py --minutes 60              every target, guided by coverage (atheris)
     python tests/fuzz/fuzz.py --target broker --minutes 10
     python tests/fuzz/fuzz.py --target broker --replay FILE
+    python tests/fuzz/fuzz.py --keep 40                 a choice of what was found, kept
     python tests/fuzz/fuzz.py --target broker --blind   without atheris: mutations by chance alone
 
 Each target runs in a process of its own, bounded in memory. What it finds does not end it: each
@@ -41,6 +42,9 @@ SHARES = {
 MEMORY_BYTES = 4 << 30
 INPUT_BYTES = 8192
 """Longer ones teach little more, and take as long as a hundred short ones."""
+
+KEPT_BYTES = 700
+"""What is longer is not put into tests/fuzz/corpus."""
 
 WITHIN = ("ottla.wire", "ottla.net", "ottla.broker", "ottla.log", "ottla.coordinators",
           "ottla.replication", "ottla.controller", "ottla.zookeeper", "ottla.model")  # fmt: skip
@@ -225,6 +229,31 @@ def replay(options):
     return 1 if failed else 0
 
 
+def keep(options):
+    """Put some inputs of a run, of all lengths, into tests/fuzz/corpus: `--keep` KiB of each."""
+    from fuzz_corpus import kept, write
+    from fuzz_seeds import SEEDS
+
+    for name in [options.target] if options.target else list(SHARES):
+        target, _ = make(name)
+        ids = {"topic_ids": target.topic_ids} if target.topic_ids else {}
+        target.close()
+        seeds = {raw for _, raw in SEEDS[name](**ids)}
+        known = [(what, raw) for what, raw in kept(name) if not what.startswith("found")]
+        room = options.keep * 1024 - sum(2 * len(raw) for _, raw in known)
+        folder = options.folder / "corpus" / name
+        found = [path.read_bytes() for path in sorted(folder.iterdir())]
+        found = sorted(
+            {r for r in found if len(r) <= KEPT_BYTES} - seeds, key=lambda r: (len(r), r)
+        )
+        whole = sum(2 * len(raw) + len("found:  ") for raw in found)
+        step = max(1, -(-whole // max(room, 1)))
+        known += [("found:", raw) for raw in found[step // 2 :: step]]
+        write(name, known)
+        print(f"{name}: {len(known)} inputs kept")
+    return 0
+
+
 def parent(options):
     """Run the targets one after another; print the table."""
     names = [options.target] if options.target else list(SHARES)
@@ -277,10 +306,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blind", action="store_true", help="no atheris, no coverage")
     parser.add_argument("--replay", nargs="+", metavar="FILE", help="needs --target")
+    parser.add_argument("--keep", type=int, metavar="KIB", help="into tests/fuzz/corpus")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.replay:
         return replay(options)
+    if options.keep:
+        return keep(options)
     if options.child:
         child(options)
         return 0

@@ -78,13 +78,13 @@ def test_mutants_below_the_broker(name):
         checked(target, "mutant", raw)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_broker_survives_what_a_false_one_answers(seed):
     target, mutation = make("peers")
     rng = random.Random(seed)
     pool = [raw for _, raw in answers(seed, target.topic_ids)]
     try:
-        for _ in range(60 * TIMES):
+        for _ in range(40 * TIMES):
             raw = rng.choice(pool)
             for _ in range(rng.choice((1, 1, 2))):
                 raw = mutation(raw, rng, target)
