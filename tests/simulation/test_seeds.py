@@ -41,6 +41,7 @@ KEPT = [
     pytest.param(drawn(54), id="a reassignment overwrote a partition that was just added"),
     pytest.param(drawn(59), id="what a deleted topic had left behind kept the next one away"),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
+    pytest.param(drawn(10, coordinated=True), id="members and copiers, drawn"),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
 ]
 
@@ -64,8 +65,9 @@ def test_each_fault_alone(name):
 
 def test_fresh_seeds():
     """Seeds nobody has seen; a failure prints the command that replays it."""
-    for _ in range(FRESH_SEEDS):
-        plan = drawn(random.SystemRandom().randrange(10**9))
+    for number in range(FRESH_SEEDS):
+        seed = random.SystemRandom().randrange(10**9)
+        plan = drawn(seed, coordinated=number == 0)
         verdict = run(plan)
         assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
 
