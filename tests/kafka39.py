@@ -74,8 +74,6 @@ class Kafka39Cluster(BrokerProcesses):
             "transaction_state_log_min_isr": "1",
             "group_initial_rebalance_delay_ms": "0",
             "inter_broker_protocol_version": "3.9",
-            # A changed setting of the cleaner allocates a second buffer: 128 MiB each, by default.
-            "log_cleaner_dedupe_buffer_size": "16777216",
         }
         super().__init__(folder, ids, zookeeper, session_timeout_ms, few | settings)
         self.heap_mb = heap_mb

@@ -35,6 +35,8 @@ def cluster(request, tmp_path_factory, kafka_tools):
             wait_for_brokers(cluster)
             yield cluster
     else:
+        # A changed setting of Kafka's cleaner allocates a second buffer, by default of 128 MiB.
+        settings["log_cleaner_dedupe_buffer_size"] = "16777216"
         with Kafka39Cluster(
             folder, brokers=3, heap_mb=256, session_timeout_ms=18_000, **settings
         ) as cluster:
