@@ -79,6 +79,9 @@ def verify(
             if records is None or len(records) < HEADER_SIZE or not is_transactional(records):
                 continue
             producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+            if producer_id < 0:
+                # Marked as transactional, but of no producer: Kafka asks nobody and appends it.
+                continue
             producers[producer_id, epoch] = None
             batches[TopicPartition(topic.name, item.index)] = sequence
     if not batches:
