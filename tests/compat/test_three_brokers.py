@@ -36,12 +36,14 @@ def wait_for(condition, timeout_s=30):
 def create(admin, cluster, partitions=3):
     from confluent_kafka.admin import NewTopic
 
+    from clients import create_topics
+
     def all_here():
         return len(admin.list_topics(timeout=10).brokers) == len(cluster.ids)
 
     assert wait_for(all_here), "not all brokers have registered"
     topic = f"t-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(topic, partitions, 3)], operation_timeout=20)[topic].result(30)
+    create_topics(admin, NewTopic(topic, partitions, 3))
     assert wait_for(lambda: full_isr(admin, topic))
     return topic
 
