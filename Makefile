@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof fault-proof fuzz clean help
+.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof fault-proof hostile-proof fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -11,7 +11,8 @@ help:
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
 	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
-	@echo "make fault-proof  links cut, brokers stopped, ZooKeeper away, in network namespaces (as root)"
+	@echo "make hostile-proof  bombs, trickles, idle and greedy clients against a broker with few resources"
+	@echo "make fault-proof  power lost, disks broken, links cut, brokers stopped, clocks wrong (as root)"
 
 demo: setup
 	scripts/run ottla demo
@@ -44,6 +45,9 @@ transaction-proof: setup
 
 fault-proof: setup
 	scripts/run python tests/fault_proof.py
+
+hostile-proof: setup
+	scripts/run python tests/hostile_proof.py
 
 fuzz: setup
 	scripts/run scripts/fuzz --minutes 60

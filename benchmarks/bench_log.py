@@ -42,6 +42,9 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
 
+SMALL_BATCHES = 300_000
+
+
 def world() -> World:
     return World(Clock(), random.Random(1), OsFiles(), None, Threads())  # type: ignore[arg-type]
 
@@ -143,6 +146,17 @@ def reads(folder: str, rounds: int) -> None:
     log = Log.open(log.tp, log.dir, log.config, world())
     took = time.perf_counter() - started
     print(f"unclean recovery, 16 KiB batches      {took * (1 << 30) / size:8.2f} s/GiB")
+    for what, fields in (("one record", {}), ("idempotent", {"producer_id": 7})):
+        log = open_log(f"{folder}/recover-{what}")
+        one = bytes(batch(1, producer_epoch=0, base_sequence=0, **fields))
+        log.abandon()
+        with Path(log.dir, f"{0:020d}.log").open("wb") as file:
+            file.writelines(offset.to_bytes(8, "big") + one[8:] for offset in range(SMALL_BATCHES))
+        started = time.process_time()
+        log = Log.open(log.tp, log.dir, log.config, world())
+        took = time.process_time() - started
+        assert log.log_end_offset == SMALL_BATCHES
+        print(f"unclean recovery, {what:20}{took / SMALL_BATCHES * 1e6:8.2f} us per batch")
 
 
 def many(folder: str, count: int) -> None:

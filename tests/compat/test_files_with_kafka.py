@@ -2,6 +2,7 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from logs import SystemClock, batches_of, file_world, folder_config, framed, mar
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.recovery import UNCLEAN_MARK
 from ottla.log.validate import COORDINATOR
 from ottla.model.config import default_topic_config
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -140,11 +142,15 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
         want.append(value)
     log.set_high_watermark(log.log_end_offset)
     end = log.log_end_offset
+    manager.unclean.add(TP)  # its folder is marked then (R18)
     manager.shutdown()
+    mark = Path(log.dir) / UNCLEAN_MARK
+    assert mark.exists()
 
     kafka.start_broker(0)  # after our clean stop
     told = kafka.log(0).read_text()
     assert "ERROR" not in told, told
+    assert mark.exists()
     assert consume(kafka_tools, kafka, len(want)) == want
     committed = [v for v in want if v != "transaction 1"]
     assert (

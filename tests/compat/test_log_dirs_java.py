@@ -81,13 +81,16 @@ class Folder:
         cluster.start_broker(0)
 
     def throttle(self, rate):
+        """Set the throttle, and wait until the broker obeys it: Kafka's tool does not wait."""
         changed = {} if rate is None else {THROTTLE: str(rate)}
-        connected(
-            self.now.bootstrap,
-            lambda client: configs.alter(
-                client, configs.BROKER, "0", changed, [] if changed else [THROTTLE]
-            ),
-        )
+
+        async def alter(client):
+            removed = [] if changed else [THROTTLE]
+            await configs.alter(client, configs.BROKER, "0", changed, removed)
+            if changed:
+                await configs.wait_in_force(client, 0, changed)
+
+        connected(self.now.bootstrap, alter)
 
     def finishes(self, topic, there):
         """Let a move go on at full speed, and wait for its end."""
@@ -143,6 +146,7 @@ def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(
             )  # fmt: skip
 
         to(second)
+        folder.throttle(SLOW)
         code, out = reassign("--execute", "--replica-alter-log-dirs-throttle", str(SLOW))
         assert code == 0, out
         assert f"started moving log directory to {second} for replica {topic}-0 with" in out
@@ -160,6 +164,7 @@ def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(
         assert folder.futures(topic), "still amid the move"
         folder.finishes(topic, second)
         to(first)
+        folder.throttle(SLOW)
         assert reassign("--execute", "--replica-alter-log-dirs-throttle", str(SLOW))[0] == 0
         until(lambda: folder.futures(topic), 20, "the way back")
         until(lambda: folder.is_amid(topic, first), 20, "some way")
@@ -176,7 +181,7 @@ def test_a_move_begun_by_kafkas_tool_outlives_kills_and_is_finished_by_either(
         server = ("--bootstrap-server", folder.now.bootstrap)
         of = ("--file", str(plan))
         assert ottla("reassign", "execute", *of, "--log-dirs-throttle", str(SLOW), *server) == 0
-        until(lambda: folder.is_amid(topic, second), 20, "some way")
+        until(lambda: folder.is_amid(topic, second), 20, lambda: f"some way: {folder.lags(topic)}")
         assert ottla("reassign", "verify", *of, *server) == 1
         assert "records to go" in capsys.readouterr().err
         assert ottla("log-dirs", topic, *server) == 0

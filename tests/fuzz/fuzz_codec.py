@@ -268,5 +268,6 @@ class FileTarget(Target):
                 key = group_records.offset_key("g", TopicPartition("t", 0))
             batch = records.build_batch([records.Record(timestamp=0, key=key, value=raw)])
             replay = group_records.GroupReplay()
-            replay.batch(records.parse_batch_header(batch), memoryview(batch))
+            header = records.parse_batch_header(batch)
+            list(replay.batch(header, records.iter_records(batch)))
             list(replay.build({}, NOW_MS))

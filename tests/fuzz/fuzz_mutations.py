@@ -403,7 +403,11 @@ class Mutator:
         if fate < 0.65:
             return struct.pack(">h", rng.choice((-1, 17, 1000, 32767, 57, 3))) + raw[2:]
         if fate < 0.85:
-            return raw[:8] + struct.pack(">h", rng.choice((-1, -2, 32767, len(raw), 0))) + raw[10:]
+            return (
+                raw[:8]
+                + struct.pack(">h", rng.choice((-1, -2, 32767, min(len(raw), 32767), 0)))
+                + raw[10:]
+            )
         return raw[: rng.randrange(min(pos, len(raw)) + 1)]
 
 

@@ -177,3 +177,10 @@ def test_text_longer_than_kafka_reads_is_refused():
     with pytest.raises(OttlaError, match="longer than"):
         primitives.read_text_length(raw, 0)
     assert primitives.read_text_length(memoryview(primitives.uvarint(32768)), 0)[0] == 32768
+
+
+def test_a_large_request_is_changed_too():
+    """A header's length of a client's id is 16 bits; the guided run ended at a larger request."""
+    raw = encode_request_header(0, 9, 1, "c") + bytes(100_000)
+    for seed in range(200):
+        Mutator(random.Random(seed), {}).request(raw)

@@ -6,6 +6,7 @@ request the controller sends them and answer as a broker would. Partitions live 
 
 import asyncio
 import importlib.util
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -259,6 +260,18 @@ class Rig:
         assert response.topics[0].partitions[0].error_code == 0
 
 
+def without_deletions_told_again(told):
+    """Leave out what a broker hears from us only, when it registers while topics are deleted.
+
+    Kafka does not tell it of them: it would list a topic of which it has no replica for ever.
+    """
+    first, *rest = told
+    head, *partitions = first.split(" | ")
+    assert len(partitions) == 4, first
+    assert all(re.fullmatch(r"t-\d -2/\d+@0 v0", p) for p in partitions), first
+    return [head, *rest]
+
+
 def test_both_controllers_tell_the_same_in_the_same_order(tmp_path):
     settings = {"auto_leader_rebalance_enable": "false"}
 
@@ -273,5 +286,7 @@ def test_both_controllers_tell_the_same_in_the_same_order(tmp_path):
     with ThreadPoolExecutor(2) as at_once:  # most of it is waiting
         we, they = at_once.map(told, both)
     for step, expected in they.items():
+        if step == "2 bounces, the topic goes":
+            we[step][1] = without_deletions_told_again(we[step][1])
         for who, (ours_told, theirs_told) in enumerate(zip(we[step], expected, strict=True), 1):
             assert ours_told == theirs_told, f"{step}: what {who} was told"

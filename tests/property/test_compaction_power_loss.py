@@ -32,16 +32,27 @@ CONFIG = folder_config(
     log_retention_check_interval_ms=1,
     log_segment_delete_delay_ms=0,
 )
+TOPIC = CONFIG.topic_config({})
+
+
+LOOP = asyncio.Runner()
+"""One loop for all: to make one for each of thousands of calls takes longer than the calls."""
 
 
 class Machine:
     """One log with keys, tombstones, idempotent producers and transactions, by seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, now_ms: float = 0.0, files: dict[str, bytes] | None = None):
+        """`files`: what is on the disk already."""
         self.rng = random.Random(seed)
         self.disk = Disk()
         self.clock = HandClock()
+        self.clock.now_ms = now_ms
         self.sequence: dict[int, int] = {}
+        for path, data in (files or {}).items():
+            inode = self.disk.inodes[path] = Inode()
+            inode.data, inode.durable = bytearray(data), bytearray(data)
+        self.disk.folders |= {"/disk", "/disk/t-0"} if files else set()
         self.start()
 
     def start(self) -> None:
@@ -50,24 +61,10 @@ class Machine:
         self.disk.operations, self.disk.last = 0, None
         world = file_world(self.clock, files)
         self.manager = LogManager(world, CONFIG)
-        self.manager.startup(lambda _: CONFIG.topic_config({}))
+        self.manager.startup(lambda _: TOPIC)
+        LOOP.run(self.manager.remove_due(Inline()))
         self.log = self.manager.get_or_create(TP, is_new=True)
         self.cleaner = LogCleaner(world, CONFIG, self.manager)
-
-    @classmethod
-    def again(cls, other: "Machine", inodes: dict[str, bytes], seed: int) -> "Machine":
-        """Return a machine with the same log on a disk of its own."""
-        machine = cls(seed)
-        machine.clock.now_ms = other.clock.now_ms
-        assert machine.disk.files is not None
-        machine.disk.files.kill()
-        for path, data in inodes.items():
-            inode = machine.disk.inodes.setdefault(path, Inode())
-            inode.data, inode.durable, inode.dirty = bytearray(data), bytearray(data), []
-        machine.disk.commit()
-        machine.start()
-        machine.settle()
-        return machine
 
     def fill(self, steps: int) -> None:
         rng = self.rng
@@ -95,7 +92,7 @@ class Machine:
 
     def settle(self) -> None:
         self.log.set_high_watermark(self.log.log_end_offset)
-        asyncio.run(self.manager.flush_dirty(Inline(), everything=True))
+        LOOP.run(self.manager.flush_dirty(Inline(), everything=True))
         self.manager.checkpoint_recovery_points()
         self.manager.checkpoint_high_watermarks({})
 
@@ -127,9 +124,10 @@ class Machine:
         self.log.append_as_leader(batch, 0, 0, origin=COORDINATOR)
 
     def clean(self) -> None:
-        while asyncio.run(self.cleaner.clean_filthiest()):
+        while LOOP.run(self.cleaner.clean_filthiest()):
             pass
         self.manager.periodic(self.clock.wall_ms())
+        LOOP.run(self.manager.remove_due(Inline()))
 
     def clean_and_die(self, operation: int) -> bool:
         """Clean, but die before the given file operation; tell whether it came to that."""
@@ -167,7 +165,7 @@ class Machine:
         self.disk.operations, self.disk.last = 0, at
         if at is not None:
             world = file_world(self.clock, files)
-            LogManager(world, CONFIG).startup(lambda _: CONFIG.topic_config({}))
+            LogManager(world, CONFIG).startup(lambda _: TOPIC)
             files.kill()
         self.start()
 
@@ -192,7 +190,8 @@ def test_death_at_every_file_operation_of_a_cleaning(seed):
     died = True
     while died:
         operation += 1
-        machine = Machine.again(begun, inodes, operation)
+        machine = Machine(operation, begun.clock.now_ms, inodes)
+        machine.settle()
         died = machine.clean_and_die(operation)
         names = machine.disk.children("/disk/t-0")
         assert not [n for n in names if n.endswith((".cleaned", ".swap", ".deleted"))], names

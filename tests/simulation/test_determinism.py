@@ -1,9 +1,14 @@
-"""One seed, one trace: whatever the order of sets, and whatever ran before."""
+"""One seed, one trace: whatever the order of sets, what is logged, and whatever ran before."""
 
+import logging
 import os
 import subprocess
 import sys
 
+import pytest
+
+from ottla.model.state_changes import LOGGER_NAME, TRACE
+from ottla.sim import cluster
 from ottla.sim.cluster import run
 from ottla.sim.plans import Plan
 
@@ -40,3 +45,62 @@ def test_the_trace_is_the_same_under_two_hash_seeds_and_in_this_process():
 def test_another_seed_is_another_trace():
     plan = {"seconds": 2.0, "faults": ()}
     assert run(Plan(1, **plan)).digest != run(Plan(2, **plan)).digest
+
+
+COORDINATED = Plan(
+    9100046, brokers=3, frail=1, administrators=2, members=2, copiers=1, mean_gap_s=1.0
+)
+UNTIL_S = 20.0
+
+
+class Listener(logging.Handler):
+    """Somebody who reads every line, as a file does; counts them by their loggers."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = {}
+
+    def emit(self, record):
+        record.getMessage()
+        self.lines[record.name] = self.lines.get(record.name, 0) + 1
+
+
+@pytest.fixture
+def digest_at():
+    """Run a plan while all of ours is logged from a level on; return its trace and the lines."""
+    loggers = [logging.getLogger("ottla"), logging.getLogger(LOGGER_NAME)]
+    before = [logger.level for logger in loggers]
+
+    def go(level):
+        listener = Listener()
+        for logger in loggers:
+            logger.setLevel(level)
+            logger.addHandler(listener)
+        try:
+            verdict = run(COORDINATED, until_s=UNTIL_S)
+        finally:
+            for logger in loggers:
+                logger.removeHandler(listener)
+        return (verdict.digest, verdict.steps), listener.lines
+
+    yield go
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+def test_the_trace_is_the_same_at_every_log_level(digest_at):
+    silent, none = digest_at(logging.CRITICAL + 1)
+    assert not none
+    for level in (logging.INFO, TRACE):
+        trace, lines = digest_at(level)
+        assert lines[LOGGER_NAME] > 10
+        assert len(lines) > 10
+        assert trace == silent, logging.getLevelName(level)
+
+
+def test_the_trace_is_the_same_however_often_garbage_is_collected(digest_at, monkeypatch):
+    traces = set()
+    for thresholds in ((0, 0, 0), (200, 3, 3)):
+        monkeypatch.setattr(cluster, "PATIENT_COLLECTOR", thresholds)
+        traces.add(digest_at(logging.CRITICAL)[0])
+    assert len(traces) == 1

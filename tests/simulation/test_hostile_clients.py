@@ -17,8 +17,9 @@ import pytest
 from ottla.broker.routes import HANDLERS
 from ottla.net.client import Client
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import PORT, Cluster, Tracebacks
+from ottla.sim.cluster import PORT, Cluster
 from ottla.sim.plans import Plan
+from ottla.sim.verdict import Tracebacks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 

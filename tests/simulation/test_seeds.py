@@ -2,12 +2,19 @@
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
 from ottla.sim.cluster import run
-from ottla.sim.nemesis import FAULTS, NAMES
+from ottla.sim.nemesis import AIMED, ALL_NAMES, FAULTS, NAMES
 from ottla.sim.plans import Plan, drawn
+
+
+def drawn_before(seed, **more):
+    """Return what a seed drew before there were faults that wait for a moment."""
+    return replace(drawn(seed, **more), faults=NAMES)
+
 
 # What a kept seed's fault once was is told by its id; fixes may have changed its course since.
 KEPT = [
@@ -31,18 +38,55 @@ KEPT = [
         Plan(100043, brokers=5, mean_gap_s=2.0),
         id="a cancelled reassignment deleted the last replica in sync",
     ),
-    pytest.param(drawn(7), id="a broker that was away went on telling of a deleted topic"),
+    pytest.param(drawn_before(7), id="a broker that was away went on telling of a deleted topic"),
     pytest.param(
-        drawn(29), id="a reassignment resumed in the middle of a deletion brought replicas back"
+        drawn_before(29),
+        id="a reassignment resumed in the middle of a deletion brought replicas back",
     ),
     pytest.param(
-        drawn(1052), id="a replica moved away unseen went on when its topic was deleted, too"
+        drawn_before(1052), id="a replica moved away unseen went on when its topic was deleted, too"
     ),
-    pytest.param(drawn(54), id="a reassignment overwrote a partition that was just added"),
-    pytest.param(drawn(59), id="what a deleted topic had left behind kept the next one away"),
+    pytest.param(
+        Plan(
+            8800018,
+            brokers=6,
+            replicas=2,
+            seconds=10.0,
+            hasty_producers=0,
+            consumers=1,
+            administrators=4,
+            mean_gap_s=1.0,
+        ),
+        id="a controller deleted topics and died before it could tell a broker that was cut off",
+    ),
+    pytest.param(drawn_before(54), id="a reassignment overwrote a partition that was just added"),
+    pytest.param(
+        drawn_before(59), id="what a deleted topic had left behind kept the next one away"
+    ),
     pytest.param(Plan(2, seconds=20.0), id="every fault, mixed"),
-    pytest.param(drawn(10, coordinated=True), id="members and copiers, drawn"),
+    pytest.param(drawn_before(10, coordinated=True), id="members and copiers, drawn"),
+    pytest.param(
+        # First found with drawn(9100046, coordinated=True): all brokers start anew amid commits.
+        Plan(
+            16,
+            seconds=20.0,
+            hasty_producers=0,
+            consumers=1,
+            copiers=3,
+            min_isr=1,
+            mean_gap_s=1.0,
+            pause_s=0.3,
+            slowness=4.0,
+            operators=False,
+            faults=("kill-all", "kill", "isolate", "pause", "one-way"),
+        ),
+        id="a coordinator that had just started took partitions it was not told of for deleted",
+    ),
     pytest.param(Plan(116, seconds=30.0, mean_gap_s=2.0), id="dense faults"),
+    pytest.param(
+        drawn(9300081, coordinated=True),
+        id="partitions went elsewhere while a broker was down that moved them between its log dirs",
+    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))
@@ -52,7 +96,7 @@ FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))
 def test_kept_seed(plan):
     verdict = run(plan)
     assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
-    assert verdict.statistics["acked"] > 100
+    assert verdict.statistics["acked"] > 25  # drawn producers pause up to a second
     assert verdict.faults
 
 
@@ -61,6 +105,17 @@ def test_each_fault_alone(name):
     plan = Plan(11, seconds=12.0, mean_gap_s=3.0, faults=(name,), consumers=1)
     verdict = run(plan)
     assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+
+
+@pytest.mark.parametrize("name", AIMED)
+def test_each_fault_that_waits_for_a_moment_alone(name):
+    plan = Plan(
+        1, seconds=20.0, mean_gap_s=2.0, faults=(name,), consumers=1, hard=True, brokers=4,
+        replicas=3, administrators=2, copiers=1, operators=False,
+    )  # fmt: skip
+    verdict = run(plan)
+    assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+    assert verdict.faults
 
 
 def test_fresh_seeds():
@@ -73,5 +128,5 @@ def test_fresh_seeds():
 
 
 def test_every_fault_names_its_number():
-    assert len(set(NAMES)) == len(NAMES) == len(FAULTS)
+    assert len(set(ALL_NAMES)) == len(ALL_NAMES) == len(FAULTS)
     assert all(fault.number.startswith("F") for fault in FAULTS)

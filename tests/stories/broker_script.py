@@ -9,7 +9,7 @@ A line of a transcript begins with the broker it is about. Commands:
     produce 1 t-0 a b acks=1   one batch
     fetch 1 t-0 at=0 as=2 wait=500 min=1 epoch=0 last=0
     pipeline 1 fetch ... | produce ... | versions
-    wait 5 · sigterm 1 · kill 1 · expire 1 · remaining t-0 t-1 · refuse CODE
+    wait 5 · sigterm 1 · kill 1 · panic 1 · expire 1 · remaining t-0 t-1 · refuse CODE
 
 `tell`, `stop` and `metadata` take `controller=N` (epoch) and `lives_ago=1` (earlier broker epoch).
 """
@@ -125,6 +125,14 @@ class BrokerStory:
 
     def do_kill(self, world: BrokerWorld, words: list[str]) -> None:
         world.simulation.node(f"b{words[0]}").crash()
+
+    def do_panic(self, world: BrokerWorld, words: list[str]) -> None:
+        """End a broker with its machine; here all that it wrote happens to be on the disk."""
+        node = world.simulation.node(f"b{words[0]}")
+        for inode in node.disk.inodes.values():
+            inode.sync()
+        node.disk.commit()
+        node.crash(power_loss=True)
 
     def do_expire(self, world: BrokerWorld, words: list[str]) -> None:
         """End a broker's ZooKeeper session by force; it registers again under a new epoch."""

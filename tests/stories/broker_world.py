@@ -395,11 +395,10 @@ def _begins_checkpoints(replicas: Any) -> Callable[[Any], str | None]:
     return lambda _none: None if before else "starts the high watermark checkpoint"
 
 
-def _writes_watermarks(logs: Any, marks: Any = None) -> Callable[[Any], str]:
-    del marks
+def _writes_watermarks(logs: Any, log_dir: Any, marks: Any = None) -> Callable[[Any], str]:
+    del log_dir, marks
 
-    def after(files: list[tuple[str, bytes]]) -> str:
-        assert all(path.endswith(HIGH_WATERMARKS) for path, _ in files)
+    def after(_snapshot: Any) -> str:
         shown = " ".join(f"{log.tp}={log.high_watermark}" for log in logs.logs())
         return f"writes {HIGH_WATERMARKS} {shown or 'empty'}"
 
@@ -484,7 +483,7 @@ WATCHED: list[tuple[type, str, Any]] = [
     (BrokerServices, "enter", _enters),
     (LogManager, "_create", _creates),
     (LogManager, "delete_stray_folder", _deletes),
-    (LogManager, "high_watermark_files", _writes_watermarks),
+    (LogManager, "high_watermarks_of", _writes_watermarks),
     (ReplicaManager, "fence", _fences),
     (ReplicaManager, "unfence", _unfences),
     (ReplicaManager, "begin_checkpoints", _begins_checkpoints),

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from ottla.controller.log_ends import LIST_OFFSETS
 from ottla.controller.loop import Controller
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig
@@ -24,6 +25,7 @@ from ottla.model.ports import World
 from ottla.wire.codec import decode_request
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrResponse
+from ottla.wire.messages.list_offsets import ListOffsetsResponse
 from ottla.wire.messages.stop_replica import StopReplicaResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataResponse
 from ottla.zookeeper import znodes
@@ -33,7 +35,8 @@ from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
 
 SESSION_TIMEOUT_MS = 18_000
-QUIET_TURNS = 60
+QUIET_TURNS = 15
+IDLE_TURNS = 3
 REAL_QUIET_TURNS = 4
 SETTLE_S = 30
 
@@ -164,8 +167,13 @@ class StubBroker:
         self.undeletable: set[TopicPartition] = set()
         self.deaf = False
         self.silent = False
+        self.whole: bool | None = None
+        """What it says of its logs when it registers; None as a JVM broker, nothing."""
+        self.ends: dict[tuple[str, int], tuple[int, int]] = {}
 
     def receive(self, controller: int, api_key: int, message: Any) -> Any:
+        if api_key == LIST_OFFSETS:
+            return None if self.silent else self._log_ends(message)
         self.cluster.told[controller].append(Told(self.info.id, api_key, message))
         if self.silent:
             return None
@@ -177,6 +185,22 @@ class StubBroker:
             return UpdateMetadataResponse(error_code=error)
         assert api_key == STOP_REPLICA
         return self._stop(message, error)
+
+    def _log_ends(self, message: Any) -> ListOffsetsResponse:
+        assert message.replica_id == -2
+        r = ListOffsetsResponse
+        topics = []
+        for topic in message.topics:
+            answers = []
+            for p in topic.partitions:
+                epoch, end = self.ends.get((topic.name, p.partition_index), (0, 0))
+                answers.append(
+                    r.ListOffsetsPartitionResponse(
+                        partition_index=p.partition_index, leader_epoch=epoch, offset=end
+                    )
+                )
+            topics.append(r.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        return r(topics=topics)
 
     def _lead_or_follow(self, message: Any, error: int) -> LeaderAndIsrResponse:
         if error:
@@ -309,9 +333,14 @@ class Cluster:
         stub.session = await self._connect(on_event)
         self.sessions[stub.session.session_id] = str(stub.info.id)
         stub.store = Store(stub.session)
-        stub.epochs.append(await stub.store.register_broker(stub.info, wait_ms=0))
+        stub.epochs.append(await self._register(stub))
         assert stub.controller is not None
         await stub.controller.start(stub.store)
+
+    @staticmethod
+    async def _register(stub: StubBroker) -> int:
+        assert stub.store is not None
+        return await stub.store.register_broker(stub.info, wait_ms=0, logs_whole=stub.whole)
 
     def _connector(self, controller: int) -> Callable[[Endpoint], Any]:
         async def connect(endpoint: Endpoint) -> StubPeer:
@@ -382,15 +411,19 @@ class Cluster:
         if isinstance(self.zookeeper, RealZooKeeper):
             await asyncio.wait_for(self._quiet(REAL_QUIET_TURNS, self._hear_everything), SETTLE_S)
         else:
-            await self._quiet(QUIET_TURNS, lambda: asyncio.sleep(0))
+            await self._quiet(QUIET_TURNS, lambda: asyncio.sleep(0), idle_turns=IDLE_TURNS)
 
-    async def _quiet(self, turns: int, turn: Callable[[], Awaitable[None]]) -> None:
+    async def _quiet(
+        self, turns: int, turn: Callable[[], Awaitable[None]], idle_turns: int = 1 << 30
+    ) -> None:
+        """`idle_turns`: so many are enough if no callback waits, either."""
+        ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
         quiet = 0
         before: Any = None
         while quiet < turns:
             await turn()
             controllers = [s.controller for s in self.brokers.values() if s.controller]
-            working = any(c._busy or c.statistics()["events_queued"] for c in controllers)
+            working = any(c._busy or c._queue for c in controllers)
             now = (
                 self.zookeeper.tree.zxid,
                 len(self.lines),
@@ -398,6 +431,8 @@ class Cluster:
             )
             quiet = quiet + 1 if now == before and not working else 0
             before = now
+            if quiet >= idle_turns and not ready:
+                return
 
     async def _hear_everything(self) -> None:
         """Let every session hear of what was written: a sync's answer comes after those watches."""
@@ -456,7 +491,10 @@ class Cluster:
                             partition_index=tp.partition,
                             leader_epoch=known.leader_epoch,
                             new_isr_with_epochs=[
-                                AlterPartitionRequest.BrokerState(broker_id=b) for b in isr
+                                AlterPartitionRequest.BrokerState(
+                                    broker_id=b, broker_epoch=self.brokers[b].epochs[-1]
+                                )
+                                for b in isr
                             ],
                             partition_epoch=known.partition_epoch,
                         )

@@ -135,6 +135,18 @@ class Story:
     async def do_loud(self, cluster: Cluster, words: list[str]) -> None:
         cluster.brokers[int(words[0])].silent = False
 
+    async def do_whole(self, cluster: Cluster, words: list[str]) -> None:
+        """What brokers will say when they register: `whole 1 2`, or `whole 1 no`, of their logs."""
+        for word in words:
+            if word != "no":
+                cluster.brokers[int(word)].whole = "no" not in words
+
+    async def do_ends(self, cluster: Cluster, words: list[str]) -> None:
+        """Where a broker's log of a partition ends: `ends 2 t-0 5:100`, by epoch and offset."""
+        epoch, _, end = words[2].partition(":")
+        tp = partition(words[1])
+        cluster.brokers[int(words[0])].ends[tp.topic, tp.partition] = int(epoch), int(end)
+
     async def do_leaders(self, cluster: Cluster, words: list[str]) -> str:
         """Show leaders and ISRs as they are stored, in the manner of the documents' tables."""
         info = (await cluster.admin.get_topics([words[0]]))[words[0]]
@@ -239,7 +251,11 @@ class Story:
         await cluster.usurp()
 
     async def do_isr(self, cluster: Cluster, words: list[str]) -> str:
-        """A leader asks for an ISR: `isr t-0 1,2`, with `by=`, `epoch=`, `version=` to disturb."""
+        """A leader asks for an ISR: `isr t-0 1,2`, with `by=`, `epoch=`, `version=` to disturb.
+
+        It names each member's present life, with `life=3` the one before of broker 3; `life=none`
+        names none, as JVM leaders do.
+        """
         tp = partition(words[0])
         isr = [int(w) for w in words[1].split(",")]
         options = dict(w.split("=") for w in words[2:])
@@ -259,7 +275,11 @@ class Story:
                             partition_index=tp.partition,
                             leader_epoch=known.leader_epoch + int(options.get("epoch", 0)),
                             new_isr_with_epochs=[
-                                AlterPartitionRequest.BrokerState(broker_id=b) for b in isr
+                                AlterPartitionRequest.BrokerState(
+                                    broker_id=b,
+                                    broker_epoch=_life(cluster, b, options.get("life")),
+                                )
+                                for b in isr
                             ],
                             leader_recovery_state=int(
                                 options.get("recovery", known.recovery_state)
@@ -411,6 +431,13 @@ def told_entry(cluster: Cluster, controller: int, entry: dict[str, Any]) -> tupl
     if match.api_key == UPDATE_METADATA:
         return who, "UpdateMetadata " + update_metadata(message)
     return who, "StopReplica " + stop_replica(message)
+
+
+def _life(cluster: Cluster, broker: int, option: str | None) -> int:
+    stub = cluster.brokers.get(broker)
+    if option == "none" or stub is None:
+        return -1
+    return stub.epochs[-2 if option == str(broker) else -1]
 
 
 def leader_and_isr(message: Any) -> str:

@@ -565,6 +565,25 @@ def test_a_target_with_a_broken_folder_takes_new_replicas():
     play(scene, 1, 2, 3)
 
 
+def test_f20_the_last_replica_in_sync_leads_again_when_its_broker_takes_it_back():
+    """It was refused while another was in sync; when that one is gone, it is not refused."""
+
+    async def scene(cluster):
+        await topic(cluster, (2, 3))
+        await cluster.kill(3)
+        await cluster.settle()
+        cluster.brokers[2].failed_replicas = {T0}
+        await cluster.brokers[2].store.propagate_log_dir_event(2)
+        await cluster.settle()
+        assert (known(cluster).leader, known(cluster).isr) == (-1, (2,))
+        cluster.brokers[2].failed_replicas = set()
+        await cluster.brokers[2].store.propagate_log_dir_event(2)
+        await cluster.settle()
+        assert (known(cluster).leader, known(cluster).isr) == (2, (2,))
+
+    play(scene, 1, 2, 3)
+
+
 @pytest.mark.parametrize("what", ["delete", "prefer", "reassign"])
 def test_each_request_of_an_old_controller_ends_its_reign(what):
     async def scene(cluster):

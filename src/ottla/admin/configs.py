@@ -7,6 +7,7 @@ concerns a broker is asked of that broker; the broker without a name stands for 
 to Kafka's `ConfigCommand` (KIP-226, KIP-339).
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,6 +37,9 @@ SOURCES = {
 TYPES = ("", "boolean", "string", "int", "short", "long", "double", "list", "class", "password")
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+IN_FORCE_WITHIN_S = 10.0
+LOOK_AGAIN_S = 0.05
 
 
 class Synonym(msgspec.Struct, frozen=True):
@@ -170,6 +174,38 @@ async def alter(
     """Set and remove settings of one topic or broker; OttlaError with the broker's own reason."""
     changes = [Change(SET, k, v) for k, v in changed.items()] + [Change(DELETE, k) for k in removed]
     await apply(client, kind, name, changes, validate_only=validate_only)
+
+
+async def wait_in_force(
+    client: Client, broker: int, wanted: Mapping[str, str], bound_s: float = IN_FORCE_WITHIN_S
+) -> None:
+    """Wait until a broker obeys dynamic settings of its own that were just changed.
+
+    A broker answers a change when it is in ZooKeeper, and hears of it from there a moment later:
+    what begins in between is not under it yet. Of a setting that the broker does not show, as
+    Kafka's does not show throttles, only that it is set can be seen. OttlaError after `bound_s`.
+    """
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + bound_s
+    while True:
+        found = {s.key: s for s in await settings(client, BROKER, str(broker), wanted)}
+        missing = [k for k, value in wanted.items() if not _in_force(found.get(k), value)]
+        if not missing:
+            return
+        if loop.time() >= give_up_s:
+            raise OttlaError(
+                f"broker {broker} does not obey {missing[0]}={wanted[missing[0]]} after "
+                f"{bound_s:g} s; try again when it has a session with ZooKeeper"
+            )
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _in_force(setting: Setting | None, value: str) -> bool:
+    if setting is None:
+        return False
+    if setting.value is None and setting.sensitive:
+        return setting.source == SOURCES[2]
+    return setting.value == value
 
 
 async def apply(

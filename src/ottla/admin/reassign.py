@@ -299,6 +299,8 @@ async def _set_throttles(client: Client, prepared: Prepared, rate: int) -> None:
         for topic in leaders:
             changed = dict(zip(TOPIC_THROTTLES, (leaders[topic], followers[topic]), strict=True))
             await _throttle(client, TOPIC, topic, changed, validate_only=validate_only)
+    for broker in alive:
+        await configs.wait_in_force(client, broker, rates)
 
 
 async def _throttle(

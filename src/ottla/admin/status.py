@@ -21,6 +21,7 @@ ASK_TIMEOUT_S = 5.0
 METRICS_TIMEOUT_S = 1.0
 """For each broker: one that is stopped does not answer."""
 
+DAMAGED = "ottla.log:type=LogManager,name=DamagedLogCount"
 IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
 
 
@@ -42,6 +43,12 @@ class BrokerStatus(msgspec.Struct):
     def idle(self) -> float | None:
         """Return how much of the last minute the broker had nothing to do, from 0 to 1."""
         return None if self.metrics is None else self.metrics.get(IDLE, {}).get("Value")
+
+    @property
+    def damaged(self) -> int:
+        """Return how many of its logs hold records that it cannot read, as far as it tells."""
+        found = 0 if self.metrics is None else self.metrics.get(DAMAGED, {}).get("Value", 0)
+        return int(found)
 
 
 class Status(msgspec.Struct):
@@ -173,6 +180,9 @@ def print_status(status: Status) -> None:
     print_table(columns, rows)
     if status.zookeeper:
         print(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")  # noqa: T201
+    for b in status.brokers:
+        if b.damaged:
+            print(f"broker {b.id}: {b.damaged} damaged logs, see `damaged` in its log")  # noqa: T201
     print(  # noqa: T201
         status.problem
         or f"{status.topics} topics, {status.partitions} partitions: {status.under_replicated} "

@@ -6,14 +6,15 @@ version its request came in. Answers to Kafka's `RequestHandlerHelper`.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.error_responses import error_response
 from ottla.model.errors import OttlaError
-from ottla.model.ports import Buffer
+from ottla.model.ports import Buffer, Clock
 from ottla.net.connection import CloseConnection
-from ottla.wire.codec import encode_response
+from ottla.replication.turns import Turn
+from ottla.wire.codec import encode_response, encode_response_in_slices
 from ottla.wire.headers import RequestHeader, response_header
 
 if TYPE_CHECKING:
@@ -25,10 +26,34 @@ logger = logging.getLogger(__name__)
 
 def answer(header: RequestHeader, response: Any) -> list[Buffer]:
     """Return header and body of a response; the server adds the size."""
+    return [_head(header, response), *encode_response(response, header.api_version)]
+
+
+def _head(header: RequestHeader, response: Any) -> bytes:
+    """Return the header of a response, which is told its throttle time."""
     if header.throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = header.throttle_ms
-    head = response_header(header.api_key, header.api_version, header.correlation_id)
-    return [head, *encode_response(response, header.api_version)]
+    return response_header(header.api_key, header.api_version, header.correlation_id)
+
+
+def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
+    """Do what `answer` does for a response that may be very large; yields after each slice."""
+    head = _head(header, response)
+    return [head, *(yield from encode_response_in_slices(response, header.api_version))]
+
+
+async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
+    """Do what `answer` does for a response that may be very large, and let others run."""
+    steps = answer_steps(header, response)
+    turn = Turn(clock)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            parts: list[Buffer] = end.value
+            return parts
+        if turn.over:
+            await turn.next()
 
 
 def hold_back(conn: "Connection", header: RequestHeader, wait_ms: int) -> None:

@@ -13,10 +13,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ottla.broker.batch_checks import BatchChecks
 from ottla.broker.controller_channel import ControllerChannel
 from ottla.broker.coordination import Coordination
 from ottla.broker.dynamic_configs import DynamicConfigs
-from ottla.broker.housekeeping import keep_house
+from ottla.broker.housekeeping import keep_house, remove_deleted
 from ottla.broker.lifecycle import Membership, shut_down_controlled
 from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
@@ -45,20 +46,29 @@ from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import World
-from ottla.net.limits import Budget, Census, ServerLimits
+from ottla.net.answer_memory import AnswerMemory
+from ottla.net.frame_memory import FrameMemory
+from ottla.net.limits import Census, DispatchTurn, ServerLimits
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.turns import Turn
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
 
-LOADING_SLICE_S = 0.02
+MOST_BROKER_CONNECTIONS = 1000
+"""Of the listeners that only brokers use; of all brokers together, and of one address."""
+
+
+NEVER_MS = 2**40
+"""35 years: less than 0 milliseconds of idleness mean that there is no limit, as with Kafka."""
 
 
 def server_limits(config: BrokerConfig) -> ServerLimits:
     """Return the bounds of a listener, from the settings Kafka names for them."""
     number = config.integer
+    idle_ms = number("connections.max.idle.ms")
     rate = "max.connection.creation.rate"
     return ServerLimits(
         max_frame_bytes=number("socket.request.max.bytes"),
@@ -67,20 +77,30 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         max_connection_rate=(
             number(rate) if rate in config.properties else ServerLimits().max_connection_rate
         ),
-        idle_ms=number("connections.max.idle.ms"),
+        idle_ms=idle_ms if idle_ms >= 0 else NEVER_MS,
         queued_bytes=number("queued.max.request.bytes"),
+        queued_answer_bytes=number("ottla.queued.max.response.bytes"),
     )
 
 
 class Broker:
     """One server. Start it once, shut it down once."""
 
-    def __init__(self, config: BrokerConfig, world: World, *, host_name: str = "localhost") -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        world: World,
+        *,
+        host_name: str = "localhost",
+        sockets: int | None = None,
+    ) -> None:
+        """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
         refuse_broken_promises(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
         self._host_name = host_name
+        self._sockets = sockets
         self._loaded = False
         self._servers: dict[str, Server] = {}
         self._census: Census | None = None
@@ -98,6 +118,7 @@ class Broker:
             broker_epoch=lambda: self.services.broker_epoch,
             controller_peer=channel.peer,
             on_log_dir_offline=self._log_dir_offline,
+            announce=self._announce_replicas,
         )
         creation = TopicCreation(world, config, metadata, lambda: self.services.store)
         producer_ids = ProducerIds(
@@ -145,6 +166,7 @@ class Broker:
                 lambda: self.services.store,
                 producer_ids,
             ),
+            batch_checks=BatchChecks(config, world.workers),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
         self.router = Router(self.services, HANDLERS, world.clock.monotonic)
@@ -191,8 +213,9 @@ class Broker:
         )
         replicas.fetchers.resize(config.integer("num.replica.fetchers"))
         if self._census is not None:
-            self._census.max_connections = config.integer("max.connections")
-            self._census.max_per_ip = config.integer("max.connections.per.ip")
+            self._census.limit(
+                config.integer("max.connections"), config.integer("max.connections.per.ip")
+            )
         unclean = "unclean.leader.election.enable"
         if unclean in names and config.flag(unclean):
             server.controller.unclean_election_enabled(None)
@@ -212,6 +235,10 @@ class Broker:
                 error = StorageError(f"no log dir is usable any more (the last was {path})")
                 self._failure.set_exception(error)
             return
+        self._announce_replicas()
+
+    def _announce_replicas(self) -> None:
+        """Have the controller ask which of our replicas are to be had: one failed, or is back."""
         store = self.services.current_store
         if store is not None and not self.tasks.closed:
             self.tasks.start(self._propagate_log_dir_event(store), "log-dir-event")
@@ -242,11 +269,12 @@ class Broker:
         await server.topic_configs.load(store)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
-        await server.coordination.start(store)
+        await self.membership.through(server.coordination.start)
         await self._listen()
         await server.replicas.start()
-        await self.membership.join()
+        await self.membership.through(lambda _: self.membership.join())
         self.tasks.start(keep_house(self.world, self.config, self.logs), "housekeeping")
+        self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")
         server.enter(BrokerState.RUNNING)
@@ -257,14 +285,21 @@ class Broker:
         )
 
     async def _load_logs(self) -> None:
-        """Lock and load the data folders, letting the ZooKeeper session ping in between."""
+        """Lock and load the data folders in slices: the ZooKeeper session is kept alive meanwhile.
+
+        What is not in memory is waited for by a worker.
+        """
         self._check_folders()
         clock = self.world.clock
-        started_s = slice_s = clock.monotonic()
-        for _ in self.logs.loading(self.services.topic_configs.get):
-            if clock.monotonic() - slice_s > LOADING_SLICE_S:
-                await asyncio.sleep(0)
-                slice_s = clock.monotonic()
+        started_s = clock.monotonic()
+        turn = Turn(clock)
+        for cold in self.logs.loading(self.services.topic_configs.get):
+            if cold is not None:
+                with contextlib.suppress(OSError):  # whoever reads is told
+                    await self.world.workers.run(cold.file.bring, cold.size, cold.position)
+                turn = Turn(clock)
+            elif turn.over:
+                await turn.next()
         self._loaded = True
         self.membership.recall_session()
         self.logs.write_meta(MetaProperties(self.services.cluster_id, self.broker_id))
@@ -297,9 +332,21 @@ class Broker:
         our own yet: an empty disk would be told to lead (R8, F11).
         """
         limits = server_limits(self.config)
-        census = self._census = Census(limits.max_connections, limits.max_connections_per_ip)
+        sockets = self._sockets
+        of_brokers = max(8, (sockets or 0) // 8)  # those we open ourselves, too
+        census = self._census = Census(
+            limits.max_connections,
+            limits.max_connections_per_ip,
+            None if sockets is None else max(8, sockets - of_brokers),
+        )
+        # As with Kafka, brokers are let in however many clients there are.
+        broker_census = Census(max(of_brokers, MOST_BROKER_CONNECTIONS), MOST_BROKER_CONNECTIONS)
         census.rate_of = self.services.quotas.connection_rate
-        budget = Budget(limits.queued_bytes)
+        budget = FrameMemory(limits.queued_bytes)
+        answers = AnswerMemory(limits.queued_answer_bytes)
+        broker_answers = AnswerMemory(limits.queued_answer_bytes)
+        between_brokers = self.config.broker_only_listeners
+        turn = DispatchTurn(self.world.clock.monotonic)
         for endpoint in self.config.listeners:
             server = Server(
                 self.world,
@@ -308,8 +355,12 @@ class Broker:
                 self.router.dispatch,
                 limits,
                 listener=endpoint.listener,
-                census=census,
+                census=broker_census if endpoint.listener in between_brokers else census,
                 budget=budget,
+                answers=answers,
+                broker_answers=broker_answers,
+                turn=turn,
+                between_brokers=endpoint.listener in between_brokers,
                 held=True,
             )
             try:
@@ -382,4 +433,4 @@ class Broker:
         if self._loaded:
             await self.logs.shutdown_with(self.world.workers)
         else:
-            self.logs.abandon()
+            self.logs.give_up()

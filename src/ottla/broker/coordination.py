@@ -7,7 +7,7 @@ to `RequestHandlerHelper.onLeadershipChange` and to how `KafkaServer` starts its
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata_cache import Change, MetadataCache
@@ -24,6 +24,7 @@ from ottla.coordinators.transaction_coordinator import (
 from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
@@ -55,6 +56,7 @@ class Coordination:
         self._creation = creation
         self._tasks = tasks
         self._store = store
+        self._deletes_topics = config.flag("delete.topic.enable")
         self._default_counts = {
             OFFSETS_TOPIC: config.integer("offsets.topic.num.partitions"),
             TRANSACTIONS_TOPIC: config.integer("transaction.state.log.num.partitions"),
@@ -72,6 +74,7 @@ class Coordination:
             lambda: self.partition_count(TRANSACTIONS_TOPIC),
             metadata,
             producer_ids,
+            self._deleted_of,
         )
         self.verifier = TransactionVerifier(world, config, metadata, self.transactions)
         self.logs: dict[int, StateLog] = {
@@ -134,6 +137,26 @@ class Coordination:
             logger.warning("partitions not counted topic=%s error=%s", topic, error)
         finally:
             del self._asking[topic]
+
+    # --- deleted topics ---------------------------------------------------------------------------
+
+    async def _deleted_of(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return which partitions do not exist or belong to topics being deleted, by ZooKeeper.
+
+        A deletion may wait long for a dead broker; no transaction is to wait for it.
+        """
+        store = self._store()
+        going = set(await store.get_topic_deletions() if self._deletes_topics else ())
+        names = sorted({tp.topic for tp in partitions} - going)
+        infos = await store.get_topics(names)
+        # Malformed ones are not known either, but they exist.
+        going |= {n for n in names if infos[n] is None and not await store.topic_exists(n)}
+        return {
+            tp
+            for tp in partitions
+            if tp.topic in going
+            or ((info := infos[tp.topic]) is not None and tp.partition not in info.assignment)
+        }
 
     def create(self, topics: Iterable[str], charge: Charge | None = None) -> None:
         """Create internal topics that somebody asked for; returns before they are there."""

@@ -11,15 +11,14 @@ stranger's is waited for as long as a dead one may linger. Answers to `KafkaServ
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.metadata_cache import NO_CONTROLLER
+from ottla.broker.metadata_cache import NO_CONTROLLER, Change, TopicState
 from ottla.broker.state import BrokerState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
-from ottla.replication.inter_broker import protocol_level
 from ottla.replication.partition import Partition
 from ottla.replication.strays import let_go_of_topics
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -28,6 +27,7 @@ from ottla.zookeeper.errors import (
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
+    SessionExpiredError,
 )
 from ottla.zookeeper.operations import Delete
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
@@ -62,6 +62,7 @@ class Membership:
         self._lost = asyncio.Event()
         self._leaving = False
         self._joined = False
+        server.metadata.on_change(self._metadata_changed)
 
     async def connect(self) -> Store:
         """Open a session (the one in hand if it lives) and return its store."""
@@ -92,6 +93,25 @@ class Membership:
         )
         self._server.current_store = self._new_store(self._session)
         return self._server.current_store
+
+    async def through(self, step: Callable[[Store], Awaitable[None]]) -> None:
+        """Do a step of the start through a living session: if it expires, again with a new one.
+
+        A start may take longer than a session lasts, and what was loaded is not to be loaded again
+        for that (F9, F19). OperationTimeoutError where ZooKeeper is not reachable any more.
+        """
+        while True:
+            known = self._session
+            try:
+                store = await self.connect()
+                if self._session is not known:
+                    await self._server.topic_configs.load(store)
+                await step(store)
+            except SessionExpiredError as error:
+                logger.warning("session expired amid the start, going on anew error=%s", error)
+                await self._lose()
+            else:
+                return
 
     def recall_session(self) -> None:
         """Learn which session the last process on our folders had; call it with them locked.
@@ -143,10 +163,8 @@ class Membership:
         info = self._broker_info()
         await self._check_endpoints(store, info)
         await self._leave_former_office(store)
-        known = list(self._server.metadata.snapshot.topics)
-        had = list(self._server.replicas.partitions.values())
         try:
-            epoch = await store.register_broker(info, version=self._registration_version())
+            epoch = await store.register_broker(info, logs_whole=self._logs_are_whole())
         except NodeExistsError as error:
             raise StartupError(f"broker.id={info.id}: {error}") from None
         self._remember_session(store.session.session_id)
@@ -155,10 +173,19 @@ class Membership:
         server.replicas.unfence()
         self._on_registered()
         await self._read_features(store)
+        # Only now, as requests for our former registration are refused from here on: what they
+        # said of a topic until then is no sign that a later deletion of it will reach us.
+        known = list(server.metadata.snapshot.topics.values())
+        had = list(server.replicas.partitions.values())
         await self._forget_deleted(store, known, had)
         await server.topic_configs.watch()
         await server.controller.start(store)
         self._joined = True
+
+    def _logs_are_whole(self) -> bool:
+        """Tell whether our logs have all that they had when we last were registered (adr/0007)."""
+        logs = self._server.replicas.logs
+        return logs.found_whole and not logs.unclean and not logs.offline_dirs
 
     async def _check_endpoints(self, store: Store, info: BrokerInfo) -> None:
         ours = {(e.host, e.port) for e in info.endpoints}
@@ -171,11 +198,6 @@ class Membership:
                     f"{other.id}; give each broker an address of its own"
                 )
 
-    def _registration_version(self) -> int:
-        """Return the version of our znode: brokers before 2.7 know no features in it."""
-        level = protocol_level(self._server.config.text("inter.broker.protocol.version"))
-        return 5 if level >= (2, 7) else 4
-
     async def _leave_former_office(self, store: Store) -> None:
         """Delete a /controller that a former session of ours left behind, so that all may elect."""
         if not self._previous_session_id:
@@ -187,17 +209,70 @@ class Membership:
                 await store.write(Delete(CONTROLLER, found[1].version))
 
     async def _forget_deleted(
-        self, store: Store, known: Sequence[str], had: Sequence[Partition]
+        self, store: Store, known: Sequence[TopicState], had: Sequence[Partition]
     ) -> None:
-        """Drop what is known of topics that were deleted between two sessions, stop their replicas.
+        """Drop what is known of topics that were deleted without our hearing, stop their replicas.
 
-        The controller told those that were registered then; nobody tells us any more.
+        Either between two sessions of ours, or by a controller that ended before it reached us: a
+        later one does not know that they existed, and nobody tells us any more.
         """
         if known or had:
+            await store.catch_up()
             present = set(await store.get_all_topics_in_cluster())
-            self._server.metadata.forget([topic for topic in known if topic not in present])
+            metadata = self._server.metadata
+            metadata.forget([topic for topic in metadata.unchanged(known) if topic not in present])
             gone = {partition.tp.topic for partition in had} - present
             let_go_of_topics(self._server.replicas, had, gone)
+
+    def _metadata_changed(self, change: Change) -> None:
+        """See to it that no topic stays whose deletion was told in a request that never reached us.
+
+        A controller drops what it did not deliver when our registration changes, and completes
+        deletions until it learns of the new one: what was deleted by then is gone from ZooKeeper
+        before its first update for the new registration. All that it says later reaches us.
+        """
+        server = self._server
+        store = server.current_store
+        if not change.new_epochs or store is None or server.tasks.closed:
+            return
+        named = set(change.topics)
+        known = [t for t in server.metadata.snapshot.topics.values() if t.name not in named]
+        had = [p for p in server.replicas.partitions.values() if p.tp.topic not in named]
+        if known or had:
+            work = self._check_for_deleted(store, server.metadata.epochs, known, had)
+            server.tasks.start(work, "deleted-topics")
+
+    async def _check_for_deleted(
+        self,
+        store: Store,
+        epochs: tuple[int, int],
+        known: Sequence[TopicState],
+        had: Sequence[Partition],
+    ) -> None:
+        """Ask ZooKeeper until it answers, another controller comes or our session ends.
+
+        What earlier controllers deleted, or was told to an earlier registration, is gone by now.
+        """
+        server = self._server
+        while store is server.current_store and server.metadata.epochs == epochs:
+            try:
+                await self._forget_deleted(store, known, had)
+                await self._say_whether_ours(store)
+            except OttlaError as error:
+                logger.info("deleted topics not looked for error=%s", error)
+                await asyncio.sleep(RECONNECT_BACKOFF_S)
+            else:
+                return
+
+    async def _say_whether_ours(self, store: Store) -> None:
+        """Say so where a JVM broker is the controller: it knows nothing of eligible replicas."""
+        controller = await store.get_broker(self._server.metadata.controller_id)
+        if controller is not None and not await store.stated(controller):
+            logger.warning(
+                "controller=%d is a JVM broker: eligible leader replicas and unclean elections by "
+                "the longest log are not in force (adr/0007)",
+                controller.id,
+            )
 
     async def _read_features(self, store: Store) -> None:
         """Note the version of /feature, which ApiVersions shows, and read again when it changes."""
@@ -264,8 +339,6 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
     if not config.flag("controlled.shutdown.enable"):
         return True
     server.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
-    level = protocol_level(config.text("inter.broker.protocol.version"))
-    version = CONTROLLED_SHUTDOWN_VERSION if level >= (2, 4) else CONTROLLED_SHUTDOWN_VERSION - 1
     tries = config.integer("controlled.shutdown.max.retries")
     timeout_s = config.integer("controller.socket.timeout.ms") / 1000
     metadata = server.metadata
@@ -275,7 +348,9 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
             broker_id=server.broker_id, broker_epoch=server.broker_epoch
         )
         try:
-            response = await server.controller_channel.send(request, version, timeout_s)
+            response = await server.controller_channel.send(
+                request, CONTROLLED_SHUTDOWN_VERSION, timeout_s
+            )
         except OttlaError as error:
             logger.info("controlled shutdown: no answer error=%s retries_left=%d", error, left)
         else:

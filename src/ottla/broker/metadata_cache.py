@@ -7,7 +7,15 @@ not copied. Answers to Kafka's `ZkMetadataCache`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,11 +97,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one UpdateMetadata changed. `topics` are the names it touched, deleted ones included."""
+    """What one UpdateMetadata changed. `topics` are the names it touched, deleted ones included.
+
+    `new_epochs`: it is the first one of its controller epoch for its broker epoch.
+    """
 
     topics: tuple[str, ...]
     deleted: tuple[TopicPartition, ...]
     brokers_changed: bool
+    new_epochs: bool = False
 
 
 def _by_topic(request: Any) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -137,6 +149,8 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
+        self.epochs = (0, -1)
+        """The highest (controller epoch, broker epoch) of the updates that were applied."""
         self.taking_in = asyncio.Lock()
         """Held while an update is applied in slices: no other may be applied meanwhile."""
         self._listeners: list[Callable[[Change], None]] = []
@@ -213,6 +227,11 @@ class MetadataCache:
             p in state.partitions and state.partitions[p].leader != NO_LEADER
             for p in range(partitions)
         )
+
+    def unchanged(self, known: Iterable[TopicState]) -> list[str]:
+        """Return the names of those of `known` of which no controller said anything since."""
+        topics = self.snapshot.topics
+        return [topic.name for topic in known if topics.get(topic.name) is topic]
 
     def forget(self, gone: Collection[str]) -> None:
         """Drop topics that were deleted while no controller could tell us."""
@@ -293,7 +312,12 @@ class MetadataCache:
             for topic in old.topics.keys() - self.snapshot.topics.keys() - touched.keys():
                 names.pop(topics.pop(topic).topic_id, None)
         self.snapshot = Snapshot(request.controller_id, brokers, topics, names)
-        change = Change(tuple(touched), tuple(deleted), brokers != old.brokers)
+        epochs = (request.controller_epoch, request.broker_epoch)
+        new_epochs = epochs > self.epochs
+        self.epochs = max(self.epochs, epochs)
+        change = Change(
+            tuple(touched), tuple(deleted), brokers != old.brokers, new_epochs=new_epochs
+        )
         del old
         for listener in self._listeners:
             listener(change)

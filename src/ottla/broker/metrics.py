@@ -8,10 +8,10 @@ Kafka's `KafkaMetricsGroup` and its many callers.
 """
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 SAMPLE_S = 5.0
+WATCHED_TICK_S, UNWATCHED_TICK_S = 0.02, 0.25
+"""How often the event loop's lateness is measured. Fifty timers a second cost CPU that matters
+beside consumers, so it is only while somebody reads the figures."""
+WATCHED_FOR_S = 60.0
+LATE_MS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10_000)
+"""Bounds of what is counted as late, in milliseconds."""
 WINDOW = 12
 """Samples kept: rates are of the last minute."""
 FRESH_S = 1.0
@@ -32,13 +38,36 @@ Figures = dict[str, dict[str, Any]]
 """Attributes by MBean name."""
 
 
-def loop_busy_s() -> float:
-    """Return the seconds this thread ran, or wanted to: on Linux it counts waiting for a core."""
-    try:
-        ran_ns, waited_ns, _ = Path("/proc/thread-self/schedstat").read_bytes().split()
-        return (int(ran_ns) + int(waited_ns)) / 1e9
-    except (OSError, ValueError):
-        return time.thread_time()
+class ThreadTimes:
+    """What the system says of one thread's time, of the thread that asks first."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+
+    def _read(self) -> bytes:
+        # Kept open: it is read fifty times a second, and to open it costs ten times as much.
+        if self._fd < 0:
+            self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._fd, 200, 0)
+
+    def busy_s(self) -> float:
+        """Return the seconds it ran, or wanted to: on Linux it counts waiting for a core."""
+        try:
+            ran_ns, waited_ns, _ = self._read().split()
+            return (int(ran_ns) + int(waited_ns)) / 1e9
+        except (OSError, ValueError):
+            return time.thread_time()
+
+    def core_wait_s(self) -> float:
+        """Return how long it waited for a core so far; 0 where the system does not tell."""
+        try:
+            return int(self._read().split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 def _gauge(value: float) -> dict[str, Any]:
@@ -46,35 +75,85 @@ def _gauge(value: float) -> dict[str, Any]:
 
 
 class Metrics:
-    """The figures of one broker. `busy_s` is what `loop_busy_s` says, on the loop's thread."""
+    """The figures of one broker, made and run on the loop's thread.
+
+    `busy_s` is what `ThreadTimes` says of that thread.
+    """
 
     def __init__(
         self,
         broker: "Broker",
-        busy_s: Callable[[], float] = loop_busy_s,
+        busy_s: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._broker = broker
-        self._busy_s = busy_s
+        self._times = ThreadTimes()
+        self._busy_s = busy_s or self._times.busy_s
         self._monotonic = monotonic
         self._samples: deque[tuple[float, float, Mapping[str, int]]] = deque(maxlen=WINDOW + 1)
+        self._late = dict.fromkeys(LATE_MS, 0)
+        self._late_max_ms = 0.0
+        self._late_maxima: deque[float] = deque(maxlen=WINDOW)
         self._made_s = float("-inf")
+        self._watched_until_s = float("-inf")
         self._document = b""
         self.sample()
 
     async def run(self) -> None:
-        """Note the counts now and then, until cancelled. A loop root."""
-        while True:
-            await asyncio.sleep(SAMPLE_S)
-            self.sample()
+        """Note the counts now and then, and how late the loop is, until cancelled. A loop root."""
+        loop = asyncio.get_running_loop()
+        sample_s = self._monotonic() + SAMPLE_S
+        due_s = waited_s = 0.0
+        timer: asyncio.TimerHandle
+
+        def begin(now_s: float) -> None:
+            nonlocal due_s, waited_s, timer
+            watched = now_s < self._watched_until_s
+            tick_s = WATCHED_TICK_S if watched else UNWATCHED_TICK_S
+            due_s = now_s + tick_s
+            if watched:
+                waited_s = self._times.core_wait_s()
+            timer = loop.call_later(tick_s, tick)
+
+        def tick() -> None:
+            nonlocal sample_s, waited_s
+            now_s = self._monotonic()
+            late_s = now_s - due_s
+            if late_s * 1000 >= LATE_MS[0]:
+                waited_before_s, waited_s = waited_s, self._times.core_wait_s()
+                late_s = max(late_s - (waited_s - waited_before_s), 0.0)  # others' doing, not ours
+            self.note_lateness(late_s * 1000)
+            if now_s >= sample_s:
+                sample_s = now_s + SAMPLE_S
+                self.sample()
+                waited_s = self._times.core_wait_s()
+            begin(now_s)
+
+        waited_s = self._times.core_wait_s()
+        begin(self._monotonic())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            timer.cancel()
+
+    def note_lateness(self, late_ms: float) -> None:
+        """Count a callback that ran so much later than it was due."""
+        self._late_max_ms = max(self._late_max_ms, late_ms)
+        for bound_ms in LATE_MS:
+            if late_ms < bound_ms:
+                break
+            self._late[bound_ms] += 1
 
     def sample(self) -> None:
         """Note what rates are made from."""
+        self._late_maxima.append(self._late_max_ms)
+        self._late_max_ms = 0.0
         self._samples.append((self._monotonic(), self._busy_s(), self._counts()))
 
     def document(self) -> bytes:
         """Return all figures as JSON, not older than a second."""
         now_s = self._monotonic()
+        self._watched_until_s = now_s + WATCHED_FOR_S
         if now_s - self._made_s >= FRESH_S:
             self._made_s = now_s
             self._document = msgspec.json.encode(self.figures()) + b"\n"
@@ -122,6 +201,10 @@ class Metrics:
         listeners = self._broker.listeners
         queued = [server.queued() for server in listeners.values()]
         found = {
+            "ottla:type=EventLoop,name=LatenessMs": {
+                "Max": round(max((*self._late_maxima, self._late_max_ms)), 1),
+                **{f"CountFrom{bound_ms}": count for bound_ms, count in self._late.items()},
+            },
             f"{channel},name=RequestQueueSize": _gauge(sum(requests for requests, _ in queued)),
             f"{channel},name=ResponseQueueSize": _gauge(sum(answers for _, answers in queued)),
             f"{sockets},name=NetworkProcessorAvgIdlePercent": _gauge(idle),
@@ -138,12 +221,14 @@ class Metrics:
             found[f"{sockets},name=MemoryPoolUsed"] = _gauge(server.budget.used_bytes)
             free = server.budget.cap_bytes - server.budget.used_bytes
             found[f"{sockets},name=MemoryPoolAvailable"] = _gauge(max(0, free))
+            found["ottla:type=SocketServer,name=AnswerBytes"] = _gauge(server.answers.used_bytes)
         return found
 
     def _of_replicas(self) -> Figures:
         server, broker = self._broker.services, self._broker
         replicas = server.replicas
         led = [p for p in replicas.partitions.values() if p.is_leader]
+        damaged = replicas.damaged.statistics()
         manager = "kafka.server:type=ReplicaManager,name="
         gauges = {
             f"{manager}LeaderCount": len(led),
@@ -159,6 +244,9 @@ class Metrics:
                 broker.logs.offline_dirs
             ),
             "kafka.server:type=KafkaServer,name=BrokerState": broker.state.value,
+            "ottla.log:type=LogManager,name=CorruptReads": damaged["corrupt_reads"],
+            "ottla.log:type=LogManager,name=DamagedLogCount": damaged["damaged"],
+            "ottla.log:type=LogManager,name=SetAsideLogCount": damaged["set_aside"],
         }
         fetchers = replicas.fetchers.statistics()
         lags: Any = fetchers["fetchers"]

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import faulthandler
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -22,8 +21,9 @@ from typing import NoReturn
 from ottla.broker.broker import Broker
 from ottla.broker.metrics import Metrics
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
-from ottla.log.files import OsFiles
+from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.model.config import BrokerConfig, parse_properties
+from ottla.model.descriptors import split_descriptors
 from ottla.model.errors import OttlaError
 from ottla.net import allocator, garbage, runtime
 from ottla.net.local_page import LocalPage
@@ -31,6 +31,9 @@ from ottla.net.local_page import LocalPage
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+SWITCH_S = 0.001
+"""How long the loop waits for a worker that runs Python: checking large batches is such work."""
+
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
@@ -100,16 +103,6 @@ def _state_change_path(arguments: argparse.Namespace, config: BrokerConfig) -> s
     return f"{folder}/{FILE_NAME}"
 
 
-def _raise_file_limit() -> int:
-    """Ask for as many open files as the system grants; a partition needs a few each."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return soft
-
-
 async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitStack) -> None:
     """Tell whoever may connect to the socket how this broker fares, until the end of `steps`."""
     metrics = Metrics(broker)
@@ -124,7 +117,7 @@ async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitSt
     steps.callback(sampling.cancel)
 
 
-async def _serve(config: BrokerConfig, metrics_socket: str | None) -> None:
+async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int) -> None:
     """Start a broker, wait for a signal, shut it down."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -135,7 +128,10 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    broker = Broker(config, runtime.real_world(OsFiles()), host_name=socket.getfqdn())
+    garbage.begin()
+    broker = Broker(
+        config, runtime.real_world(OsFiles()), host_name=socket.getfqdn(), sockets=sockets
+    )
     loop.add_signal_handler(
         signal.SIGUSR1, lambda: logger.info("statistics %s", broker.statistics())
     )
@@ -177,10 +173,14 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAILED
     trace = arguments.log_level == "debug"
     write_state_changes(OsFiles(), _state_change_path(arguments, config), trace=trace)
-    logger.info("open files limit=%d", _raise_file_limit())
+    descriptors = raise_descriptor_limit()
+    logger.info("open files limit=%d", descriptors)
     allocator.keep_freed_memory()
+    sys.setswitchinterval(SWITCH_S)
     try:
-        runtime.run(_serve, config, arguments.metrics_socket)
+        runtime.run(
+            _serve, config, arguments.metrics_socket, split_descriptors(descriptors).connections
+        )
     except OttlaError as error:
         sys.stderr.write(f"ottla broker: {error}\n")
         return EXIT_FAILED

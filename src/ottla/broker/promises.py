@@ -21,7 +21,9 @@ SWITCHES = {
 }
 """Must not be true; the text says what would happen."""
 
-OLDEST_PROTOCOL, NEWEST_PROTOCOL = (2, 2), (3, 9)
+OLDEST_PROTOCOL, NEWEST_PROTOCOL = (2, 7), (3, 9)
+"""Below 2.7 a leader writes its ISR into ZooKeeper by itself, past the controller (KIP-497): what
+the controller checks before anybody enters an ISR (R8, R9) would not be checked."""
 
 PLUGINS = (
     "alter.config.policy.class.name",
@@ -53,9 +55,16 @@ def refuse_broken_promises(config: BrokerConfig) -> None:
         level = protocol_level(text)
     except ValueError:
         level = (0, 0)
-    if not OLDEST_PROTOCOL <= level <= NEWEST_PROTOCOL:
+    if level > NEWEST_PROTOCOL or level == (0, 0):
         raise ConfigError(
-            f"inter.broker.protocol.version={text} is not spoken here; it must be 2.2 to 3.9"
+            f"inter.broker.protocol.version={text} is not spoken here; it must be 2.7 to 3.9"
+        )
+    if level < OLDEST_PROTOCOL:
+        raise ConfigError(
+            f"inter.broker.protocol.version={text} is not spoken here: below 2.7 leaders write the "
+            "ISR into ZooKeeper by themselves, and here only the controller does. Bring the JVM "
+            "brokers to 2.7 or later first, set inter.broker.protocol.version to their version "
+            "(2.7 to 3.9) on all brokers, then start this one"
         )
     unknown = [key for key in config.unknown if key not in SWITCHES]
     if unknown:

@@ -4,8 +4,9 @@ Who may call: `broker.Broker`, which gives `Router.dispatch` to the network serv
 what is in the table is what ApiVersions lists; every OttlaError of a handler becomes a response
 here or in `answers.answer_later`, once; a request we do not know closes its connection, only an
 unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our bug:
-it is logged whole and costs one connection, never the server. Answers to `KafkaApis.handle` and
-`RequestContext`.
+it is logged whole and costs one connection, never the server. A request between brokers is
+answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever.
+Answers to `KafkaApis.handle` and `RequestContext`.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from typing import Any
 from ottla.broker.answers import answer_later, error_answer, hold_back
 from ottla.broker.handlers import api_versions, replica_control, update_metadata
 from ottla.broker.handlers.fetch import replica_of
+from ottla.broker.large_requests import NOTICEABLE_BYTES, LargeRequests
 from ottla.broker.quotas import ANONYMOUS, PRODUCER_RATE, REQUEST_PERCENTAGE
 from ottla.broker.request_times import MASK, RequestTimes
 from ottla.broker.services import BrokerServices
@@ -36,7 +38,7 @@ API_VERSIONS = 18
 BETWEEN_BROKERS = frozenset((4, 5, 6, 7, 27, 56, 67))
 """what no quota of a client holds back"""
 LARGE_FRAME_BYTES = 32 * 1024
-"""From here on a frame with a `slowly` is read in slices: about a thousand partitions."""
+"""From here on a frame is read in slices: about a thousand partitions."""
 _PREFIX = struct.Struct(">hhi")
 
 Outcome = Sequence[Buffer] | Pending | None
@@ -47,6 +49,7 @@ Slowly = Callable[[BrokerServices, RequestHeader, Any], Coroutine[Any, Any, Sequ
 
 SLOWLY: Mapping[int, Slowly] = {
     4: replica_control.lead_and_follow,
+    5: replica_control.stop,
     6: update_metadata.take_in,
 }
 """What grows with the number of partitions."""
@@ -77,6 +80,7 @@ class Router:
             for key, handle in sorted(handlers.items())
         }
         self.times = RequestTimes(monotonic)
+        self._large = LargeRequests(server, monotonic)
         self._counts = self.times.of
         server.served = tuple(
             (key, route.min_version, route.max_version) for key, route in self._routes.items()
@@ -109,13 +113,42 @@ class Router:
     def _handle(self, route: Route, conn: Connection, frame: memoryview) -> Outcome:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
-        if route.slowly is not None and len(frame) >= LARGE_FRAME_BYTES:
-            work = self._in_slices(route.slowly, header, frame, pos)
-            return answer_later(self._server, conn, header, None, work)
-        request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+        size = len(frame)
+        if size < NOTICEABLE_BYTES or header.api_key == PRODUCE:
+            request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+            return self._serve(route, conn, header, request, size)
+        return self._handle_noticeable(route, conn, header, frame, pos)
+
+    def _handle_noticeable(
+        self, route: Route, conn: Connection, header: RequestHeader, frame: memoryview, pos: int
+    ) -> Outcome:
+        """Do so for a frame that may hold very many elements."""
+        size, key, large = len(frame), header.api_key, self._large
+
+        def serve(conn: Connection, header: RequestHeader, request: Any) -> Outcome:
+            return self._serve(route, conn, header, request, size)
+
+        if size >= LARGE_FRAME_BYTES:
+            if route.slowly is not None:
+                work = self._in_slices(route.slowly, header, frame, pos)
+                return answer_later(self._server, conn, header, None, work)
+            if key == FETCH:
+                return large.read_and_serve(conn, header, frame, pos, serve)
+            if large.is_read_in_slices(key, header.api_version):
+                return large.read_and_handle(conn, header, frame, pos, serve)
+        request = decode_request(key, header.api_version, frame, pos, rest_ok=True)
+        shape = large.shape(header, request)
+        if shape is not None:
+            return large.handle(conn, header, request, shape, serve)
+        return self._serve(route, conn, header, request, size)
+
+    def _serve(
+        self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int
+    ) -> Outcome:
+        """Hand a request to its handler."""
         try:
             if self._server.quotas.active:
-                return self._counted(route, conn, header, request, len(frame))
+                return self._counted(route, conn, header, request, size)
             return route.handle(self._server, conn, header, request)
         except (CloseConnection, WireError):
             raise
@@ -126,7 +159,7 @@ class Router:
                 "handler failed api_key=%d version=%d peer=%s",
                 header.api_key, header.api_version, conn.peer,
             )  # fmt: skip
-            raise CloseConnection(f"our error: {error!r}") from error
+            return _failed(header, request, error)
 
     def _counted(
         self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int
@@ -175,4 +208,11 @@ class Router:
             return error_answer(header, request, error)
         except Exception as error:
             logger.exception("handler failed api_key=%d in slices", header.api_key)
-            raise CloseConnection(f"our error: {error!r}") from error
+            return _failed(header, request, error)
+
+
+def _failed(header: RequestHeader, request: Any, error: Exception) -> Sequence[Buffer]:
+    """Answer a request whose handler has a bug, or raise CloseConnection."""
+    if header.api_key in BETWEEN_BROKERS:
+        return error_answer(header, request, OttlaError(f"our error: {error!r}"))
+    raise CloseConnection(f"our error: {error!r}") from error

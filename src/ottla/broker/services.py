@@ -15,6 +15,7 @@ from ottla.broker.state import BrokerState, check_move
 from ottla.model.errors import ConnectionLostError
 
 if TYPE_CHECKING:
+    from ottla.broker.batch_checks import BatchChecks
     from ottla.broker.controller_channel import ControllerChannel
     from ottla.broker.coordination import Coordination
     from ottla.broker.dynamic_configs import DynamicConfigs
@@ -57,6 +58,7 @@ class BrokerServices:
     producer_ids: "ProducerIds"
     topic_creation: "TopicCreation"
     coordination: "Coordination"
+    batch_checks: "BatchChecks"
     cluster_id: str = ""
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
     state: BrokerState = BrokerState.NOT_RUNNING

@@ -63,7 +63,11 @@ class SharedBody:
 
 @dataclass(slots=True)
 class Outgoing:
-    """One request to one broker. `encode` gives its body; `deletes` what a StopReplica deletes."""
+    """One request to one broker. `encode` gives its body.
+
+    `deletes` are the partitions a StopReplica deletes, or of which an UpdateMetadata says that
+    they are being deleted: nobody says it again.
+    """
 
     broker: int
     api_key: int
@@ -301,6 +305,11 @@ class RequestBatch:
                 yield None
 
         brokers = len(message.live_brokers)
+        deletes = frozenset(
+            tp
+            for tp in (self._metadata if context.deleting else ())
+            if tp.topic in context.deleting
+        )
         shared = SharedBody(
             b"".join((yield from encode_request_in_slices(message, UPDATE_METADATA_VERSION)))
         )
@@ -317,6 +326,7 @@ class RequestBatch:
                 lambda epoch=epoch: shared.for_broker(epoch),  # type: ignore[misc]
                 count,
                 f"{brokers} live brokers and {count} partitions",
+                deletes,
             )
 
     def _metadata_partition(

@@ -12,7 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ottla.controller import deletion, reassignment
-from ottla.controller.events import BrokerModified, BrokersChanged, LogDirsFailed
+from ottla.controller.events import (
+    BrokerFellBehind,
+    BrokerModified,
+    BrokersChanged,
+    LogDirsFailed,
+)
 from ottla.controller.incarnations import compare
 from ottla.controller.plan import Failure
 from ottla.controller.reign import Reign
@@ -25,6 +30,9 @@ from ottla.zookeeper import znodes
 from ottla.zookeeper.watches import WatchType
 
 logger = logging.getLogger(__name__)
+
+TELL_AGAIN_S = 30.0
+"""Until a broker that failed at a request is told everything anew."""
 
 
 async def brokers_changed(reign: Reign) -> None:
@@ -67,6 +75,7 @@ async def brokers_changed(reign: Reign) -> None:
 
 async def _join(reign: Reign, brokers: Iterable[BrokerInfo]) -> None:
     brokers = list(brokers)
+    reign.context.whole |= await reign.store.get_whole_brokers(brokers)
     for broker in brokers:
         reign.context.add_broker(broker)
     await broker_startup(reign, [b.id for b in brokers])
@@ -85,8 +94,13 @@ async def broker_startup(reign: Reign, new: Sequence[int]) -> None:
         context.offline_dirs.pop(broker_id, None)
     await moves.metadata([b for b in context.brokers if b not in new])
     await tell_all(reign, new)
+    never_led = context.partition_states.among(context.reassigning, PartitionState.NEW)
     await moves.online_where_possible()
     await reassignment.resume(reign, lambda assignment: any(b in assignment.target for b in new))
+    # What was reassigned before it had a leader has its target in the first ISR: no leader will
+    # ask for it, so nothing else would go on with it.
+    led = context.partition_states.among(never_led, PartitionState.ONLINE)
+    await reassignment.complete_if_caught_up(reign, led)
     await deletion.resume(reign, {tp.topic for tp, _ in context.replicas_on(new)})
     await watch_registrations(reign, new)
 
@@ -174,6 +188,7 @@ async def leader_and_isr_answered(reign: Reign, broker: int, response: Any) -> N
     if response.error_code != ErrorCode.NONE:
         logger.error("LeaderAndIsr refused broker=%d error=%d", broker, response.error_code)
         raise_if_deposed(response.error_code, broker)
+        _tell_again_if_it_failed(reign, broker, response.error_code)
         return
     context = reign.context
     before = context.offline_dirs.get(broker, set())
@@ -193,6 +208,8 @@ async def leader_and_isr_answered(reign: Reign, broker: int, response: Any) -> N
                     failed.append(tp)
             elif partition.error_code == ErrorCode.NONE:
                 after.discard(tp)
+            else:
+                _tell_again_if_it_failed(reign, broker, partition.error_code)
     if broker not in context.brokers:
         return
     context.offline_dirs[broker] = after
@@ -203,13 +220,33 @@ async def leader_and_isr_answered(reign: Reign, broker: int, response: Any) -> N
             "LeaderAndIsrAnswered",
             {"broker": broker, "offline": [str(tp) for tp in failed]},
         )
+        await reign.moves.eligibility.lost(broker, failed)
         await replicas_became_offline(reign, [PartitionReplica(tp, broker) for tp in failed])
+    returned = sorted(before - after)
+    if returned:
+        logger.info("replicas back broker=%d partitions=%d", broker, len(returned))
+        reign.journal.event(
+            reign.cause,
+            "ReplicasReturned",
+            {"broker": broker, "online": [str(tp) for tp in returned]},
+        )
+        if not set(returned).isdisjoint(context.waiting_for_leader()):
+            # It may be the last one in sync. Kafka lets it wait for the next event of a broker.
+            await reign.moves.online_where_possible()
 
 
-def update_metadata_answered(broker: int, response: Any) -> None:
+def update_metadata_answered(reign: Reign, broker: int, response: Any) -> None:
     if response.error_code != ErrorCode.NONE:
         logger.error("UpdateMetadata refused broker=%d error=%d", broker, response.error_code)
         raise_if_deposed(response.error_code, broker)
+        _tell_again_if_it_failed(reign, broker, response.error_code)
+
+
+def _tell_again_if_it_failed(reign: Reign, broker: int, error_code: int) -> None:
+    """Have a broker whose handler failed told everything anew, later: it lacks what was said."""
+    if error_code == ErrorCode.UNKNOWN_SERVER_ERROR and broker not in reign.to_be_told_again:
+        reign.to_be_told_again.add(broker)
+        reign.later(TELL_AGAIN_S, BrokerFellBehind(broker))
 
 
 def raise_if_deposed(error_code: int, broker: int) -> None:
@@ -219,7 +256,8 @@ def raise_if_deposed(error_code: int, broker: int) -> None:
 
 
 async def fell_behind(reign: Reign, broker: int) -> None:
-    """Tell a broker everything anew, because requests to it were dropped."""
+    """Tell a broker everything anew, because requests to it were dropped or failed there."""
+    reign.to_be_told_again.discard(broker)
     if broker in reign.context.brokers:
         logger.info("telling everything anew broker=%d", broker)
         reign.journal.event(reign.cause, "BrokerFellBehind", {"broker": broker})

@@ -4,7 +4,9 @@ Who may call: `reign` and the handlers through `moves`. Invariants: one request 
 broker; each is sent again until it is answered or the broker is gone (its registration, not its
 answers, decides that); an answer becomes an event, nothing is handled here. A broker that cannot
 be reached while thousands of requests pile up loses them all but its deletions, and is told
-everything anew once it answers: the queue has a bound and no request is ever merely lost.
+everything anew once it answers: the queue has a bound and no request is ever merely lost. A broker
+that takes a request and closes the connection instead of answering gets it again more and more
+rarely, so that what it cannot digest does not keep it busy.
 Answers to Kafka's `ControllerChannelManager` and `RequestSendThread`.
 """
 
@@ -14,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from ottla.controller.batch import STOP_REPLICA, Outgoing
+from ottla.controller.batch import Outgoing
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import Buffer
@@ -22,6 +24,10 @@ from ottla.model.ports import Buffer
 logger = logging.getLogger(__name__)
 
 RETRY_BACKOFF_S = 0.1
+MAX_UNANSWERED_BACKOFF_S = 5.0
+"""The longest pause before a request is sent again that was sent and never answered."""
+SUSPICIOUS = 5
+"""A request that was sent so often in vain is worth an error in the log, once."""
 MAX_QUEUED = 5_000
 SLOW_RETRIES = 100
 """After so many failures in a row only every so manyth is logged."""
@@ -66,13 +72,14 @@ class Channel:
         self._behind = False
         self._peer: Peer | None = None
         self._failures = 0
+        self._suspected = False
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"controller-to-{broker.id}"
         )
 
     def send(self, request: Outgoing) -> None:
         if len(self._queue) >= MAX_QUEUED:
-            kept = [r for r in self._queue if r.api_key == STOP_REPLICA and r.deletes]
+            kept = [r for r in self._queue if r.deletes]
             logger.error(
                 "dropped broker=%d requests=%d: it is not answering",
                 self.broker.id,
@@ -99,17 +106,20 @@ class Channel:
 
     async def _deliver(self, request: Outgoing) -> None:
         """Send one request until it is answered. A request that cannot be encoded is our bug."""
+        unanswered = 0
         while True:
             body = request.encode()
             try:
                 peer = await self._connected()
+                unanswered += 1
                 answer = await peer.send_encoded(
                     request.api_key, request.version, body, self._timeout_s
                 )
             except ConnectionLostError as error:
-                await self._failed(request, error)
+                await self._failed(request, error, unanswered)
                 continue
             self._failures = 0
+            self._suspected = False
             if self._behind:
                 self._behind = False
                 self._on_behind(self.broker.id)
@@ -124,8 +134,18 @@ class Channel:
             logger.info("connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
         return self._peer
 
-    async def _failed(self, request: Outgoing, error: ConnectionLostError) -> None:
+    async def _failed(self, request: Outgoing, error: ConnectionLostError, unanswered: int) -> None:
+        """Pause; `unanswered` counts how often this request was sent without an answer."""
         self._failures += 1
+        if unanswered == SUSPICIOUS and not self._suspected:
+            self._suspected = True
+            logger.error(
+                "broker=%d takes api=%d and does not answer it (%s); it is sent again every %.0f s",
+                self.broker.id,
+                request.api_key,
+                request.summary,
+                MAX_UNANSWERED_BACKOFF_S,
+            )
         if self._failures == 1 or self._failures % SLOW_RETRIES == 0:
             logger.warning(
                 "not delivered broker=%d api=%d failures=%d error=%s",
@@ -135,7 +155,8 @@ class Channel:
                 error,
             )
         self._drop_peer()
-        await asyncio.sleep(RETRY_BACKOFF_S)
+        doublings = max(0, min(unanswered, 10) - 2)
+        await asyncio.sleep(min(RETRY_BACKOFF_S * 2**doublings, MAX_UNANSWERED_BACKOFF_S))
 
     def _drop_peer(self) -> None:
         if self._peer is not None:

@@ -20,6 +20,7 @@ from ottla.controller.states import (
 from ottla.model.cluster import (
     EPOCH_DURING_DELETE,
     BrokerInfo,
+    Eligible,
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
     TopicInfo,
@@ -46,6 +47,18 @@ class Context:
         self.partition_states = partition_machine()
         self.replica_states = replica_machine()
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
+        self.former_lives: dict[int, dict[TopicPartition, int]] = {}
+        """Per broker the partitions of which it was a replica outside the ISR when a life of it
+        ended, each with its partition epoch then: what is asked for in that partition epoch may
+        rest on what the former life had (KIP-903)."""
+        self.whole: set[int] = set()
+        """Live brokers whose present life began with all their logs whole, by their own word."""
+        self.lives: dict[int, int] = {}
+        """The broker epoch each broker was last seen alive with."""
+        self.joined: dict[TopicPartition, set[int]] = {}
+        """Who joined a partition's ISR under this controller and has not registered since."""
+        self.eligible: dict[TopicPartition, Eligible] = {}
+        """Who may lead besides the ISR, as it stands in ZooKeeper (adr/0007)."""
         self.deleting: dict[str, None] = {}
         """Topics queued for deletion."""
         self.deletion_started: set[str] = set()
@@ -55,12 +68,27 @@ class Context:
 
     def set_brokers(self, brokers: Iterable[BrokerInfo]) -> None:
         self.brokers = {b.id: b for b in sorted(brokers, key=lambda b: b.id)}
+        self.lives.update((b.id, b.epoch) for b in self.brokers.values())
 
     def add_broker(self, broker: BrokerInfo) -> None:
         self.set_brokers([*(b for b in self.brokers.values() if b.id != broker.id), broker])
 
     def remove_broker(self, broker_id: int) -> None:
+        """Take note that a life of a broker has ended."""
         self.brokers.pop(broker_id, None)
+        self.whole.discard(broker_id)
+        for joined in self.joined.values():
+            joined.discard(broker_id)
+        self.former_lives[broker_id] = {
+            tp: known.leader_and_isr.partition_epoch
+            for tp in self.partitions_on(broker_id)
+            if (known := self.leadership.get(tp)) is not None
+            and broker_id not in known.leader_and_isr.isr
+        }
+
+    def had_former_life(self, broker_id: int, tp: TopicPartition, partition_epoch: int) -> bool:
+        """Tell whether a life of a broker ended outside the ISR in this partition epoch."""
+        return self.former_lives.get(broker_id, {}).get(tp, -1) == partition_epoch
 
     @property
     def live_or_shutting_down(self) -> list[int]:
@@ -103,10 +131,14 @@ class Context:
         for partition, assignment in self.assignments.pop(topic, {}).items():
             tp = TopicPartition(topic, partition)
             self.leadership.pop(tp, None)
+            self.eligible.pop(tp, None)
+            self.joined.pop(tp, None)
             self.reassigning.pop(tp, None)
             self.partition_states.forget(tp)
             for replicas in self.offline_dirs.values():
                 replicas.discard(tp)
+            for partitions in self.former_lives.values():
+                partitions.pop(tp, None)
             for broker in assignment.replicas:
                 self.replica_states.forget(PartitionReplica(tp, broker))
         topic_id = self.topic_ids.pop(topic, None)
@@ -175,7 +207,16 @@ class Context:
         return NO_EPOCH if known is None else known.leader_and_isr.leader_epoch
 
     def partitions_with_leadership(self) -> list[TopicPartition]:
-        return [tp for tp in self.leadership if tp.topic not in self.deleting]
+        """Return what a broker is to know of: also partitions whose deletion the others heard of.
+
+        Kafka leaves these out: a broker without replicas of them that registers anew while they
+        are being deleted lists their topic for as long as it runs.
+        """
+        return [
+            tp
+            for tp in self.leadership
+            if tp.topic not in self.deleting or tp.topic in self.deletion_started
+        ]
 
     def partitions_with_offline_leader(self) -> list[TopicPartition]:
         return [

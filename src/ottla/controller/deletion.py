@@ -209,6 +209,7 @@ async def _complete(reign: Reign, topic: str) -> None:
     await store.delete_topic_znode(topic, reign.fence)
     await store.delete_topic_configs([topic], reign.fence)
     await store.delete_topic_deletions([topic], reign.fence)
+    await reign.moves.eligibility.forget_topic(topic)
     context.remove_topic(topic)
     reign.journal.event(reign.cause, "TopicDeleted", {"topic": topic})
     logger.info("deleted topic=%s", topic)

@@ -1,18 +1,20 @@
 """Elections: who leads one partition, and why the others do not.
 
 A decider. Who may call: `leadership`, `explain`. Invariants: a clean election never leaves the
-ISR; the ISR an election writes holds the new leader; the leader epoch grows by one whoever wins;
-every replica that did not win is named with the rule that kept it out. Answers to Kafka's
+ISR, but for replicas that have all that was acknowledged; the ISR an election writes holds the new
+leader; the leader epoch grows by one whoever wins; every replica that did not win is named with the
+rule that kept it out. Answers to Kafka's
 `Election` and `PartitionLeaderElectionAlgorithms`.
 
-Kinds: OFFLINE (the leader is gone: first live replica of the ISR, in the order of assignment),
-UNCLEAN (as OFFLINE, and if the ISR has no live member the first live replica: may lose records,
-so the partition is marked RECOVERING), REASSIGNMENT (first live ISR member of the target),
+Kinds: OFFLINE (the leader is gone: first live replica of the ISR, in the order of assignment, else
+the first that is eligible by adr/0007), UNCLEAN (as OFFLINE, and if neither has a live member the
+live replica with the longest log: may lose records, so the partition is marked RECOVERING),
+REASSIGNMENT (first live ISR member of the target),
 PREFERRED (the first assigned replica or nobody), CONTROLLED_SHUTDOWN (first ISR member that is
 not itself on its way out). A new partition has no ISR to choose from: `initial` decides there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -24,6 +26,9 @@ from ottla.model.cluster import (
 )
 
 Online = Callable[[int], bool]
+LogEnd = tuple[int, int]
+"""The leader epoch of a log's last record, and its end offset."""
+NO_LOG_END: LogEnd = (-2, -1)
 
 
 class ElectionKind(Enum):
@@ -68,10 +73,16 @@ def elect(
     online: Online,
     *,
     shutting_down: Callable[[int], bool] = lambda _broker: False,
+    eligible: tuple[int, ...] = (),
+    crashed: tuple[int, ...] = (),
+    ends: Mapping[int, LogEnd] | None = None,
 ) -> Election:
     """Hold one election. `online` says whether a replica's broker and log directory live.
 
-    For CONTROLLED_SHUTDOWN `online` includes brokers that are shutting down.
+    For CONTROLLED_SHUTDOWN `online` includes brokers that are shutting down. For OFFLINE and
+    UNCLEAN, `eligible` are the replicas outside the ISR that have all that was acknowledged, the
+    dead included; `crashed` the live ISR members that may have lost some of it; `ends` where logs
+    end, of those who told.
     """
     if kind is ElectionKind.PREFERRED:
         return _preferred(assignment, state, online)
@@ -79,7 +90,16 @@ def elect(
         return _reassignment(assignment, state, online)
     if kind is ElectionKind.CONTROLLED_SHUTDOWN:
         return _controlled_shutdown(assignment, state, online, shutting_down)
-    return _offline(assignment, state, online, unclean=kind is ElectionKind.UNCLEAN)
+    unclean = kind is ElectionKind.UNCLEAN
+    if eligible:
+        outcome = _eligible(assignment, state, online, eligible, crashed)
+        if outcome.state is not None or not unclean:
+            return outcome
+        return _longest_log(assignment, state, online, ends or {})
+    outcome = _offline(assignment, state, online, unclean=unclean and not ends)
+    if outcome.state is None and unclean and ends:
+        return _longest_log(assignment, state, online, ends)
+    return outcome
 
 
 def _first(
@@ -106,6 +126,40 @@ def _in_sync_and_live(state: LeaderAndIsr, online: Online) -> Callable[[int], st
     return objection
 
 
+def _eligible(
+    assignment: ReplicaAssignment,
+    state: LeaderAndIsr,
+    online: Online,
+    eligible: tuple[int, ...],
+    crashed: tuple[int, ...],
+) -> Election:
+    """Elect out of the ISR, or an eligible replica, where there are eligible ones."""
+    live = tuple(r for r in assignment.replicas if online(r))
+    in_sync = _in_sync_and_live(state, online)
+
+    def objection(replica: int) -> str | None:
+        problem = in_sync(replica)
+        if problem is None and replica in crashed:
+            return "in the ISR, but it crashed since"
+        return problem
+
+    leader, rejected = _first(assignment.replicas, objection)
+    if leader is not None:
+        isr = tuple(r for r in state.isr if online(r) and r not in crashed)
+        return Election(state.with_leader(leader, isr), "first live ISR member", rejected, live)
+
+    def not_eligible(replica: int) -> str | None:
+        if replica in eligible:
+            return None if online(replica) else "eligible, but offline"
+        return objection(replica)
+
+    leader, rejected = _first(assignment.replicas, not_eligible)
+    if leader is not None:
+        new = state.with_leader(leader, (leader,))
+        return Election(new, "first live eligible replica", rejected, live)
+    return Election(None, "no live ISR member, nor an eligible replica", rejected, live)
+
+
 def _offline(
     assignment: ReplicaAssignment, state: LeaderAndIsr, online: Online, *, unclean: bool
 ) -> Election:
@@ -114,13 +168,37 @@ def _offline(
     if leader is not None:
         isr = tuple(r for r in state.isr if online(r))
         return Election(state.with_leader(leader, isr), "first live ISR member", rejected, live)
-    if not unclean:
-        return Election(None, "no live ISR member", rejected, live)
-    leader, rejected = _first(assignment.replicas, lambda r: None if online(r) else "offline")
-    if leader is None:
+    if unclean:
+        return _longest_log(assignment, state, online, {})
+    return Election(None, "no live ISR member", rejected, live)
+
+
+def _longest_log(
+    assignment: ReplicaAssignment,
+    state: LeaderAndIsr,
+    online: Online,
+    ends: Mapping[int, LogEnd],
+) -> Election:
+    """Elect the live replica whose last record is of the highest epoch, then whose log is longest.
+
+    Who did not tell comes last, and among equals the first in the assignment.
+    """
+    live = tuple(r for r in assignment.replicas if online(r))
+    if not live:
+        rejected = tuple((r, "offline") for r in assignment.replicas)
         return Election(None, "no live replica", rejected, live)
+    leader = max(live, key=lambda r: (ends.get(r, NO_LOG_END), -assignment.replicas.index(r)))
+    others = []
+    for replica in assignment.replicas:
+        if replica not in live:
+            others.append((replica, "offline"))
+        elif replica != leader:
+            told = ends.get(replica)
+            why = "later in the assignment" if told == ends.get(leader) else "its log ends before"
+            others.append((replica, "did not tell its log end" if ends and told is None else why))
     new = replace(state.with_leader(leader, (leader,)), recovery_state=RECOVERING)
-    return Election(new, "unclean: first live replica", rejected, live)
+    rule = "unclean: longest log" if ends else "unclean: first live replica"
+    return Election(new, rule, tuple(others), live)
 
 
 def _reassignment(assignment: ReplicaAssignment, state: LeaderAndIsr, online: Online) -> Election:

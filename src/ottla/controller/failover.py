@@ -21,7 +21,7 @@ from ottla.controller.events import (
     LogDirsFailed,
     TopicsChanged,
 )
-from ottla.controller.incarnations import restarted_unseen
+from ottla.controller.incarnations import note_former_lives, restarted_unseen
 from ottla.controller.journal import replicas_facts
 from ottla.controller.moves import SLICE, breathe, slices
 from ottla.controller.reign import Reign
@@ -50,6 +50,7 @@ async def take_office(reign: Reign) -> None:
     restarted: list[PartitionReplica] = []
     for written in slices(list(written_at.items()), READ_SLICE):
         restarted += restarted_unseen(reign.context, dict(written))
+        note_former_lives(reign.context, dict(written))
         await breathe()
     _hide(reign, restarted)
     await _start_replicas(reign)
@@ -125,6 +126,7 @@ async def _read_context(reign: Reign) -> dict[TopicPartition, int]:
     for some in context.partitions_in_slices(READ_SLICE * 10):
         context.leadership.update(await store.get_topic_partition_states(some, written_at))
         await breathe()
+    await reign.moves.eligibility.load()
     for broker in context.brokers.values():
         reign.channels.add(broker)
     await snapshot.take(reign, "elected", written_at)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.controller.context import Context
+from ottla.controller.eligible import eligible_for
 from ottla.controller.states import PartitionReplica
 from ottla.model.cluster import BrokerInfo
 from ottla.model.ids import TopicPartition
@@ -35,6 +36,19 @@ def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
     )
 
 
+def note_former_lives(context: Context, written_at: Mapping[TopicPartition, int]) -> None:
+    """Note live replicas outside the ISR that registered after their state was last written.
+
+    Nobody knows whether they had another life since then, of which a leader may tell us still.
+    """
+    for tp, zxid in written_at.items():
+        state = context.leadership[tp].leader_and_isr
+        for replica in context.assignment(tp).replicas:
+            broker = context.brokers.get(replica)
+            if broker is not None and replica not in state.isr and broker.epoch > zxid:
+                context.former_lives.setdefault(replica, {})[tp] = state.partition_epoch
+
+
 def restarted_unseen(
     context: Context, written_at: Mapping[TopicPartition, int]
 ) -> list[PartitionReplica]:
@@ -42,7 +56,8 @@ def restarted_unseen(
 
     No controller has handled the end of their earlier life: they may lack records that were
     acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
-    the ISR is known to have lived on, nobody is better than another, and nobody is returned.
+    the ISR is known to have lived on, and nobody else has all that was acknowledged (adr/0007),
+    nobody is better than another, and nobody is returned.
     """
     found = []
     for tp, zxid in written_at.items():
@@ -53,4 +68,9 @@ def restarted_unseen(
         restarted = [b for b in live if context.brokers[b].epoch > zxid]
         if len(restarted) < len(live):
             found += [PartitionReplica(tp, b) for b in restarted]
+        elif restarted and any(
+            context.is_online(b, tp)
+            for b in eligible_for(context, tp, context.leadership[tp].leader_and_isr)
+        ):
+            found += [PartitionReplica(tp, b) for b in restarted if b not in context.whole]
     return found

@@ -1,10 +1,17 @@
 """ISR changes: what to say to a leader that asks for another ISR (AlterPartition, KIP-497).
 
 A decider. Who may call: `requests`, `explain`. Invariants: the broker must be the incarnation we
-know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841); a
-repeated request gets the same answer; a request from the past is refused, one from the future
-means that we are no longer the controller. What passes is still only a wish: the write compares
-and swaps (R6). Answers to Kafka's `KafkaController.tryProcessAlterPartition`.
+know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor
+one by what a former life of its broker had (KIP-903); a repeated request gets the same answer; a
+request from the past is refused, one from the future means that we are no longer the controller.
+What passes is still only a wish: the write compares and swaps (R6). Answers to Kafka's
+`KafkaController.tryProcessAlterPartition`, as to broker epochs to
+`ReplicationControlManager.ineligibleReplicasForIsr`.
+
+Leaders of ours name the broker epoch of each member they ask for, JVM leaders in ZooKeeper mode -1.
+A newcomer without an epoch is accepted unless a life of its broker ended since the state was last
+written: then nobody can tell which life is meant. The leader is refused and gets a new leader epoch
+(`renew`), in which only the present life can fetch. Kafka in ZooKeeper mode accepts it.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +24,7 @@ from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPart
 
 TOPIC_IDS_FROM = 2
 EPOCHS_FROM = 3
+NO_BROKER_EPOCH = -1
 
 Answer = ErrorCode | LeaderAndIsr
 
@@ -32,6 +40,12 @@ class Judgement:
     unknown: list[AlterPartitionResponse.TopicData] = field(default_factory=list)
     reasons: dict[TopicPartition, str] = field(default_factory=dict)
     wishes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    renew: list[TopicPartition] = field(default_factory=list)
+    """Partitions that need a new leader epoch before their leader is believed."""
+    stale: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    """Members asked for by the epoch of a former life."""
+    unsure: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    """Newcomers asked for without an epoch of which a former life is known."""
 
 
 def version_of(request: AlterPartitionRequest) -> int:
@@ -71,7 +85,8 @@ def judge(context: Context, request: AlterPartitionRequest, version: int) -> Jud
             )
             judgement.asked.append(tp)
             judgement.wishes[tp] = wish
-            outcome = _judge_partition(context, tp, wish, version, judgement.reasons)
+            _note_lives(context, tp, wish, partition, judgement)
+            outcome = _judge_partition(context, tp, wish, version, judgement)
             if outcome is None:
                 judgement.writes[tp] = wish
             else:
@@ -102,9 +117,15 @@ def _judge_partition(
     tp: TopicPartition,
     wish: LeaderAndIsr,
     version: int,
-    reasons: dict[TopicPartition, str],
+    judgement: Judgement,
 ) -> Answer | None:
     """Return the answer, or None where the wish is to be written."""
+    reasons = judgement.reasons
+    ineligible_code = (
+        ErrorCode.INELIGIBLE_REPLICA
+        if version >= TOPIC_IDS_FROM
+        else ErrorCode.OPERATION_NOT_ATTEMPTED
+    )
     known = context.leadership.get(tp)
     if known is None:
         reasons[tp] = "no such partition"
@@ -133,10 +154,47 @@ def _judge_partition(
     ineligible = sorted(r for r in set(wish.isr) if not context.is_live(r))
     if ineligible:
         reasons[tp] = f"replicas {ineligible} are offline or shutting down"
-        if version >= TOPIC_IDS_FROM:
-            return ErrorCode.INELIGIBLE_REPLICA
-        return ErrorCode.OPERATION_NOT_ATTEMPTED
+        return ineligible_code
+    if tp in judgement.stale:
+        reasons[tp] = f"replicas {list(judgement.stale[tp])} have registered again since"
+        return ineligible_code
+    if tp in judgement.unsure:
+        some = list(judgement.unsure[tp])
+        reasons[tp] = f"replicas {some} died since the last change, and no broker epochs are given"
+        judgement.renew.append(tp)
+        return ineligible_code
     return None
+
+
+def _note_lives(
+    context: Context,
+    tp: TopicPartition,
+    wish: LeaderAndIsr,
+    partition: AlterPartitionRequest.PartitionData,
+    judgement: Judgement,
+) -> None:
+    """Note which members are, or may be, asked for by what a former life of theirs had."""
+    epochs = {b.broker_id: b.broker_epoch for b in partition.new_isr_with_epochs}
+    stale = tuple(
+        b
+        for b, epoch in epochs.items()
+        if epoch != NO_BROKER_EPOCH
+        and (known := context.brokers.get(b)) is not None
+        and known.epoch != epoch
+    )
+    current = context.leadership.get(tp)
+    members = () if current is None else current.leader_and_isr.isr
+    unsure = tuple(
+        b
+        for b in wish.isr
+        if b not in members
+        and epochs.get(b, NO_BROKER_EPOCH) == NO_BROKER_EPOCH
+        and context.had_former_life(b, tp, wish.partition_epoch)
+    )
+    if stale:
+        judgement.stale[tp] = stale
+    if unsure:
+        judgement.unsure[tp] = unsure
 
 
 def rule_of(before: LeaderAndIsr | None, wish: LeaderAndIsr) -> str:

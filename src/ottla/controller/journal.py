@@ -93,11 +93,17 @@ class Journal:
             "shutting_down": decision.shutting_down,
             "rejected": decision.rejected,
         }
+        if decision.eligible or decision.crashed:
+            fields["eligible"], fields["crashed"] = decision.eligible, decision.crashed
+        if decision.ends:
+            fields["ends"] = decision.ends
         if decision.broker is not None:
             fields["broker"] = decision.broker
         if decision.asked is not None:
             fields["asked"] = state_facts(decision.asked)
             fields["version"] = decision.version
+            if decision.stale or decision.unsure:
+                fields["stale"], fields["unsure"] = decision.stale, decision.unsure
         self._record("decision", cause, {**fields, "outcome": outcome})
 
     def moved(

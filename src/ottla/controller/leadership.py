@@ -8,15 +8,31 @@ left alone. Answers to the deciding halves of Kafka's `ZkPartitionStateMachine`
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ottla.controller.context import Context
-from ottla.controller.elections import Election, ElectionKind, elect, initial
+from ottla.controller.elections import Election, ElectionKind, LogEnd, elect, initial
 from ottla.controller.plan import Decision, Failure, Plan
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
 from ottla.model.ids import NO_LEADER, TopicPartition
 
 States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondIsr:
+    """What is known of a partition's replicas besides who is in the ISR; see `elections.elect`."""
+
+    eligible: tuple[int, ...] = ()
+    crashed: tuple[int, ...] = ()
+    ends: Mapping[int, LogEnd] = field(default_factory=dict)
+
+
+NO_OTHERS = BeyondIsr()
+NOTHING_KNOWN: Mapping[TopicPartition, BeyondIsr] = {}
+FOR_ASSIGNMENT = "new leader epoch for a new assignment"
+FOR_RETURNED_REPLICA = "new leader epoch: a replica died since the last ISR change"
+EPOCH_RULES = (FOR_ASSIGNMENT, FOR_RETURNED_REPLICA)
 
 
 def plan_new(context: Context, partitions: Iterable[TopicPartition]) -> Plan:
@@ -36,8 +52,12 @@ def plan_election(
     partitions: Iterable[TopicPartition],
     read: States,
     unclean_allowed: Mapping[str, bool],
+    beyond: Mapping[TopicPartition, BeyondIsr] = NOTHING_KNOWN,
 ) -> Plan:
-    """Plan elections of one kind. `unclean_allowed` says of a topic whether ISR may be left."""
+    """Plan elections of one kind. `unclean_allowed` says of a topic whether ISR may be left.
+
+    `beyond` is what is known of replicas outside the ISR, where it matters.
+    """
     plan = Plan()
     shutting_down = kind is ElectionKind.CONTROLLED_SHUTDOWN
     for tp in partitions:
@@ -49,14 +69,28 @@ def plan_election(
             this = ElectionKind.UNCLEAN
         assignment = context.assignment(tp)
         online = _online(context, tp, assignment, state, or_shutting_down=shutting_down)
+        others = beyond.get(tp, NO_OTHERS)
         outcome = elect(
             this,
             assignment,
             state,
             online.__contains__,
             shutting_down=context.shutting_down.__contains__,
+            eligible=others.eligible,
+            crashed=others.crashed,
+            ends=others.ends,
         )
-        _note(plan, tp, this.value, state, assignment, outcome, online, _shutting_down(context))
+        _note(
+            plan,
+            tp,
+            this.value,
+            state,
+            assignment,
+            outcome,
+            online,
+            _shutting_down(context),
+            others,
+        )
     return plan
 
 
@@ -112,8 +146,13 @@ def plan_isr_removal(
     return plan
 
 
-def plan_epoch_bump(context: Context, partitions: Iterable[TopicPartition], read: States) -> Plan:
-    """Plan a new leader epoch under the same leader, so that it learns of a new assignment."""
+def plan_epoch_bump(
+    context: Context,
+    partitions: Iterable[TopicPartition],
+    read: States,
+    rule: str = FOR_ASSIGNMENT,
+) -> Plan:
+    """Plan a new leader epoch under the same leader; `rule` says what for."""
     plan = Plan()
     for tp in partitions:
         state = _usable(context, tp, read, plan)
@@ -121,7 +160,6 @@ def plan_epoch_bump(context: Context, partitions: Iterable[TopicPartition], read
             continue
         after = replace(state, leader_epoch=state.leader_epoch + 1)
         plan.writes[tp] = after
-        rule = "new leader epoch for a new assignment"
         assignment = context.assignment(tp)
         plan.decisions[tp] = Decision(
             tp,
@@ -188,6 +226,7 @@ def _note(
     outcome: Election,
     online: tuple[int, ...],
     shutting_down: tuple[int, ...],
+    others: BeyondIsr = NO_OTHERS,
 ) -> None:
     plan.decisions[tp] = Decision(
         tp,
@@ -201,6 +240,9 @@ def _note(
         assignment.removing,
         online,
         shutting_down,
+        eligible=others.eligible,
+        crashed=others.crashed,
+        ends=tuple((b, *end) for b, end in sorted(others.ends.items())),
     )
     if outcome.state is None:
         plan.failures[tp] = Failure(outcome.rule)

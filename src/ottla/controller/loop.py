@@ -28,14 +28,16 @@ from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
+from ottla.controller.eligibility import Eligibility
 from ottla.controller.events import Asked, Event
 from ottla.controller.failover import take_office
 from ottla.controller.journal import JOURNAL_NAME, Journal
 from ottla.controller.line_file import LineFile
+from ottla.controller.log_ends import LogEndQuestions
 from ottla.controller.moves import Moves
 from ottla.controller.reign import Reign
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
-from ottla.model.config import BrokerConfig
+from ottla.model.config import BrokerConfig, protocol_level_of
 from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
@@ -58,6 +60,9 @@ from ottla.zookeeper.znodes import CONTROLLER
 logger = logging.getLogger(__name__)
 
 SNAPSHOTS_A_FILE = 8
+HIGH_WATERMARK_FROZEN_FROM = (3, 7)
+"""The inter.broker.protocol.version from which no leader moves the high watermark below
+min.insync.replicas (KAFKA-15583): what eligible replicas rest on."""
 ABDICATION_PAUSE_S = 0.5
 """Between a failed failover and giving the office up, so that failing brokers do not spin."""
 
@@ -417,6 +422,8 @@ class Controller:
         config = self._config
         listener = config.text("control.plane.listener.name") or config.inter_broker_listener
         context = Context(epoch, epoch_zk_version)
+        level = protocol_level_of(config.text("inter.broker.protocol.version"))
+        frozen_below_min_isr = level >= HIGH_WATERMARK_FROZEN_FROM
         journal = Journal(
             self._journal_sink(), self._world.clock, self._id, epoch, self._journal_takes
         )
@@ -435,6 +442,12 @@ class Controller:
             config.inter_broker_listener,
             channels.send,
             lambda: config.flag("unclean.leader.election.enable"),
+            Eligibility(
+                context,
+                store,
+                (lambda: config.integer("min.insync.replicas")) if frozen_below_min_isr else None,
+                LogEndQuestions(context, self._connect, listener).ask,
+            ),
         )
         return Reign(
             self._world,
@@ -509,7 +522,7 @@ async def handle(reign: Reign, event: Event) -> Any:
         case happened.LeaderAndIsrAnswered(broker, response):
             await brokers.leader_and_isr_answered(reign, broker, response)
         case happened.UpdateMetadataAnswered(broker, response):
-            brokers.update_metadata_answered(broker, response)
+            brokers.update_metadata_answered(reign, broker, response)
         case happened.ReplicasStopped(broker, response, deletes):
             brokers.raise_if_deposed(response.error_code, broker)
             await deletion.replicas_stopped(reign, broker, response, deletes)

@@ -21,8 +21,11 @@ from typing import TypeVar
 from ottla.controller.batch import Outgoing, RequestBatch
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
+from ottla.controller.eligibility import Eligibility
 from ottla.controller.journal import Journal
 from ottla.controller.leadership import (
+    FOR_ASSIGNMENT,
+    FOR_RETURNED_REPLICA,
     States,
     needs_unclean_config,
     plan_election,
@@ -40,7 +43,12 @@ from ottla.controller.states import (
     State,
     Subject,
 )
-from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
+from ottla.model.cluster import (
+    RECOVERING,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+)
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper.store import Store
 
@@ -79,6 +87,7 @@ class Moves:
         listener: str,
         send: Callable[[Outgoing], None],
         unclean_by_default: UncleanByDefault,
+        eligibility: Eligibility | None = None,
     ) -> None:
         self.cause = 0
         self.superseded = False
@@ -93,6 +102,7 @@ class Moves:
         self._listener = listener
         self._send = send
         self._unclean_by_default = unclean_by_default
+        self.eligibility = eligibility or Eligibility(context, store)
         self._state_log = StateLog(context, controller_id)
         self._moved: list[tuple[TopicPartition | PartitionReplica, str, str]] = []
         self._noted: list[tuple[Decision, str]] = []
@@ -113,10 +123,10 @@ class Moves:
         moved, self._moved = self._moved, []
         for moves in slices(moved, MOVES_A_LINE):
             self._journal.moved(self.cause, moves)
-            await breathe()
-        for moves in slices(moved if self._state_log.listening else ()):
-            self._state_log.moved(moves)
-            await breathe()
+            # In slices also where nobody listens: a log level must not change what runs when.
+            for few in slices(moves):
+                self._state_log.moved(few)
+                await breathe()
         noted, self._noted = self._noted, []
         for some in slices(noted):
             for decision, outcome in some:
@@ -125,6 +135,13 @@ class Moves:
         for request in told:
             self._journal.told(self.cause, request.broker, request.api_key, request.summary)
         self._state_log.told(told)
+        changed = await self.eligibility.keep()
+        if changed:
+            facts = {
+                str(tp): [] if record is None else [b for b, _ in record.lives]
+                for tp, record in changed.items()
+            }
+            self._journal.event(self.cause, "EligibleChanged", {"partitions": facts})
 
     async def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
@@ -198,6 +215,7 @@ class Moves:
                     continue
                 state = LeaderIsrAndControllerEpoch(plan.writes[tp], context.epoch)
                 context.leadership[tp] = state
+                self.eligibility.wrote(tp, None, state.leader_and_isr)
                 assignment = context.assignment(tp)
                 batch.lead_or_follow(state.leader_and_isr.isr, tp, state, assignment, is_new=True)
                 self._move_partition(tp, PartitionState.ONLINE)
@@ -215,9 +233,10 @@ class Moves:
         async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
             reads.append(read)
             unclean = await self._unclean_topics(remaining, read, kind)
+            beyond = await self.eligibility.look(remaining, read, kind, unclean)
             plan = Plan()
             for some in slices(remaining):
-                plan.merge(plan_election(self._context, kind, some, read, unclean))
+                plan.merge(plan_election(self._context, kind, some, read, unclean, beyond))
                 await breathe()
             return plan
 
@@ -230,7 +249,9 @@ class Moves:
                 before = next(r[tp] for r in reversed(reads) if tp in r).leader_and_isr
                 if outcome.leader_epoch != before.leader_epoch:
                     self.elections_total += 1
-                    self.unclean_total += outcome.leader not in before.isr
+                    self.unclean_total += (
+                        outcome.recovery_state == RECOVERING and outcome.leader not in before.isr
+                    )
                 self._move_partition(tp, PartitionState.ONLINE)
                 batch.lead_or_follow(
                     recipients.get(tp, ()),
@@ -263,17 +284,7 @@ class Moves:
         self, assignments: Mapping[TopicPartition, ReplicaAssignment]
     ) -> None:
         """Raise partitions' leader epochs and tell their replicas of new assignments."""
-        if not assignments:
-            return
-
-        async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
-            plan = Plan()
-            for some in slices(remaining):
-                plan.merge(plan_epoch_bump(self._context, some, read))
-                await breathe()
-            return plan
-
-        outcomes, _ = await self._read_decide_write(list(assignments), decide)
+        outcomes = await self._bump(list(assignments), FOR_ASSIGNMENT)
         batch = self.batch()
         for some in slices(list(assignments)):
             for tp in some:
@@ -284,6 +295,33 @@ class Moves:
                 batch.lead_or_follow(assignment.adding, tp, state, assignment, is_new=True)
             await breathe()
         await self.tell(batch)
+
+    async def renew_leader_epochs(self, partitions: Sequence[TopicPartition]) -> None:
+        """Raise leader epochs, so that nothing counts which leaders learned in the old ones."""
+        outcomes = await self._bump(partitions, FOR_RETURNED_REPLICA)
+        batch = self.batch()
+        for tp, outcome in outcomes.items():
+            if not isinstance(outcome, Failure):
+                assignment, state = self._context.assignment(tp), self._context.leadership[tp]
+                batch.lead_or_follow(assignment.replicas, tp, state, assignment, is_new=False)
+        await self.tell(batch)
+
+    async def _bump(
+        self, partitions: Sequence[TopicPartition], rule: str
+    ) -> dict[TopicPartition, Outcome]:
+        """Raise partitions' leader epochs; nobody is told yet."""
+        if not partitions:
+            return {}
+
+        async def decide(remaining: Sequence[TopicPartition], read: States) -> Plan:
+            plan = Plan()
+            for some in slices(remaining):
+                plan.merge(plan_epoch_bump(self._context, some, read, rule))
+                await breathe()
+            return plan
+
+        outcomes, _ = await self._read_decide_write(partitions, decide)
+        return outcomes
 
     # --- replicas ---------------------------------------------------------------------------
 
@@ -417,6 +455,8 @@ class Moves:
                 if isinstance(state, LeaderAndIsr):
                     context.leadership[tp] = LeaderIsrAndControllerEpoch(state, context.epoch)
                     outcomes[tp] = state
+                    if tp in plan.writes:
+                        self.eligibility.wrote(tp, read[tp].leader_and_isr, state)
                 else:
                     plan.failures[tp] = Failure(str(state))
             self._note(plan, again=result.retry)

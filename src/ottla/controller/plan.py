@@ -15,8 +15,11 @@ from ottla.model.ids import TopicPartition
 class Decision:
     """One partition's decision with everything that led to it.
 
-    `online` are the replicas that counted as live; `broker` is whom it is about: who left the ISR,
-    or who `asked` for which state by AlterPartition of which `version`.
+    `online` are the replicas that counted as live; `eligible`, `crashed` and `ends` (broker, leader
+    epoch, end) is what was known of those outside the ISR, or in it by a former life only; `broker`
+    is whom it is about: who left the ISR, or who `asked` for which state by AlterPartition of which
+    `version`. Of the members asked for, `stale` are those named by the epoch of a former life,
+    `unsure` those named without an epoch that had a former life in the same partition epoch.
     """
 
     partition: TopicPartition
@@ -33,6 +36,11 @@ class Decision:
     broker: int | None = None
     asked: LeaderAndIsr | None = None
     version: int | None = None
+    eligible: tuple[int, ...] = ()
+    crashed: tuple[int, ...] = ()
+    ends: tuple[tuple[int, int, int], ...] = ()
+    stale: tuple[int, ...] = ()
+    unsure: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class Reign:
     post: Callable[[Event], None]
     ended: bool = False
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    to_be_told_again: set[int] = field(default_factory=set)
+    """Brokers that failed at a request: each is told everything anew after a while."""
 
     @property
     def cause(self) -> int:

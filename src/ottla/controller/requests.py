@@ -88,6 +88,8 @@ async def alter_partition(
             answers[tp] = outcome.code
             continue
         _journal_isr(reign, tp, judgement, version, outcome)
+        before = context.leadership[tp].leader_and_isr
+        reign.moves.eligibility.wrote(tp, before, outcome)
         context.leadership[tp] = LeaderIsrAndControllerEpoch(outcome, context.epoch)
         answers[tp] = outcome
     for tp in result.retry:
@@ -96,6 +98,8 @@ async def alter_partition(
         answers[tp] = ErrorCode.INVALID_UPDATE_VERSION
     await reign.moves.metadata(context.live_or_shutting_down, judgement.asked)
     answer(respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement))
+    if judgement.renew:
+        await reign.moves.renew_leader_epochs(judgement.renew)
     moving = [tp for tp in judgement.asked if tp in context.reassigning]
     written = [tp for tp in moving if isinstance(answers[tp], LeaderAndIsr)]
     await reassignment.complete_if_caught_up(reign, written)
@@ -123,6 +127,8 @@ def _journal_isr(
         broker=wish.leader,
         asked=wish,
         version=version,
+        stale=judgement.stale.get(tp, ()),
+        unsure=judgement.unsure.get(tp, ()),
     )
     outcome = "written" if isinstance(answer, LeaderAndIsr) else f"refused: {answer.name}"
     reign.journal.decision(reign.cause, decision, outcome)

@@ -30,6 +30,7 @@ async def take(
             "shutting_down": sorted(context.shutting_down),
             "offline_dirs": offline,
             "deleting": list(context.deleting),
+            "whole": sorted(context.whole),
         },
     )
     for topic in context.topics:
@@ -68,6 +69,10 @@ def _partition_facts(
         facts["controller_epoch"] = known.controller_epoch
         if state.recovery_state:
             facts["recovery_state"] = state.recovery_state
+    eligible = context.eligible.get(tp)
+    if eligible is not None:
+        facts["eligible"] = eligible.lives
+        facts["eligible_at"] = eligible.partition_epoch
     if written_at is None:
         facts["state"] = context.partition_states[tp].value
     elif tp in written_at:

@@ -27,11 +27,13 @@ class StateLog:
         self._head = f"[Controller id={controller_id} epoch={context.epoch}] "
 
     @property
-    def listening(self) -> bool:
+    def _listening(self) -> bool:
         return logger.isEnabledFor(logging.INFO)
 
     def moved(self, moves: Iterable[AnyMove]) -> None:
         """Tell of subjects that moved."""
+        if not self._listening:
+            return
         trace = logger.isEnabledFor(TRACE)
         lines = []
         for subject, before, after in moves:
@@ -64,7 +66,7 @@ class StateLog:
 
     def told(self, requests: Sequence[Outgoing]) -> None:
         """Tell of requests that were queued."""
-        if not self.listening:
+        if not self._listening:
             return
         lines = []
         metadata = [r for r in requests if r.api_key == UPDATE_METADATA]

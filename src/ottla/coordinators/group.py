@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ottla.coordinators.group_states import GROUP_MOVES, GroupState, check_move
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.timers import Now, Timer
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, WireError
 from ottla.model.ids import TopicPartition
-from ottla.wire.codec import decode_versioned
+from ottla.wire.codec import decode_oldest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ Protocols = Sequence[tuple[str, bytes]]
 """(name, metadata) of each assignor a member offers, the preferred one first."""
 
 NO_TIMESTAMP = -1
+
+MAX_SUBSCRIBED = 100_000
+"""Topics, of all members together, that are read in one go: 20 ms. Of more none is known."""
 
 
 class Member:
@@ -288,16 +291,22 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def _subscribed(self) -> frozenset[str] | None:
+        """Return what the members subscribe to; None if that is not known, so may be anything.
+
+        Of each only the fields of version 0 are read, as Kafka's `GroupMetadata` does: all versions
+        begin with them, and there are clients that name a newer version and stop after them.
+        """
         if self.protocol_type != CONSUMER:
             return None
         topics: set[str] = set()
+        left = MAX_SUBSCRIBED
         for member in self.members.values():
             try:
-                said = decode_versioned(
-                    ConsumerProtocolSubscription,
-                    member.metadata(self.protocol or ""),
-                    newer_ok=True,
-                )
+                metadata = member.metadata(self.protocol or "")
+                left -= int.from_bytes(metadata[2:6])
+                if left < 0:
+                    raise WireError(f"more than {MAX_SUBSCRIBED} topics in all")
+                said = decode_oldest(ConsumerProtocolSubscription, metadata)
             except (OttlaError, KeyError) as error:
                 logger.warning(
                     "subscription not understood group=%s protocol=%s error=%s",

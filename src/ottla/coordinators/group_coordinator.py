@@ -10,7 +10,7 @@ cleaning of `GroupMetadataManager`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.coordinators.group import CLASSIC, CONSUMER, Group, MemberSummary
@@ -33,6 +33,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.retention_clock import RetentionClock
 from ottla.replication.inter_broker import protocol_level
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.turns import Turn
@@ -48,6 +49,9 @@ FIRST_WITH_STATIC_MEMBERS = (2, 3)
 AT_ONCE = 256
 """Deadlines looked after in one turn of the loop."""
 
+TIMER_ROUNDING_MS = 0.1
+"""What is due within this is due: a timer for it could not tell the difference."""
+
 _COMMIT_ERRORS = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -60,6 +64,9 @@ _COMMIT_ERRORS = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 """What a client is told of an append that failed: never the errors of a partition not its own."""
+
+_IN_THE_LOG = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""An append of which whoever reads the log from now on will know, whatever its client is told."""
 
 _STORE_ERRORS = {
     **_COMMIT_ERRORS,
@@ -112,8 +119,8 @@ class _Replay:
         self._coordinator = coordinator
         self._records = GroupReplay()
 
-    def batch(self, header: BatchHeader, batch: memoryview) -> None:
-        self._records.batch(header, batch)
+    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        return self._records.batch(header, records)
 
     def finish(self) -> Iterator[None]:
         found: dict[str, Group] = {}
@@ -138,9 +145,10 @@ class GroupCoordinator:
         level = protocol_level(config.text("inter.broker.protocol.version"))
         self._world = world
         self._clock = world.clock
+        self._ages = RetentionClock(world.clock)
         self._metadata_max = number("offset.metadata.max.bytes")
         self._retention_ms = number("offsets.retention.minutes") * 60_000
-        self._retention_check_s = number("offsets.retention.check.interval.ms") / 1000
+        self._retention_check_s = config.interval_s("offsets.retention.check.interval.ms")
         self.groups = Groups(
             GroupSettings(
                 min_session_timeout_ms=number("group.min.session.timeout.ms"),
@@ -210,13 +218,18 @@ class GroupCoordinator:
         self._settle()
 
     def unload(self, index: int) -> None:
-        log, now = self.log, self.now()
-        gone = [g for g in self.groups.groups.values() if log.partition_for(g.group_id) == index]
-        for group in gone:
-            for producer_id in group.offsets.in_transactions:
-                self._forget_producer(producer_id, group.group_id)
-            self.groups.unload(group, now)
-        self._settle()
+        """Nothing yet: `standing` lets nobody reach the groups, `forget` takes them away."""
+
+    def forget(self, indexes: Collection[int]) -> Iterator[None]:
+        """Let groups go to their new coordinators; whoever waits is told to look for those."""
+        partition_for = self.log.partition_for
+        for group in list(self.groups.groups.values()):
+            if partition_for(group.group_id) in indexes and group.state is not GroupState.DEAD:
+                for producer_id in group.offsets.in_transactions:
+                    self._forget_producer(producer_id, group.group_id)
+                self.groups.unload(group, self.now())
+                self._settle()
+            yield
 
     # --- carrying out -----------------------------------------------------------------------------
 
@@ -264,6 +277,10 @@ class GroupCoordinator:
         """Look after what is due. A loop root."""
         self._timer = None
         now = self.now()
+        if 0 < self._timer_at_ms - now.mono_ms < TIMER_ROUNDING_MS:
+            # The deadline is kept in milliseconds, the loop's clock counts seconds: rounded, it can
+            # be a hair before the deadline, and the delay that is left too small to move it.
+            now = now._replace(mono_ms=self._timer_at_ms)
         try:
             for _ in range(AT_ONCE):
                 if not self.groups.ring(now):
@@ -390,12 +407,21 @@ class GroupCoordinator:
             offsets.prepare(kept)
 
         def written(failure: ErrorCode, at: int) -> None:
-            self._commit_written(group, kept, failure, at, producer)
+            if at < 0 or failure in _IN_THE_LOG:
+                settled(failure, at)
             results.update(dict.fromkeys(kept, _COMMIT_ERRORS.get(failure, failure)))
             then(results)
 
+        def settled(failure: ErrorCode, at: int) -> None:
+            self._commit_settled(group, kept, failure, at, producer)
+
         self.log.append(
-            self.log.partition_for(group_id), records, written, producer=producer, guard=guard
+            self.log.partition_for(group_id),
+            records,
+            written,
+            producer=producer,
+            guard=guard,
+            settled=settled,
         )
 
     @staticmethod
@@ -403,7 +429,7 @@ class GroupCoordinator:
         """Return what a client is told of offsets that could not be written."""
         return _COMMIT_ERRORS.get(failure, failure)
 
-    def _commit_written(
+    def _commit_settled(
         self,
         group: Group,
         commits: Mapping[TopicPartition, Commit],
@@ -414,7 +440,7 @@ class GroupCoordinator:
         if group.state is GroupState.DEAD:
             return  # the next coordinator reads it from the log
         offsets, producer_id = group.offsets, producer.producer_id
-        if failure is ErrorCode.NONE:
+        if failure in _IN_THE_LOG:
             self._commits += len(commits)
             if producer.transactional:
                 offsets.appended_in_transaction(producer_id, commits, at)
@@ -506,8 +532,14 @@ class GroupCoordinator:
         return error, [
             GroupOverview(g.group_id, g.protocol_type or "", g.state.value)
             for g in self.groups.groups.values()
-            if not wanted or g.state.value.lower() in wanted
+            if (not wanted or g.state.value.lower() in wanted) and self._ours(g)
         ]
+
+    def _ours(self, group: Group) -> bool:
+        """Tell whether a group is here for good, not about to be forgotten."""
+        if not self.log.unloading:
+            return True
+        return self.standing(group.group_id, may_be_empty=True) is ErrorCode.NONE
 
     def describe(self, group_id: str) -> GroupDescription:
         error = self.standing(group_id, may_be_empty=True)
@@ -574,7 +606,7 @@ class GroupCoordinator:
                 await turn.next()
             if self.groups.groups.get(group.group_id) is not group:
                 continue
-            gone = group.expired_offsets(self._clock.wall_ms(), self._retention_ms)
+            gone = group.expired_offsets(self._ages.now_ms(), self._retention_ms)
             if deleted:
                 gone += deleted
             else:

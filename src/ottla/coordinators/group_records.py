@@ -22,7 +22,7 @@ from ottla.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.wire.records import COMMIT, BatchHeader, iter_records, parse_control_record
+from ottla.wire.records import COMMIT, BatchHeader, Record, parse_control_record
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +137,10 @@ class _Raw(NamedTuple):
     at: int
 
 
+RECORDS_IN_A_STEP = 64
+"""Read before others may have their turn."""
+
+
 class GroupReplay:
     """What a partition's records say, gathered in log order; values are decoded once, at the end.
 
@@ -149,16 +153,18 @@ class GroupReplay:
         self._in_transactions: dict[int, dict[bytes, _Raw]] = {}
         self._groups: dict[bytes, bytes] = {}
 
-    def batch(self, header: BatchHeader, batch: memoryview) -> None:
-        """Take in one batch. Decoding errors of single records are logged and passed over."""
+    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        """Take in one batch, in steps. Errors of single records are logged and passed over."""
         if header.is_control:
-            self._end_transaction(header, batch)
+            self._end_transaction(header, records)
             return
         offsets = self._offsets
         if header.is_transactional:
             offsets = self._in_transactions.setdefault(header.producer_id, {})
         first = None
-        for record in iter_records(batch):
+        for n, record in enumerate(records, 1):
+            if n % RECORDS_IN_A_STEP == 0:
+                yield
             if first is None:
                 first = record.offset
             key = record.key or b""
@@ -177,10 +183,10 @@ class GroupReplay:
             else:
                 logger.warning("unknown key in a group's log kind=%d at=%d", kind, record.offset)
 
-    def _end_transaction(self, header: BatchHeader, batch: memoryview) -> None:
+    def _end_transaction(self, header: BatchHeader, records: Iterator[Record]) -> None:
         if not header.count:
             return  # the cleaner left nothing of it
-        marker = parse_control_record(next(iter_records(batch)))
+        marker = parse_control_record(next(records))
         waiting = self._in_transactions.pop(header.producer_id, {})
         if marker.type == COMMIT:
             for key, raw in waiting.items():
@@ -208,8 +214,8 @@ class GroupReplay:
                 decoded = _read_offset(key, raw_offset)
                 if decoded is not None:
                     name, tp, recorded = decoded
-                    open_ones = _group(found, name, wall_ms).offsets.in_transactions
-                    open_ones.setdefault(producer_id, {})[tp] = recorded
+                    offsets = _group(found, name, wall_ms).offsets
+                    offsets.restore_in_transaction(producer_id, tp, recorded)
                 yield
 
 

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
 
-NOT_APPENDED = -1
-
 
 class Commit(NamedTuple):
     """A committed offset. Times are milliseconds since 1970; -1 stands for "none"."""
@@ -26,10 +24,24 @@ class Commit(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A commit and the base offset of the batch it stands in, NOT_APPENDED if that is open."""
+    """A commit and the base offset of the batch it stands in."""
 
     commit: Commit
     at: int
+
+
+Pending = dict[TopicPartition, tuple[Commit, ...]]
+"""Commits whose append is under way, in the order they were made: hardly ever more than one."""
+
+
+class OpenOffsets:
+    """The offsets in one open transaction: those in the log, and those on their way into it."""
+
+    __slots__ = ("pending", "recorded")
+
+    def __init__(self) -> None:
+        self.recorded: dict[TopicPartition, Recorded] = {}
+        self.pending: Pending = {}
 
 
 class GroupOffsets:
@@ -39,9 +51,9 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Recorded] = {}
-        self.pending: dict[TopicPartition, Commit] = {}
-        self.in_transactions: dict[int, dict[TopicPartition, Recorded]] = {}
-        """producer id -> what its transaction will commit"""
+        self.pending: Pending = {}
+        self.in_transactions: dict[int, OpenOffsets] = {}
+        """by producer id"""
 
     def __len__(self) -> int:
         return len(self.committed)
@@ -56,31 +68,31 @@ class GroupOffsets:
 
     def unstable(self, tp: TopicPartition) -> bool:
         """Tell whether a newer offset may be on its way (UNSTABLE_OFFSET_COMMIT)."""
-        return tp in self.pending or any(tp in t for t in self.in_transactions.values())
+        return tp in self.pending or any(
+            tp in t.recorded or tp in t.pending for t in self.in_transactions.values()
+        )
 
     # --- plain commits --------------------------------------------------------------------------
 
     def prepare(self, commits: Mapping[TopicPartition, Commit]) -> None:
         """Note commits whose append begins."""
-        self.pending.update(commits)
+        _add(self.pending, commits)
 
     def appended(self, commits: Mapping[TopicPartition, Commit], at: int) -> None:
         """Make commits visible: their batch at base offset `at` is committed."""
         for tp, commit in commits.items():
-            if tp in self.pending:  # else deleted meanwhile
-                known = self.committed.get(tp)
-                if known is None or known.at < at:
-                    self.committed[tp] = Recorded(commit, at)
-            self._settle(tp, commit)
+            if _take(self.pending, tp, commit):
+                self._show(tp, Recorded(commit, at))
 
     def failed(self, commits: Mapping[TopicPartition, Commit]) -> None:
         """Forget commits whose append failed."""
         for tp, commit in commits.items():
-            self._settle(tp, commit)
+            _take(self.pending, tp, commit)
 
-    def _settle(self, tp: TopicPartition, commit: Commit) -> None:
-        if self.pending.get(tp) == commit:  # else a later commit is on its way
-            del self.pending[tp]
+    def _show(self, tp: TopicPartition, recorded: Recorded) -> None:
+        known = self.committed.get(tp)
+        if known is None or known.at < recorded.at:
+            self.committed[tp] = recorded
 
     # --- commits of a transaction -----------------------------------------------------------------
 
@@ -88,49 +100,60 @@ class GroupOffsets:
         self, producer_id: int, commits: Mapping[TopicPartition, Commit]
     ) -> None:
         """Note commits of an open transaction whose append begins."""
-        waiting = self.in_transactions.setdefault(producer_id, {})
-        for tp, commit in commits.items():
-            waiting[tp] = Recorded(commit, NOT_APPENDED)
+        _add(self._in_transaction(producer_id).pending, commits)
 
     def appended_in_transaction(
         self, producer_id: int, commits: Mapping[TopicPartition, Commit], at: int
     ) -> None:
         """Note that they are in the log; they stay invisible."""
-        waiting = self.in_transactions.get(producer_id, {})
-        for tp, commit in commits.items():
-            if tp in waiting and waiting[tp].commit == commit:
-                waiting[tp] = Recorded(commit, at)
+        found = self.in_transactions.get(producer_id)
+        if found is not None:
+            for tp, commit in commits.items():
+                if _take(found.pending, tp, commit):
+                    found.recorded[tp] = Recorded(commit, at)
 
     def failed_in_transaction(
         self, producer_id: int, commits: Mapping[TopicPartition, Commit]
     ) -> None:
         """Forget commits of a transaction whose append failed."""
-        waiting = self.in_transactions.get(producer_id)
-        if waiting is None:
+        found = self.in_transactions.get(producer_id)
+        if found is None:
             return
-        for tp in commits:
-            waiting.pop(tp, None)
-        if not waiting:
+        for tp, commit in commits.items():
+            _take(found.pending, tp, commit)
+        if not found.pending and not found.recorded:
             del self.in_transactions[producer_id]
+
+    def restore_in_transaction(
+        self, producer_id: int, tp: TopicPartition, recorded: Recorded
+    ) -> None:
+        """Take in what was read of a transaction that is still open."""
+        self._in_transaction(producer_id).recorded[tp] = recorded
+
+    def _in_transaction(self, producer_id: int) -> OpenOffsets:
+        found = self.in_transactions.get(producer_id)
+        if found is None:
+            found = self.in_transactions[producer_id] = OpenOffsets()
+        return found
 
     def complete_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Make a transaction's offsets visible, or forget them: its marker is in the log."""
-        for tp, recorded in self.in_transactions.pop(producer_id, {}).items():
-            if committed and recorded.at != NOT_APPENDED:
-                known = self.committed.get(tp)
-                if known is None or known.at < recorded.at:
-                    self.committed[tp] = recorded
+        found = self.in_transactions.pop(producer_id, None)
+        if found is not None and committed:
+            for tp, recorded in found.recorded.items():
+                self._show(tp, recorded)
 
     # --- removal ----------------------------------------------------------------------------------
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forget partitions; return those that were committed, each of which needs a tombstone."""
+        """Forget partitions; return those that may stand in the log: each needs a tombstone."""
         removed = []
         for tp in partitions:
-            self.pending.pop(tp, None)
-            for waiting in self.in_transactions.values():
-                waiting.pop(tp, None)
-            if self.committed.pop(tp, None) is not None:
+            pending = self.pending.pop(tp, None)
+            for found in self.in_transactions.values():
+                found.recorded.pop(tp, None)
+                found.pending.pop(tp, None)
+            if self.committed.pop(tp, None) is not None or pending is not None:
                 removed.append(tp)
         return removed
 
@@ -156,3 +179,21 @@ class GroupOffsets:
             if over:
                 found.append(tp)
         return found
+
+
+def _add(pending: Pending, commits: Mapping[TopicPartition, Commit]) -> None:
+    for tp, commit in commits.items():
+        pending[tp] = (*pending.get(tp, ()), commit)
+
+
+def _take(pending: Pending, tp: TopicPartition, commit: Commit) -> bool:
+    """Take out one commit whose append has ended; False if it was removed meanwhile."""
+    found = pending.get(tp, ())
+    if commit not in found:
+        return False
+    if len(found) == 1:
+        del pending[tp]
+    else:
+        at = found.index(commit)
+        pending[tp] = found[:at] + found[at + 1 :]
+    return True

@@ -6,25 +6,31 @@ coordinators, and the broker to tell them of leadership. Invariants:
   been read: until then `standing` says so
 - reading begins when leadership comes and is given up when it goes; each leadership is a `Tenure`
   of its own, so what an older one still has under way changes nothing any more
-- an append is reported once, when it is committed as `acks` asks, or has failed
-- reading goes in slices of a few milliseconds
+- an append is reported once, when it is committed as `acks` asks, has failed, or is in doubt; what
+  became of one in doubt is reported too to whoever wants to know
+- what was served is forgotten in slices too, before the same partition is read anew
+- reading goes in slices of a few milliseconds; disks and large codecs are waited for by workers
 
 Answers to the log part of Kafka's `GroupMetadataManager` and `TransactionStateManager`.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+from ottla.log.log import Log
 from ottla.log.producers import TRUSTED
+from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
+from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.turns import Turn
 from ottla.wire.compression import NONE as UNCOMPRESSED
@@ -34,6 +40,8 @@ from ottla.wire.records import (
     Record,
     build_batch,
     iter_batches,
+    iter_payload,
+    read_payload,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,20 +49,30 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 262_144
 """Read in one go, whatever `offsets.load.buffer.size` allows: others wait meanwhile."""
 
+LARGE_BYTES = 16_384
+"""A compressed batch from this size on is decompressed by a worker."""
+
+TRIES_IN_MEMORY = 3
+
 RETRY_S = 2.0
 """A partition that cannot be read is not served; it is tried again after this."""
 
 ACKS_ALL = -1
 
 Then = Callable[[ErrorCode, int], None]
-"""Hears of an append's end: the error, and the base offset (-1 unless NONE)."""
+"""Hears of an append's end: the error, and the base offset of the batch.
+
+An error with an offset of -1: nothing was written. An error with an offset: in doubt. The batch
+stands in this broker's log and will be committed if this broker goes on to lead; or it is
+(NOT_ENOUGH_REPLICAS_AFTER_APPEND), but on fewer replicas than was asked for.
+"""
 
 
 class Replay(Protocol):
     """What the records of one partition add up to, while they are read."""
 
-    def batch(self, header: BatchHeader, batch: memoryview) -> None:
-        """Take in the next batch."""
+    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        """Take in the next batch, in steps: others may run after each."""
         ...
 
     def finish(self) -> Iterator[None]:
@@ -70,7 +88,11 @@ class Keeper(Protocol):
         ...
 
     def unload(self, index: int) -> None:
-        """Forget all state of a partition: another broker keeps it now."""
+        """Serve a partition no more: another broker keeps its state now."""
+        ...
+
+    def forget(self, indexes: Collection[int]) -> Iterator[None]:
+        """Forget all state of unloaded partitions, in steps, before they are read anew."""
         ...
 
 
@@ -115,6 +137,44 @@ class _Counts:
     records: int = 0
     last_load_ms: float = 0.0
     waiting: list[Tenure] = field(default_factory=list)
+    unloading: dict[int, None] = field(default_factory=dict)
+
+
+class _ParkedAppend(ParkedProduce):
+    """An append that waits for the in-sync replicas, also beyond its time if `settled` is there."""
+
+    __slots__ = ("_first_offset", "_settled", "_then")
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        result: PartitionResult,
+        first_offset: int,
+        then: Then,
+        settled: Then | None,
+    ) -> None:
+        super().__init__(purgatory, [result], _report)
+        self._first_offset = first_offset
+        self._then = then
+        self._settled = settled
+
+    def report(self, code: ErrorCode) -> None:
+        self._then(code, self._first_offset)
+
+    def expire(self) -> None:
+        result, settled = self.results[0], self._settled
+        if settled is None or not result.open:
+            super().expire()
+            return
+        # It stays a waiter of its partition, without a time limit.
+        self._settled = None
+        self.report(result.too_late())
+        self._then = settled
+
+
+def _report(operation: ParkedProduce) -> None:
+    assert isinstance(operation, _ParkedAppend)
+    operation.report(operation.results[0].code)
 
 
 class StateLog:
@@ -137,6 +197,7 @@ class StateLog:
         self._settings = settings
         self._tenures: dict[int, Tenure] = {}
         self._loader: asyncio.Task[None] | None = None
+        self._forgetter: asyncio.Task[None] | None = None
         self._closed = False
         self._counts = _Counts()
 
@@ -165,6 +226,11 @@ class StateLog:
         """Whether any partition is being read."""
         return any(not tenure.loaded for tenure in self._tenures.values())
 
+    @property
+    def unloading(self) -> bool:
+        """Whether there may still be state of partitions that are not served any more."""
+        return bool(self._counts.unloading)
+
     # --- leadership -------------------------------------------------------------------------------
 
     def gained(self, partition: Partition) -> None:
@@ -174,6 +240,9 @@ class StateLog:
         tenure = self._tenures[index] = Tenure(index, partition.leader_epoch)
         logger.debug("loading partition=%s epoch=%d", partition.tp, tenure.epoch)
         self._counts.waiting.append(tenure)
+        self._start()
+
+    def _start(self) -> None:
         if self._loader is None and not self._closed:
             loop = asyncio.get_running_loop()
             self._loader = loop.create_task(self._load_all(), name=f"load-{self.topic}")
@@ -185,7 +254,7 @@ class StateLog:
         if tenure is not None:
             tenure.over = True
             self._counts.unloaded += 1
-            self._keeper.unload(index)
+            self._unload(index)
             logger.debug(
                 "unloaded partition=%s epoch=%d loaded=%s",
                 partition.tp, partition.leader_epoch, tenure.loaded,
@@ -196,6 +265,8 @@ class StateLog:
         waiting = self._counts.waiting
         try:
             while waiting:
+                while self._forgetter is not None:
+                    await asyncio.wait((self._forgetter,))  # or what is read would be forgotten
                 tenure = waiting.pop(0)
                 if tenure.over:
                     continue
@@ -209,6 +280,32 @@ class StateLog:
         finally:
             self._loader = None
 
+    def _unload(self, index: int) -> None:
+        """Serve a partition no more at once, and forget its state in slices."""
+        self._keeper.unload(index)
+        self._counts.unloading[index] = None
+        if self._forgetter is None and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._forgetter = loop.create_task(self._forget_all(), name=f"unload-{self.topic}")
+
+    async def _forget_all(self) -> None:
+        """Forget the state of what was unloaded. A loop root."""
+        turn = Turn(self._world.clock)
+        unloading = self._counts.unloading
+        try:
+            while unloading:
+                indexes = tuple(unloading)
+                try:
+                    for _ in self._keeper.forget(indexes):
+                        if turn.over:
+                            await turn.next()
+                except Exception:
+                    logger.exception("unload failed topic=%s partitions=%s", self.topic, indexes)
+                for index in indexes:
+                    del unloading[index]
+        finally:
+            self._forgetter = None
+
     def _retry(self, tenure: Tenure, error: Exception) -> None:
         # Serving a part of it would tell consumers that their offsets do not exist.
         if tenure.over or self._closed:
@@ -217,14 +314,13 @@ class StateLog:
             "partition not served topic=%s partition=%d error=%s; trying again",
             self.topic, tenure.index, error,
         )  # fmt: skip
-        self._keeper.unload(tenure.index)
+        self._unload(tenure.index)
 
         def again() -> None:
             if tenure.over or self._closed:
                 return
             self._counts.waiting.append(tenure)
-            if self._loader is None:
-                self._loader = loop.create_task(self._load_all(), name=f"load-{self.topic}")
+            self._start()
 
         loop = asyncio.get_running_loop()
         loop.call_later(RETRY_S, again)
@@ -241,24 +337,28 @@ class StateLog:
         # The whole log, not only what is committed: as leader we shall commit all of it.
         while offset < log.log_end_offset:
             log = partition.local_log(leader_only=True)  # it may move to another log dir meanwhile
-            read = log.read(offset, READ_BYTES, log.log_end_offset)
+            read = await self._read(log, offset)
             if not read.size:
                 break
             for part in read.parts:
                 view = memoryview(part)
                 for pos, header in iter_batches(view):
-                    replay.batch(header, view[pos : pos + header.size])
+                    found = await self._records(header, view[pos : pos + header.size])
+                    for _ in replay.batch(header, found):
+                        if turn.over:
+                            await turn.next()
+                        if tenure.over:
+                            return
                     records += header.count
                     offset = header.next_offset
                     if turn.over:
                         await turn.next()
-                        if tenure.over:
-                            return
+                    if tenure.over:
+                        return
         for _ in replay.finish():
             if turn.over:
                 await turn.next()
                 if tenure.over:
-                    self._keeper.unload(tenure.index)
                     return
         tenure.loaded = True
         self._counts.loaded += 1
@@ -269,6 +369,25 @@ class StateLog:
             "loaded partition=%s epoch=%d records=%d took_ms=%.0f",
             partition.tp, tenure.epoch, records, self._counts.last_load_ms,
         )  # fmt: skip
+
+    async def _read(self, log: Log, offset: int) -> LogRead:
+        """Read the next batches; what is not in memory is brought there by a worker."""
+        for _ in range(TRIES_IN_MEMORY):
+            try:
+                return log.read(offset, READ_BYTES, log.log_end_offset, now=True)
+            except NotInMemoryError as place:
+                with contextlib.suppress(OSError):  # the next read is told
+                    await self._world.workers.run(place.file.bring, place.size, place.position)
+        # It goes out of memory as fast as it is brought there: wait for it.
+        return log.read(offset, READ_BYTES, log.log_end_offset)
+
+    async def _records(self, header: BatchHeader, batch: memoryview) -> Iterator[Record]:
+        """Return a batch's records; a large one is decompressed by a worker."""
+        if header.codec == UNCOMPRESSED or len(batch) < LARGE_BYTES:
+            payload = read_payload(header, batch)
+        else:
+            payload = await self._world.workers.run(read_payload, header, batch)
+        return iter_payload(header, payload)
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -282,10 +401,13 @@ class StateLog:
         acks: int | None = None,
         timeout_ms: int | None = None,
         guard: object = TRUSTED,
+        settled: Then | None = None,
     ) -> None:
         """Append records as one batch; `then` is called at once, or when they are committed.
 
-        A transaction's records need the `guard` under which their partition was verified.
+        If the time is over first, `then` hears that, and `settled` hears later of what became of
+        the batch: committed, or its leadership lost. A transaction's records need the `guard`
+        under which their partition was verified.
         """
         replicas, settings = self._replicas, self._settings
         acks = settings.acks if acks is None else acks
@@ -315,14 +437,14 @@ class StateLog:
         if acks != ACKS_ALL or log is None or log.high_watermark > info.last_offset:
             then(ErrorCode.NONE, info.first_offset)
             return
-        result = PartitionResult(self.topic, index)
-
-        def deliver(_operation: ParkedProduce) -> None:
-            ok = result.code is ErrorCode.NONE
-            then(result.code, info.first_offset if ok else -1)
-
-        operation = ParkedProduce(replicas.purgatory, [result], deliver)
-        operation.wait(result, partition, info.last_offset + 1)
+        operation = _ParkedAppend(
+            replicas.purgatory,
+            PartitionResult(self.topic, index),
+            info.first_offset,
+            then,
+            settled,
+        )
+        operation.wait(operation.results[0], partition, info.last_offset + 1)
         replicas.purgatory.park(operation, timeout_ms or settings.timeout_ms)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -330,10 +452,10 @@ class StateLog:
     async def close(self) -> None:
         """Serve nothing any more and stop reading. What is in memory is in the log too."""
         self._closed = True
-        loader, self._loader = self._loader, None
-        if loader is not None:
-            loader.cancel()
-            await asyncio.gather(loader, return_exceptions=True)
+        tasks = [task for task in (self._loader, self._forgetter) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def statistics(self) -> dict[str, object]:
         return {

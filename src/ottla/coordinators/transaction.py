@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction_states import (
     ENDING,
     MAY_EXPIRE,
@@ -69,6 +70,8 @@ class Transaction:
     pending: TransactionState | None = None
     conclusion: Transition | None = None
     """what follows once every partition has its marker"""
+    began_mono_ms: float = 0.0
+    """when the transaction under way began, or was read, by this process's monotonic clock"""
     fence_failed: bool = False
     """an epoch was raised to shut the producer out, but not written: it is not raised again"""
 
@@ -127,11 +130,15 @@ class Transaction:
             update_ms=now_ms,
         )
 
-    def add(self, partitions: Iterable[TopicPartition], now_ms: int) -> Transition:
+    def add(self, partitions: Iterable[TopicPartition], now: Now) -> Transition:
         """Add partitions; the first begin the transaction."""
-        start_ms = self.start_ms if self.state is S.ONGOING else now_ms
+        start_ms = self.start_ms
+        if self.state is not S.ONGOING:
+            start_ms, self.began_mono_ms = now.wall_ms, now.mono_ms
         everything = frozenset(self.partitions).union(partitions)
-        return self._prepare(S.ONGOING, partitions=everything, start_ms=start_ms, update_ms=now_ms)
+        return self._prepare(
+            S.ONGOING, partitions=everything, start_ms=start_ms, update_ms=now.wall_ms
+        )
 
     def end(self, *, committed: bool, now_ms: int) -> Transition:
         """Decide how the transaction ends."""

@@ -10,11 +10,13 @@ log part of `TransactionStateManager`.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from ottla.coordinators.state_log import AppendSettings, StateLog
+from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction
-from ottla.coordinators.transaction_markers import Leaders, TransactionMarkers
+from ottla.coordinators.transaction_markers import DeletedOf, Leaders, TransactionMarkers
 from ottla.coordinators.transaction_records import (
     TransactionReplay,
     transaction_key,
@@ -36,6 +38,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.records import BatchHeader, Record
 
@@ -44,7 +47,12 @@ logger = logging.getLogger(__name__)
 TRANSACTIONS_TOPIC = "__transaction_state"
 
 AGAIN_S = 0.1
-"""Between two tries to write that a transaction is complete."""
+"""Before the second try to write what must be written; each further one waits twice as long."""
+
+AGAIN_AT_MOST_S = 1.6
+
+IN_DOUBT_TIMEOUT_MS = 5_000
+"""Each further try of an append in doubt waits at least so long for the in-sync replicas."""
 
 TOMBSTONES_AT_ONCE = 200
 
@@ -80,8 +88,8 @@ class _Replay:
         self._shard = shard
         self._records = TransactionReplay()
 
-    def batch(self, header: BatchHeader, batch: memoryview) -> None:
-        self._records.batch(header, batch)
+    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        return self._records.batch(header, records)
 
     def finish(self) -> Iterator[None]:
         known = self._shard.transactions
@@ -105,23 +113,25 @@ class TransactionCoordinator:
         partitions: Callable[[], int],
         leaders: Leaders,
         producer_ids: ProducerIdSource,
+        deleted_of: DeletedOf,
     ) -> None:
         number = config.integer
         self._world = world
         self._clock = world.clock
+        self._ages = RetentionClock(world.clock)
         self._replicas = replicas
         self._producer_ids = producer_ids
-        self._abort_every_s = (
-            number("transaction.abort.timed.out.transaction.cleanup.interval.ms") / 1000
+        self._abort_every_s = config.interval_s(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms"
         )
-        self._expire_every_s = (
-            number("transaction.remove.expired.transaction.cleanup.interval.ms") / 1000
+        self._expire_every_s = config.interval_s(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
         )
         self.transactions = Transactions(
             number("transaction.max.timeout.ms"), number("transactional.id.expiration.ms")
         )
         self.log = StateLog(world, replicas, TRANSACTIONS_TOPIC, self, partitions, AppendSettings())
-        self.markers = TransactionMarkers(world, config, leaders, self._marked)
+        self.markers = TransactionMarkers(world, config, leaders, self._marked, deleted_of)
         self._loops: list[asyncio.Task[None]] = []
         self._initializing: dict[asyncio.Task[None], None] = {}
         self._settling = False
@@ -150,21 +160,24 @@ class TransactionCoordinator:
         await self.markers.close()
         await self.log.close()
 
-    async def _every(self, interval_s: float, step: Callable[[int], None]) -> None:
+    async def _every(self, interval_s: float, step: Callable[[], None]) -> None:
         """Do something now and then. A loop root."""
         while True:
             await asyncio.sleep(interval_s)
             try:
-                step(self._clock.wall_ms())
+                step()
                 self._settle()
             except Exception:
                 logger.exception("looking after transactions failed")
 
-    def _abort(self, now_ms: int) -> None:
-        self._timed_out += self.transactions.abort_timed_out(now_ms)
+    def _abort(self) -> None:
+        self._timed_out += self.transactions.abort_timed_out(self._now())
 
-    def _expire(self, now_ms: int) -> None:
-        self._expired += self.transactions.expire(now_ms)
+    def _expire(self) -> None:
+        self._expired += self.transactions.expire(self._ages.now_ms())
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
 
     # --- what StateLog asks (Keeper) --------------------------------------------------------------
 
@@ -175,11 +188,16 @@ class TransactionCoordinator:
     def serve(self, shard: Shard) -> None:
         """Go on with the transactions of a partition that has just been read."""
         if not self._closed:
-            self.transactions.serve(shard, self._clock.wall_ms())
+            self.transactions.serve(shard, self._now())
             self._settle()
 
     def unload(self, index: int) -> None:
         self.transactions.unload(index)
+
+    def forget(self, indexes: Collection[int]) -> Iterator[None]:
+        """Nothing is left to be done: the transactions went with their shard."""
+        del indexes
+        return iter(())
 
     # --- carrying out -----------------------------------------------------------------------------
 
@@ -198,10 +216,11 @@ class TransactionCoordinator:
                     elif isinstance(effect, Send):
                         self.markers.send(effect)
                     elif isinstance(effect, Again):
+                        delay_s = AGAIN_S * 2 ** (min(effect.what.tries, 8) - 1)
                         loop = asyncio.get_running_loop()
-                        loop.call_later(AGAIN_S, self._again, effect.append)
+                        loop.call_later(min(delay_s, AGAIN_AT_MOST_S), self._again, effect.what)
                     else:
-                        self._bury(effect)
+                        self._write_tombstones(effect)
         finally:
             self._settling = False
 
@@ -213,38 +232,39 @@ class TransactionCoordinator:
             value=transaction_value(append.to),
         )
 
-        def written(failure: ErrorCode, _at: int) -> None:
+        def written(failure: ErrorCode, at: int) -> None:
             error = _ERRORS.get(failure, failure)
             if error is not ErrorCode.NONE:
                 logger.info(
-                    "transaction not stored id=%s state=%s error=%s",
-                    transactional_id, append.to.state.label, failure.name,
+                    "transaction not stored id=%s state=%s error=%s offset=%d tries=%d",
+                    transactional_id, append.to.state.label, failure.name, at, append.tries + 1,
                 )  # fmt: skip
-            self.transactions.appended(append, error, self._clock.wall_ms())
+            self.transactions.appended(append, error, self._now(), in_doubt=at >= 0)
             self._settle()
 
         # As long as the transaction may last: an answer "not available" of ours would leave open
         # whether a decision that is in the log already will stand.
-        timeout_ms = max(append.to.timeout_ms, 1)
+        timeout_ms = max(append.to.timeout_ms, IN_DOUBT_TIMEOUT_MS if append.in_doubt else 1)
         self.log.append(append.shard.index, [record], written, timeout_ms=timeout_ms)
 
-    def _again(self, append: Append) -> None:
+    def _again(self, what: Append | Forget) -> None:
         if not self._closed:
-            self.transactions.again(append)
+            self.transactions.again(what)
             self._settle()
 
-    def _bury(self, forget: Forget) -> None:
+    def _write_tombstones(self, forget: Forget) -> None:
         """Write tombstones, a batch for so many."""
-        for at in range(0, len(forget.transactions), TOMBSTONES_AT_ONCE):
-            some = Forget(forget.shard, forget.transactions[at : at + TOMBSTONES_AT_ONCE])
+        for first in range(0, len(forget.transactions), TOMBSTONES_AT_ONCE):
+            chosen = forget.transactions[first : first + TOMBSTONES_AT_ONCE]
+            some = replace(forget, transactions=chosen)
             timestamp = self._clock.wall_ms()
             records = [
                 Record(timestamp=timestamp, key=transaction_key(t.transactional_id))
                 for t in some.transactions
             ]
 
-            def written(failure: ErrorCode, _at: int, some: Forget = some) -> None:
-                self.transactions.forgotten(some, failure)
+            def written(failure: ErrorCode, at: int, some: Forget = some) -> None:
+                self.transactions.forgotten(some, failure, in_doubt=at >= 0)
                 self._settle()
 
             self.log.append(some.shard.index, records, written)
@@ -307,9 +327,8 @@ class TransactionCoordinator:
         if shard is None:
             ticket(InitResult(error))
             return True
-        now_ms = self._clock.wall_ms()
         done = self.transactions.init_producer_id(
-            shard, transactional_id, timeout_ms, expected, new_id, ticket, now_ms
+            shard, transactional_id, timeout_ms, expected, new_id, ticket, self._now()
         )
         self._settle()
         return done
@@ -325,9 +344,8 @@ class TransactionCoordinator:
         if shard is None:
             ticket(error)
             return
-        now_ms = self._clock.wall_ms()
         self.transactions.add_partitions(
-            shard, transactional_id, producer, partitions, ticket, now_ms
+            shard, transactional_id, producer, partitions, ticket, self._now()
         )
         self._settle()
 
@@ -355,9 +373,8 @@ class TransactionCoordinator:
         if shard is None:
             ticket(error)
             return
-        now_ms = self._clock.wall_ms()
         self.transactions.end(
-            shard, transactional_id, producer, ticket, now_ms, committed=committed
+            shard, transactional_id, producer, ticket, self._now(), committed=committed
         )
         self._settle()
 

@@ -2,13 +2,14 @@
 
 Who may call: `transaction_coordinator`. Invariants: one request at a time to each broker, with all
 that is queued for it; what fails is sent again, to whoever leads by then, until it is done or the
-coordination has moved; a partition that is gone for good counts as done. Answers to Kafka's
-`TransactionMarkerChannelManager` and `TransactionMarkerRequestCompletionHandler`.
+coordination has moved. A deleted partition counts as done; that it is deleted says ZooKeeper, never
+the metadata cache. Answers to Kafka's `TransactionMarkerChannelManager` and
+`TransactionMarkerRequestCompletionHandler`.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
 from ottla.coordinators.transaction_channels import Channel
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.05
 """Between two tries of what failed: an election takes longer, and a busy loop helps nobody."""
 
+CHECK_S = 1.0
+"""Between two questions to ZooKeeper about partitions that exist and the metadata does not know."""
+
 FLEXIBLE_LEVEL = (2, 8)
 
 DONE = frozenset(
@@ -38,6 +42,10 @@ DONE = frozenset(
 )
 OVERTAKEN = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator has gone on with this transactional id: ours is to be silent."""
+
+
+DeletedOf = Callable[[Collection[TopicPartition]], Awaitable[Collection[TopicPartition]]]
+"""Asks ZooKeeper which partitions are deleted or being deleted; OttlaError where it cannot tell."""
 
 
 class Led(Protocol):
@@ -74,17 +82,23 @@ class TransactionMarkers:
         config: BrokerConfig,
         leaders: Leaders,
         marked: Callable[[Send, Iterable[TopicPartition]], None],
+        deleted_of: DeletedOf,
     ) -> None:
         self._world = world
         self._config = config
         self._leaders = leaders
         self._marked = marked
+        self._deleted_of = deleted_of
         level = protocol_level(config.text("inter.broker.protocol.version"))
         self._version = 1 if level >= FLEXIBLE_LEVEL else 0
         self._queues: dict[int, list[_Item]] = {}
         self._channels: dict[int, Channel] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
         self._homeless: list[_Item] = []
+        self._unknown: list[_Item] = []
+        """Partitions that the metadata does not know, until ZooKeeper is asked about them."""
+        self._check: asyncio.Task[None] | None = None
+        self._next_check_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.sent_total = 0
@@ -97,26 +111,29 @@ class TransactionMarkers:
 
     def _route(self, send: Send, partitions: Iterable[TopicPartition]) -> None:
         by_leader: dict[int, list[TopicPartition]] = {}
-        gone = []
+        unknown = []
         for tp in sorted(partitions):
             found = self._leaders.partition(*tp)
             if found is None:
-                gone.append(tp)
+                unknown.append(tp)
             else:
                 by_leader.setdefault(found.leader, []).append(tp)
         for leader, led in by_leader.items():
             item = _Item(send, led)
             if leader == NO_LEADER:
-                self._homeless.append(item)
-                self._retry_soon()
+                self._later([item])
             else:
                 self._queues.setdefault(leader, []).append(item)
-        if gone:
-            logger.info(
-                "no marker for partitions that are gone id=%s partitions=%s",
-                send.transaction.transactional_id, gone,
-            )  # fmt: skip
-            self._marked(send, gone)
+        if unknown and asyncio.get_running_loop().time() < self._next_check_s:
+            self._later([_Item(send, unknown)])
+        elif unknown:
+            self._unknown.append(_Item(send, unknown))
+
+    def _later(self, items: list[_Item]) -> None:
+        """Look anew for the leaders of these in a moment."""
+        self._homeless += items
+        if self._timer is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
 
     def _start(self) -> None:
         if self._closed:
@@ -127,6 +144,46 @@ class TransactionMarkers:
                 work = self._deliver(broker_id)
                 task = loop.create_task(work, name=f"markers-{broker_id}")
                 self._senders[broker_id] = task
+        if self._unknown and self._check is None:
+            self._check = loop.create_task(self._check_unknown(), name="markers-unknown")
+
+    async def _check_unknown(self) -> None:
+        """Count partitions as done that are deleted; look for the others' leaders again.
+
+        A coordinator that has just started knows no partition before the controller's metadata
+        comes, and that may come after the LeaderAndIsr that made it a coordinator. A loop root.
+        """
+        try:
+            while self._unknown:
+                items = [i for i in self._unknown if not i.send.shard.over]
+                self._unknown = []
+                if not items:
+                    break
+                deleted: Collection[TopicPartition] = ()
+                try:
+                    deleted = await self._deleted_of({tp for i in items for tp in i.partitions})
+                except OttlaError as error:
+                    logger.info("unknown partitions not looked up error=%s", error)
+                except Exception:
+                    logger.exception("unknown partitions not looked up")
+                left = [rest for item in items if (rest := self._without(item, deleted))]
+                if left:
+                    self._next_check_s = asyncio.get_running_loop().time() + CHECK_S
+                    self._later(left)
+        finally:
+            self._check = None
+
+    def _without(self, item: _Item, deleted: Collection[TopicPartition]) -> _Item | None:
+        """Count deleted partitions as done; return the others, if there are any."""
+        done = [tp for tp in item.partitions if tp in deleted]
+        if done:
+            logger.info(
+                "no marker for deleted partitions id=%s partitions=%s",
+                item.send.transaction.transactional_id, ",".join(map(str, done)),
+            )  # fmt: skip
+            self._marked(item.send, done)
+        left = [tp for tp in item.partitions if tp not in deleted]
+        return _Item(item.send, left) if left else None
 
     async def _deliver(self, broker_id: int) -> None:
         """Send what is queued for one broker until nothing is. A loop root."""
@@ -142,8 +199,7 @@ class TransactionMarkers:
                     again = items
                 if again:
                     self.retried_total += len(again)
-                    self._homeless += again
-                    self._retry_soon()
+                    self._later(again)
         finally:
             self._senders.pop(broker_id, None)
         self._start()
@@ -184,10 +240,6 @@ class TransactionMarkers:
             return []
         return [tp for tp, code in codes.items() if code not in DONE]
 
-    def _retry_soon(self) -> None:
-        if self._timer is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
-
     def _retry(self) -> None:
         """Look anew for the leaders of what has none or failed. A loop root."""
         self._timer = None
@@ -200,7 +252,8 @@ class TransactionMarkers:
     @property
     def waiting(self) -> int:
         """How many pieces of transactions are not marked yet, and not on their way."""
-        return len(self._homeless) + sum(map(len, self._queues.values()))
+        waiting = len(self._homeless) + len(self._unknown)
+        return waiting + sum(map(len, self._queues.values()))
 
     async def close(self) -> None:
         """Send nothing any more. Whoever coordinates next sends the markers again."""
@@ -208,10 +261,10 @@ class TransactionMarkers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        senders = list(self._senders.values())
-        for task in senders:
+        tasks = [*self._senders.values(), *([self._check] if self._check else ())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for channel in self._channels.values():
             channel.close()
 

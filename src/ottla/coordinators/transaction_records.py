@@ -7,6 +7,7 @@ coordinator stays). Answers to Kafka's `TransactionLog`.
 """
 
 import logging
+from collections.abc import Iterator
 
 from ottla.coordinators.transaction import Transaction, Transition
 from ottla.coordinators.transaction_states import TransactionState
@@ -14,7 +15,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
-from ottla.wire.records import BatchHeader, iter_records
+from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,10 @@ def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
     )
 
 
+RECORDS_IN_A_STEP = 64
+"""Read before others may have their turn."""
+
+
 class TransactionReplay:
     """What a partition's records say, gathered in log order; values are decoded once, at the end.
 
@@ -74,11 +79,13 @@ class TransactionReplay:
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
 
-    def batch(self, header: BatchHeader, batch: memoryview) -> None:
-        """Take in one batch."""
+    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        """Take in one batch, in steps."""
         if header.is_control:
             return
-        for record in iter_records(batch):
+        for n, record in enumerate(records, 1):
+            if n % RECORDS_IN_A_STEP == 0:
+                yield
             key = record.key or b""
             if record.value is None:
                 self._values.pop(key, None)

@@ -1,9 +1,13 @@
 """Transactions: who may begin, join and end one, decided for all transactional ids of a broker.
 
-A decider: time and new producer ids are arguments. Who may call: `transaction_coordinator`. It
+A decider: time (`Now`: how long a transaction lasts goes by the monotonic clock) and new producer
+ids are arguments. Who may call: `transaction_coordinator`. It
 answers with effects, in order: `Reply` to whoever asked, `Append` to the log, `Send` markers,
 `Forget` expired ids. Invariants:
 - while an append is under way nobody else changes that id (CONCURRENT_TRANSACTIONS)
+- an append in doubt (written, but not known to be committed) stays under way: it is written again
+  until it is known to stand in the log. So memory never differs from the log where nothing is
+  pending; Kafka's goes back to the state before, which the log may not have any more
 - a decision to commit or abort is final once it is in the log: whoever coordinates next sends the
   markers again, with its own, higher coordinator epoch
 - what an older leadership (`Shard`) still has under way changes nothing any more
@@ -13,10 +17,11 @@ Answers to Kafka's `TransactionCoordinator` and to the cache of `TransactionStat
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
+from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import (
     NO_EPOCH,
     ProducerFencedError,
@@ -82,13 +87,10 @@ class Append:
     to: Transition
     reason: Reason
     ticket: object = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Again:
-    """Effect: do this once more, a little later."""
-
-    append: Append
+    in_doubt: bool = False
+    """an earlier try may stand in the log"""
+    tries: int = 0
+    """how often it was tried before"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +113,15 @@ class Forget:
 
     shard: Shard
     transactions: tuple[Transaction, ...]
+    in_doubt: bool = False
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:
+    """Effect: hand this to `again` a little later, the later the more `tries` it has."""
+
+    what: Append | Forget
 
 
 class Reply(NamedTuple):
@@ -161,13 +172,19 @@ class Transactions:
         shard = self.shards[index] = Shard(index, epoch)
         return shard
 
-    def serve(self, shard: Shard, now_ms: int) -> None:
-        """Go on with what the last coordinator had decided but not finished."""
+    def serve(self, shard: Shard, now: Now) -> None:
+        """Go on with what the last coordinator had decided but not finished.
+
+        An open transaction gets its whole time once more: when it began is known by the other
+        broker's wall clock only, and one that is wrong must not abort what began a second ago.
+        """
         if shard.over:
             return
         for transaction in list(shard.transactions.values()):
             if transaction.state in ENDING and transaction.pending is None:
-                self._send(shard, transaction, now_ms)
+                self._send(shard, transaction, now)
+            elif transaction.state is S.ONGOING:
+                transaction.began_mono_ms = now.mono_ms
 
     def unload(self, index: int) -> None:
         """Forget a partition's ids: another broker coordinates them now."""
@@ -189,31 +206,31 @@ class Transactions:
         expected: ProducerIdAndEpoch | None,
         new_id: int | None,
         ticket: object,
-        now_ms: int,
+        now: Now,
     ) -> bool:
         """Give a producer its id and epoch; False, and nothing done, if `new_id` is needed."""
         transaction = shard.transactions.get(transactional_id)
         if transaction is None:
             if new_id is None:
                 return False
-            transaction = Transaction(transactional_id, new_id, update_ms=now_ms)
+            transaction = Transaction(transactional_id, new_id, update_ms=now.wall_ms)
             shard.transactions[transactional_id] = transaction
         error = self._may_init(transaction, expected)
         if error is not ErrorCode.NONE:
             self._effects.append(Reply(ticket, InitResult(error)))
         elif transaction.state is S.ONGOING:
-            self._fence(shard, transaction, Reason.FENCE, ticket, now_ms)
+            self._fence(shard, transaction, Reason.FENCE, ticket, now)
         elif transaction.exhausted and (expected is None or expected.epoch == transaction.epoch):
             if new_id is None:
                 return False
             to = transaction.next_producer_id(
-                new_id, timeout_ms, now_ms, keep_last_epoch=expected is not None
+                new_id, timeout_ms, now.wall_ms, keep_last_epoch=expected is not None
             )
             self._effects.append(Append(shard, transaction, to, Reason.INIT, ticket))
         else:
             try:
                 to = transaction.next_epoch(
-                    timeout_ms, None if expected is None else expected.epoch, now_ms
+                    timeout_ms, None if expected is None else expected.epoch, now.wall_ms
                 )
             except ProducerFencedError as fenced:
                 logger.info("producer fenced id=%s %s", transactional_id, fenced)
@@ -248,7 +265,7 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         ticket: object,
-        now_ms: int,
+        now: Now,
     ) -> None:
         """Make partitions part of the transaction, which begins with the first of them."""
         transaction, error = self._find(shard, transactional_id, producer)
@@ -258,7 +275,7 @@ class Transactions:
             elif transaction.state is not S.ONGOING or not transaction.partitions.issuperset(
                 partitions
             ):
-                to = transaction.add(partitions, now_ms)
+                to = transaction.add(partitions, now)
                 self._effects.append(Append(shard, transaction, to, Reason.ADD, ticket))
                 return
         self._reply(ticket, Reason.ADD, error)
@@ -304,7 +321,7 @@ class Transactions:
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         ticket: object,
-        now_ms: int,
+        now: Now,
         *,
         committed: bool,
     ) -> None:
@@ -314,7 +331,7 @@ class Transactions:
             if transaction.pending is not None:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
             elif transaction.state is S.ONGOING:
-                to = transaction.end(committed=committed, now_ms=now_ms)
+                to = transaction.end(committed=committed, now_ms=now.wall_ms)
                 self._effects.append(Append(shard, transaction, to, Reason.END, ticket))
                 return
             else:
@@ -331,16 +348,16 @@ class Transactions:
         return ErrorCode.INVALID_TXN_STATE
 
     def _fence(
-        self, shard: Shard, transaction: Transaction, reason: Reason, ticket: object, now_ms: int
+        self, shard: Shard, transaction: Transaction, reason: Reason, ticket: object, now: Now
     ) -> None:
         """Abort the transaction under way with an epoch of its own, above its producer's."""
         fenced = transaction.fence()
         transaction.pending = None
         transaction.epoch, transaction.last_epoch = fenced.epoch, NO_EPOCH
-        to = transaction.end(committed=False, now_ms=now_ms)
+        to = transaction.end(committed=False, now_ms=now.wall_ms)
         self._effects.append(Append(shard, transaction, to, reason, ticket))
 
-    def abort_timed_out(self, now_ms: int) -> int:
+    def abort_timed_out(self, now: Now) -> int:
         """Abort what has been under way for longer than its producer allowed; return how many."""
         late = 0
         for shard in self.shards.values():
@@ -348,7 +365,7 @@ class Transactions:
                 if (
                     transaction.state is S.ONGOING
                     and transaction.pending is None
-                    and transaction.start_ms + transaction.timeout_ms < now_ms
+                    and now.mono_ms - transaction.began_mono_ms > transaction.timeout_ms
                 ):
                     late += 1
                     logger.info(
@@ -356,22 +373,31 @@ class Transactions:
                         transaction.transactional_id, transaction.producer_id,
                         transaction.epoch, transaction.timeout_ms,
                     )  # fmt: skip
-                    self._fence(shard, transaction, Reason.TIMEOUT, None, now_ms)
+                    self._fence(shard, transaction, Reason.TIMEOUT, None, now)
         return late
 
     # --- what the log took ------------------------------------------------------------------------
 
-    def appended(self, append: Append, error: ErrorCode, now_ms: int) -> None:
-        """Hear of an append's end; `error` is one that a client may be told."""
+    def appended(
+        self, append: Append, error: ErrorCode, now: Now, *, in_doubt: bool = False
+    ) -> None:
+        """Hear of an append's end; `error` is one that a client may be told.
+
+        `in_doubt`: there is an error, but the record was written and may come to be committed.
+        """
         shard, transaction, reason = append.shard, append.transaction, append.reason
         if shard.over:
             lost = ErrorCode.NOT_COORDINATOR if error is ErrorCode.NONE else error
             self._reply(append.ticket, reason, lost)
             return
         if error is not ErrorCode.NONE:
-            if reason is Reason.CONCLUDE:
-                # Its markers stand; nothing else may become of it.
-                self._effects.append(Again(append))
+            in_doubt = in_doubt or append.in_doubt
+            if in_doubt or reason is Reason.CONCLUDE:
+                # In doubt: whoever asked may ask again and is told to wait until the log is known.
+                # Concluding: its markers stand; nothing else may become of it.
+                self._reply(append.ticket, reason, error)
+                again = replace(append, ticket=None, in_doubt=in_doubt, tries=append.tries + 1)
+                self._effects.append(Again(again))
                 return
             transaction.pending = None
             if reason in FENCING:
@@ -387,15 +413,15 @@ class Transactions:
             return
         self._reply(append.ticket, reason, ErrorCode.NONE)
         if append.to.state in ENDING:
-            self._send(shard, transaction, now_ms)
+            self._send(shard, transaction, now)
 
-    def again(self, append: Append) -> None:
+    def again(self, what: Append | Forget) -> None:
         """Try what could not be written, unless it is another's by now."""
-        if not append.shard.over:
-            self._effects.append(append)
+        if not what.shard.over:
+            self._effects.append(what)
 
-    def _send(self, shard: Shard, transaction: Transaction, now_ms: int) -> None:
-        then = transaction.conclude(now_ms)
+    def _send(self, shard: Shard, transaction: Transaction, now: Now) -> None:
+        then = transaction.conclude(now.wall_ms)
         partitions = frozenset(transaction.partitions)
         if partitions:
             self._effects.append(Send(shard, transaction, then, partitions))
@@ -432,9 +458,13 @@ class Transactions:
             expired += len(late)
         return expired
 
-    def forgotten(self, forget: Forget, error: ErrorCode) -> None:
-        """Hear whether the tombstones are in the log."""
+    def forgotten(self, forget: Forget, error: ErrorCode, *, in_doubt: bool = False) -> None:
+        """Hear whether the tombstones are in the log; `in_doubt` as with `appended`."""
         if forget.shard.over:
+            return
+        in_doubt = in_doubt or forget.in_doubt
+        if error is not ErrorCode.NONE and in_doubt:
+            self._effects.append(Again(replace(forget, in_doubt=True, tries=forget.tries + 1)))
             return
         for transaction in forget.transactions:
             if error is ErrorCode.NONE:

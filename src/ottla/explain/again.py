@@ -17,8 +17,22 @@ from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.incarnations import compare, restarted_unseen
-from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM, judge, rule_of
-from ottla.controller.leadership import plan_election, plan_epoch_bump, plan_isr_removal, plan_new
+from ottla.controller.isr_changes import (
+    EPOCHS_FROM,
+    NO_BROKER_EPOCH,
+    TOPIC_IDS_FROM,
+    judge,
+    rule_of,
+)
+from ottla.controller.leadership import (
+    EPOCH_RULES,
+    FOR_ASSIGNMENT,
+    BeyondIsr,
+    plan_election,
+    plan_epoch_bump,
+    plan_isr_removal,
+    plan_new,
+)
 from ottla.controller.plan import Plan
 from ottla.controller.states import (
     PARTITION_MOVES,
@@ -47,17 +61,20 @@ from ottla.explain.lines import (
 )
 from ottla.model.cluster import (
     BrokerInfo,
+    Eligible,
     LeaderAndIsr,
     LeaderIsrAndControllerEpoch,
     ReplicaAssignment,
     TopicInfo,
 )
 from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 
 _KINDS = {kind.value for kind in ElectionKind}
 _TOPIC_ID = b"explain-explain!"
+_FORMER_EPOCH = 1
+"""Not the epoch of the brokers that a line is decided with: those have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +196,7 @@ class _Found:
 
     def take_brokers(self, facts: ClusterFacts) -> None:
         self.context.set_brokers(map(_broker, facts.brokers))
+        self.context.whole = set(facts.whole)
 
     def take_topic(self, facts: TopicFacts) -> None:
         assignment = {number: found.assignment for number, found in facts.partitions.items()}
@@ -189,6 +207,10 @@ class _Found:
                 tp = TopicPartition(facts.topic, number)
                 self.context.leadership[tp] = _stored(state, found.controller_epoch)
                 self.written_at[tp] = found.zxid
+                if found.eligible:
+                    self.context.eligible[tp] = Eligible(
+                        ZERO_UUID, found.eligible_at, 1, found.eligible
+                    )
 
 
 # --- the deciders, one line each --------------------------------------------------------------
@@ -205,11 +227,14 @@ def _elected(entry: Entry) -> str:
     elif line.election == "isr-removal":
         plan = plan_isr_removal(context, -1 if line.broker is None else line.broker, [tp], read)
     elif line.election == "epoch":
-        plan = plan_epoch_bump(context, [tp], read)
+        rule = line.rule if line.rule in EPOCH_RULES else FOR_ASSIGNMENT
+        plan = plan_epoch_bump(context, [tp], read, rule)
     else:
         kind = ElectionKind(line.election)
         unclean = kind is ElectionKind.UNCLEAN
-        plan = plan_election(context, kind, [tp], read, {tp.topic: unclean})
+        ends = {broker: (epoch, end) for broker, epoch, end in line.ends}
+        beyond = {tp: BeyondIsr(line.eligible, line.crashed, ends)}
+        plan = plan_election(context, kind, [tp], read, {tp.topic: unclean}, beyond)
     decision = plan.decisions.get(tp)
     if decision is None:
         failure = plan.failures.get(tp)
@@ -248,7 +273,9 @@ def _answer(entry: Entry) -> str:
     broker = -1 if line.broker is None else line.broker
     context.add_broker(BrokerInfo(broker, ()))
     version = EPOCHS_FROM if line.version is None else line.version
-    verdict = judge(context, _request(line.asked, broker, tp, version), version)
+    for doubtful in line.unsure:
+        context.former_lives[doubtful] = {tp: line.asked.partition_epoch}
+    verdict = judge(context, _request(line, broker, tp, version), version)
     if verdict.error is not ErrorCode.NONE:
         return verdict.error.name
     if tp in verdict.writes:
@@ -260,7 +287,8 @@ def _answer(entry: Entry) -> str:
     return f"{verdict.reasons.get(tp, 'asked before')}: {name}"
 
 
-def _request(asked: State, broker: int, tp: TopicPartition, version: int) -> AlterPartitionRequest:
+def _request(line: Any, broker: int, tp: TopicPartition, version: int) -> AlterPartitionRequest:
+    asked: State = line.asked
     partition = AlterPartitionRequest.PartitionData(
         partition_index=tp.partition,
         leader_epoch=asked.leader_epoch,
@@ -269,7 +297,10 @@ def _request(asked: State, broker: int, tp: TopicPartition, version: int) -> Alt
     )
     if version >= EPOCHS_FROM:
         partition.new_isr_with_epochs = [
-            AlterPartitionRequest.BrokerState(broker_id=b) for b in asked.isr
+            AlterPartitionRequest.BrokerState(
+                broker_id=b, broker_epoch=_FORMER_EPOCH if b in line.stale else NO_BROKER_EPOCH
+            )
+            for b in asked.isr
         ]
     else:
         partition.new_isr = list(asked.isr)

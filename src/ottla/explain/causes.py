@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.controller.leadership import FOR_RETURNED_REPLICA
 from ottla.explain.lines import (
     AnyLine,
     BrokersChanged,
@@ -52,6 +53,10 @@ class Causes:
         if isinstance(line, Decided) and line.election == "alter-partition":
             leads = line.before is not None and line.before.leader == line.broker
             return f"broker {line.broker}{', its leader,' if leads else ''} asked (AlterPartition)"
+        if isinstance(line, Decided) and line.rule == FOR_RETURNED_REPLICA:
+            return (
+                f"broker {line.before.leader if line.before else -1}, its leader, asked for an ISR"
+            )
         if (line.epoch, line.cause) != self._cause:
             return ""
         told = (_told(entry, line, picture) for entry in self._events)

@@ -83,6 +83,11 @@ class Decided(Line, frozen=True, kw_only=True, tag="decision"):
     broker: int | None = None
     asked: State | None = None
     version: int | None = None
+    eligible: Replicas = ()
+    crashed: Replicas = ()
+    ends: tuple[tuple[int, int, int], ...] = ()
+    stale: Replicas = ()
+    unsure: Replicas = ()
 
     @property
     def assignment(self) -> ReplicaAssignment:
@@ -239,6 +244,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     shutting_down: Replicas = ()
     offline_dirs: dict[int, list[str]] = {}
     deleting: list[str] = []
+    whole: Replicas = ()
 
 
 class PartitionFacts(msgspec.Struct, frozen=True):
@@ -255,6 +261,8 @@ class PartitionFacts(msgspec.Struct, frozen=True):
     recovery_state: int = 0
     state: str | None = None
     zxid: int | None = None
+    eligible: tuple[tuple[int, int], ...] = ()
+    eligible_at: int = -1
 
     @property
     def assignment(self) -> ReplicaAssignment:

@@ -57,6 +57,11 @@ def _isr(line: Decided) -> list[int]:
     return [] if line.before is None else list(line.before.isr)
 
 
+def _ends(line: Decided) -> str:
+    told = ", ".join(f"{b} ends at {end} in leader epoch {e}" for b, e, end in line.ends)
+    return f" ({told})" if told else ""
+
+
 _RULES: Mapping[str, Callable[[Decided], str]] = {
     "first live replica": _new,
     "first live ISR member": lambda d: (
@@ -66,6 +71,14 @@ _RULES: Mapping[str, Callable[[Decided], str]] = {
     "unclean: first live replica": lambda d: (
         f"nobody of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} is "
         f"the first live replica of {list(d.replicas)}; records may be lost"
+    ),
+    "unclean: longest log": lambda d: (
+        f"nobody of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} has "
+        f"the longest log{_ends(d)}; records may be lost"
+    ),
+    "first live eligible replica": lambda d: (
+        f"nobody of the ISR {_isr(d)} lives with what it had, but {_leader(d)} left it below "
+        "min.insync.replicas: it has every acknowledged record"
     ),
     "first live ISR member of the target": lambda d: (
         f"{_leader(d)} is the first live member of the ISR among the target replicas "
@@ -84,12 +97,20 @@ _RULES: Mapping[str, Callable[[Decided], str]] = {
     "new leader epoch for a new assignment": lambda d: (
         f"a new leader epoch tells the replicas of the assignment {list(d.replicas)}"
     ),
+    "new leader epoch: a replica died since the last ISR change": lambda _: (
+        "a new leader epoch: the leader asked for a replica that has died since, and did not say "
+        "by which of its lives"
+    ),
 }
 
 _NOBODY: Mapping[str, Callable[[Decided], str]] = {
     "no live replica": lambda d: f"none of the replicas {list(d.replicas)} lives: no leader",
     "no live ISR member": lambda d: (
         f"nobody of the ISR {_isr(d)} lives, and unclean elections are not allowed: no leader"
+    ),
+    "no live ISR member, nor an eligible replica": lambda d: (
+        f"nobody of the ISR {_isr(d)} lives with what it had, and of those who have every "
+        f"acknowledged record, {list(d.eligible)}, nobody lives: no leader until one of them does"
     ),
     "no live ISR member among the target replicas": lambda d: (
         f"nobody of the target replicas {list(d.assignment.target)} is live and in sync"

@@ -7,7 +7,7 @@ a JVM broker reads, and the other way round; anything else raises `CheckpointErr
 reads decides what can be built again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ottla.model.config import parse_properties
@@ -24,6 +24,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
 CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
+
+_ROWS_AT_ONCE = 2_000
 
 
 class CheckpointError(Exception):
@@ -56,13 +58,33 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     """Read one of the four offset checkpoints; an empty file has no entries."""
+    found: dict[TopicPartition, int] = {}
+    for part in decode_offsets_in_parts(data):
+        found.update(part)
+    return found
+
+
+def decode_offsets_in_parts(data: bytes) -> Iterator[dict[TopicPartition, int]]:
+    """As `decode_offsets`, a few milliseconds' worth at a time; all void if it raises."""
+    if not data:
+        return
     try:
-        return {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partition, offset in _decode_lines(data, 3)
-        }
+        version, count, *rows = data.decode("utf-8").splitlines()
+        if int(version) != 0:
+            raise CheckpointError(f"checkpoint version {version}, expected 0")
+        seen = 0
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = {}
+            for row in rows[start : start + _ROWS_AT_ONCE]:
+                if row:
+                    topic, partition, offset = row.split()
+                    part[TopicPartition(topic, int(partition))] = int(offset)
+                    seen += 1
+            yield part
+        if int(count) != seen:
+            raise CheckpointError(f"{count} lines declared, {seen} found")
     except ValueError as error:
-        raise CheckpointError(f"no offset: {error}") from error
+        raise CheckpointError(f"no offset checkpoint: {error}") from error
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:

@@ -10,7 +10,8 @@ and nothing is lost but the work. Files that cannot be written take their log di
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,20 +25,28 @@ from ottla.log.cleaner_batches import (
     note_keys,
     payload_of,
     sift,
+    small_payload_of,
 )
+from ottla.log.cleaner_input import SegmentInput
 from ottla.log.cleaner_output import CleanedSegment
 from ottla.log.compaction import Dirt, Fate, LastWritten, OffsetMap, Transactions
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.log.results import NotInMemoryError
 from ottla.log.segment import Segment
 from ottla.log.transactions import read_marker
-from ottla.log.validate import ATTRIBUTES, BASE, CODEC_MASK, CONTROL, COUNT, LAST_DELTA, Header
+from ottla.log.validate import ATTRIBUTES, BASE, CONTROL, COUNT, LAST_DELTA, Header
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import CorruptRecordError, InvalidRecordError, StorageError
+from ottla.model.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    OutOfDescriptorsError,
+    StorageError,
+)
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
-from ottla.wire.compression import compress
+from ottla.model.retention_clock import RetentionClock
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +56,9 @@ SLICE_S = 0.004
 """how long the cleaner works before others may"""
 _LEAST_BACKOFF_S = 0.05
 _BIG = 1 << 14
-"""payloads from this size on are compressed by a worker"""
+"""payloads from this size on are put together and compressed by a worker"""
+_LARGE = 1 << 20
+"""batches from this size on are written by a worker"""
 
 
 class CleaningAbortedError(Exception):
@@ -82,11 +93,12 @@ class LogCleaner:
 
     def __init__(self, world: World, config: BrokerConfig, logs: LogManager) -> None:
         self._world = world
+        self._ages = RetentionClock(world.clock)
         self._config = config
         self._logs = logs
         self._slice_began_s = 0.0
         self._spent_bytes = 0
-        self.uncleanable: set[TopicPartition] = set()
+        self.uncleanable: dict[TopicPartition, Log] = {}
         """logs in which something unexpected was found; left alone until the next start"""
         self.cleanings = 0
         self.aborted = 0
@@ -113,10 +125,12 @@ class LogCleaner:
         except CleaningAbortedError:
             self.aborted += 1
             logger.info("cleaning aborted tp=%s", log.tp)
-        except StorageError:
-            pass  # the log said so, and its dir is offline
+        except (StorageError, OutOfDescriptorsError):
+            pass  # said by now: its dir is offline, or it is tried again later
         except (CorruptRecordError, InvalidRecordError) as error:
-            self.uncleanable.add(log.tp)
+            self.uncleanable[log.tp] = log
+            if isinstance(error, CorruptRecordError):
+                log.note_damage(None, error)
             logger.error("log cannot be cleaned tp=%s error=%s", log.tp, error)  # noqa: TRY400
         return False
 
@@ -124,10 +138,12 @@ class LogCleaner:
 
     async def _filthiest(self) -> tuple[Log, Dirt] | None:
         best: tuple[Log, Dirt] | None = None
-        now_ms = self._world.clock.wall_ms()
+        now_ms = self._ages.now_ms()
         for log in self._logs.logs():
             config = log.config
-            if not config.compact or log.failed is not None or log.tp in self.uncleanable:
+            if not config.compact or log.failed is not None:
+                continue
+            if self.uncleanable.get(log.tp) is log:
                 continue
             if self._logs.future(log.tp) is not None:
                 continue
@@ -148,14 +164,14 @@ class LogCleaner:
             self._config.integer("log.cleaner.dedupe.buffer.size"),
             float(str(self._config["log.cleaner.io.buffer.load.factor"])),
         )
-        now_ms = self._world.clock.wall_ms()
+        now_ms = self._ages.now_ms()
         work = _Work(self._logs, log, dirt, offsets, now_ms, log.truncations, [])
         try:
             await self._map_keys(work)
             end = offsets.latest_offset + 1
             transactions = Transactions()
             segments = [s for s in log.segments[:-1] if s.base_offset < end]
-            sizes = [_size_of(s) for s in segments]
+            sizes = [await self._size_of(work, s) for s in segments]
             at = 0
             for count in compaction.group_segments(
                 sizes,
@@ -191,20 +207,19 @@ class LogCleaner:
         segments = log.dirty_segments(first, upto)
         for number, segment in enumerate(segments):
             work.segments = [segment]
-            place = segment.find(max(first, segment.base_offset))
-            start = segment.size if place is None else place[0]
-            for _, header, batch in segment.batches(start):
-                if offsets.is_full:
-                    return
-                if header[ATTRIBUTES] & CONTROL:
-                    transactions.see_marker(header, _ending(header, batch))
-                elif not transactions.see_batch(header):
-                    payload = payload_of(batch, header)
-                    await self._all(work, note_keys(payload, header, offsets, first))
-                offsets.latest_offset = max(
-                    offsets.latest_offset, header[BASE] + header[LAST_DELTA]
-                )
-                await self._tick(work, len(batch))
+            async with aclosing(self._batches(work, segment, first)) as batches:
+                async for header, batch in batches:
+                    if offsets.is_full:
+                        return
+                    if header[ATTRIBUTES] & CONTROL:
+                        transactions.see_marker(header, _ending(header, batch))
+                    elif not transactions.see_batch(header):
+                        payload = await self._payload(work, header, batch)
+                        await self._all(work, note_keys(payload, header, offsets, first))
+                    offsets.latest_offset = max(
+                        offsets.latest_offset, header[BASE] + header[LAST_DELTA]
+                    )
+                    await self._tick(work, len(batch))
             # Offsets may be missing at the segment's end; they are done with, too.
             following = segments[number + 1].base_offset if number + 1 < len(segments) else upto
             offsets.latest_offset = max(offsets.latest_offset, following - 1)
@@ -240,7 +255,7 @@ class LogCleaner:
             output.close()
             done = True  # from here on a crash completes it
             log.replace_segments(group, output.size, output.suffixes)
-            self._logs.doom_deleted(log)
+            self._logs.remove_deleted(log)
             work.bytes_written += output.size
         finally:
             if not done:
@@ -249,19 +264,23 @@ class LogCleaner:
     async def _clean_into(
         self, work: _Work, segment: Segment, output: CleanedSegment, rules: compaction.Rules
     ) -> None:
-        for _, header, batch in segment.batches(0):
-            control = bool(header[ATTRIBUTES] & CONTROL)
-            ending = _ending(header, batch) if control else None
-            verdict = rules.judge(header, ending, control and not header[COUNT])
-            made: Buffer | None = None
-            if verdict.fate is Fate.EMPTY:
-                made = empty_batch(header)
-            elif verdict.fate is not Fate.DROP:
-                made = await self._sift(work, header, batch, rules, verdict)
-            if made is not None:
-                output.add(made)
-            work.bytes_read += len(batch)
-            await self._tick(work, len(batch) + (len(made) if made is not None else 0))
+        async with aclosing(self._batches(work, segment, 0)) as batches:
+            async for header, batch in batches:
+                control = bool(header[ATTRIBUTES] & CONTROL)
+                ending = _ending(header, batch) if control else None
+                verdict = rules.judge(header, ending, control and not header[COUNT])
+                made: Buffer | None = None
+                if verdict.fate is Fate.EMPTY:
+                    made = empty_batch(header)
+                elif verdict.fate is not Fate.DROP:
+                    made = await self._sift(work, header, batch, rules, verdict)
+                if made is not None:
+                    if len(made) < _LARGE:
+                        output.add(made)
+                    else:
+                        await self._in_worker(work, output.add, made)
+                work.bytes_read += len(batch)
+                await self._tick(work, len(batch) + (len(made) if made is not None else 0))
 
     async def _sift(
         self,
@@ -276,7 +295,7 @@ class LogCleaner:
         waits = bool(attributes & compaction.DELETE_HORIZON)
         if verdict.fate is Fate.KEEP and (waits or not verdict.dies_later):
             return batch
-        payload = payload_of(batch, header)
+        payload = await self._payload(work, header, batch)
         if verdict.fate is Fate.KEEP:
             kept = await self._all(work, sift(payload, header, _EVERYTHING))
             dies = True
@@ -301,14 +320,51 @@ class LogCleaner:
         if len(kept.places) == header[COUNT] and horizon is None:
             return batch
         made = await self._all(work, draft(payload, header, kept, horizon))
-        codec = header[ATTRIBUTES] & CODEC_MASK
-        body: bytes = made.payload
-        if codec and len(body) >= _BIG:
-            body = await self._world.workers.run(compress, codec, body)
-            work.check()
-        elif codec:
-            body = compress(codec, body)
-        return assemble(header, made, body)
+        if made.size < _BIG:
+            return assemble(header, made)
+        return await self._in_worker(work, assemble, header, made)
+
+    # Workers ---------------------------------------------------------------------------
+
+    async def _batches(
+        self, work: _Work, segment: Segment, offset: int
+    ) -> AsyncGenerator[tuple[Header, memoryview], None]:
+        """Yield the segment's batches from the one that holds `offset` on."""
+        source = SegmentInput(segment, offset)
+        try:
+            while some := await self._in_worker(work, source.read):
+                for found in some:
+                    yield found
+            if some is None:
+                raise CleaningAbortedError
+        finally:
+            source.close()
+
+    async def _size_of(self, work: _Work, segment: Segment) -> compaction.SegmentSize:
+        try:
+            segment.need_indexes(segment.base_offset, 0)
+        except NotInMemoryError as place:
+            await self._in_worker(work, place.file.bring, place.size, place.position)
+            segment.need_indexes(segment.base_offset, 0)
+        await self._tick(work, 0)
+        return compaction.SegmentSize(
+            segment.base_offset,
+            segment.size,
+            len(segment.offsets) * OFFSET_ENTRY,
+            len(segment.times) * TIME_ENTRY,
+        )
+
+    async def _payload(self, work: _Work, header: Header, batch: memoryview) -> bytes:
+        """Return a batch's records, decompressed."""
+        payload = small_payload_of(batch, header)
+        if payload is None:
+            payload = await self._in_worker(work, payload_of, batch, header)
+        return payload
+
+    async def _in_worker(self, work: _Work, function: Callable[..., T], *args: object) -> T:
+        result = await self._world.workers.run(function, *args)
+        work.check()
+        return result
 
     # Pace ------------------------------------------------------------------------------
 
@@ -367,15 +423,6 @@ def dirt_of(log: Log, now_ms: int) -> Dirt:
     )
     lags = compaction.Lags(log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms)
     return compaction.find_dirt(facts, lags, now_ms)
-
-
-def _size_of(segment: Segment) -> compaction.SegmentSize:
-    return compaction.SegmentSize(
-        segment.base_offset,
-        segment.size,
-        len(segment.offsets) * OFFSET_ENTRY,
-        len(segment.times) * TIME_ENTRY,
-    )
 
 
 def _ending(header: Header, batch: memoryview) -> bool | None:

@@ -8,7 +8,9 @@ change; a record keeps its offset and its timestamp; what is built has a right C
 
 import struct
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from google_crc32c import extend as extend_crc32c
 
 from ottla.log.compaction import DELETE_HORIZON, OffsetMap, Rules
 from ottla.log.validate import (
@@ -28,18 +30,23 @@ from ottla.log.validate import (
     PRODUCER_ID,
     Header,
 )
-from ottla.model.errors import CorruptRecordError
-from ottla.wire.compression import decompress
+from ottla.model.errors import CorruptRecordError, RecordTooLargeError
+from ottla.model.ports import Buffer
+from ottla.wire.compression import compress, decompress
 from ottla.wire.record_check import read_varint, varint
 from ottla.wire.records import crc32c
 
 _BEFORE_CRC = struct.Struct(">qiibI")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 _CRC_FROM = 21
+_CRC_PIECE = 1 << 20
 _MAGIC = 2
 _MAX_BATCH_BYTES = 2**31 - 1
 _STEP = 512
 """records looked at between two chances to let others run: about a millisecond"""
+
+_LITTLE, _LITTLE_COMPRESSED = 1 << 18, 1 << 14
+"""payloads, and compressed ones, up to this size take less than a millisecond"""
 
 _Place = tuple[int, int, int, int, int, bytes | None, bool]
 
@@ -53,10 +60,25 @@ class Kept(NamedTuple):
 
 
 def payload_of(batch: memoryview, header: Header) -> bytes:
-    """Return a batch's records, decompressed."""
-    body = batch[HEADER_SIZE:]
+    """Return a batch's records, decompressed: for a worker, since there may be very many.
+
+    What is returned is to be indexed and sliced only; it may be any buffer.
+    """
     codec = header[ATTRIBUTES] & CODEC_MASK
-    return bytes(decompress(codec, body, _MAX_BATCH_BYTES) if codec else body)
+    return cast("bytes", decompress(codec, batch[HEADER_SIZE:], _MAX_BATCH_BYTES))
+
+
+def small_payload_of(batch: memoryview, header: Header) -> bytes | None:
+    """Return the same if it is little, None if it is not."""
+    codec, body = header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_SIZE:]
+    if not codec:
+        return bytes(body) if len(body) <= _LITTLE else cast("bytes", body)
+    if len(body) > _LITTLE_COMPRESSED:
+        return None
+    try:
+        return bytes(decompress(codec, body, _LITTLE))
+    except RecordTooLargeError:
+        return None
 
 
 def walk(payload: bytes, count: int) -> Iterator[_Place]:
@@ -72,7 +94,7 @@ def walk(payload: bytes, count: int) -> Iterator[_Place]:
             size, pos = read_varint(payload, pos)
             key = None
             if size >= 0:
-                key = payload[pos : pos + size]
+                key = bytes(payload[pos : pos + size])
                 pos += size
             size, pos = read_varint(payload, pos)
             if pos + max(size, 0) > end or end > len(payload):
@@ -112,13 +134,14 @@ def sift(payload: bytes, header: Header, rules: Rules) -> Generator[None, None, 
 
 
 class Draft(NamedTuple):
-    """A batch to be built: its new header fields and its records before compression."""
+    """A batch to be built: its new header fields, its records and their size uncompressed."""
 
     attributes: int
     base_timestamp: int
     max_timestamp: int
     records: int
-    payload: bytes
+    parts: list[Buffer]
+    size: int
 
 
 def draft(
@@ -137,11 +160,11 @@ def draft(
     elif not (attributes & DELETE_HORIZON or fixed):
         base = old_base + kept.places[0][2]
     shift = 0 if fixed else old_base - base
-    parts: list[bytes] = []
+    parts: list[Buffer] = []
     for number, (start, end, timestamp, offset_at) in enumerate(kept.places, 1):
         if shift:
             _, body = read_varint(payload, start)
-            moved = payload[body : body + 1] + varint(timestamp + shift)
+            moved = bytes(payload[body : body + 1]) + varint(timestamp + shift)
             parts += (varint(len(moved) + end - offset_at), moved, payload[offset_at:end])
         else:
             parts.append(payload[start:end])
@@ -153,14 +176,22 @@ def draft(
         base,
         header[MAX_TS] if fixed else youngest,
         len(kept.places),
-        b"".join(parts),
+        parts,
+        sum(map(len, parts)),
     )
 
 
-def assemble(header: Header, made: Draft, body: bytes) -> bytes:
-    """Return the batch of `made`, whose records are `body` once they are compressed."""
+def assemble(header: Header, made: Draft) -> bytes:
+    """Return the batch of `made`, compressed as it was; a worker may do it for a large one."""
+    body = b"".join(made.parts)
+    codec = header[ATTRIBUTES] & CODEC_MASK
     return _pack(
-        header, made.attributes, made.base_timestamp, made.max_timestamp, made.records, body
+        header,
+        made.attributes,
+        made.base_timestamp,
+        made.max_timestamp,
+        made.records,
+        compress(codec, body) if codec else body,
     )
 
 
@@ -178,21 +209,19 @@ def _pack(
     count: int,
     body: bytes,
 ) -> bytes:
-    under_crc = (
-        _AFTER_CRC.pack(
-            attributes,
-            header[LAST_DELTA],
-            base_timestamp,
-            max_timestamp,
-            header[PRODUCER_ID],
-            header[PRODUCER_EPOCH],
-            header[BASE_SEQUENCE],
-            count,
-        )
-        + body
+    head = _AFTER_CRC.pack(
+        attributes,
+        header[LAST_DELTA],
+        base_timestamp,
+        max_timestamp,
+        header[PRODUCER_ID],
+        header[PRODUCER_EPOCH],
+        header[BASE_SEQUENCE],
+        count,
     )
-    length = len(under_crc) + _CRC_FROM - BATCH_OVERHEAD
-    return (
-        _BEFORE_CRC.pack(header[BASE], length, header[LEADER_EPOCH], _MAGIC, crc32c(under_crc))
-        + under_crc
-    )
+    crc = crc32c(head)
+    for at in range(0, len(body), _CRC_PIECE):
+        crc = extend_crc32c(crc, body[at : at + _CRC_PIECE])
+    length = len(head) + len(body) + _CRC_FROM - BATCH_OVERHEAD
+    before = _BEFORE_CRC.pack(header[BASE], length, header[LEADER_EPOCH], _MAGIC, crc)
+    return b"".join((before, head, body))

@@ -9,17 +9,26 @@ locks, which is what Java's FileLock takes: a JVM broker and we exclude each oth
 """
 
 # Paths are strings here: building a Path object costs more than the system call.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH110, PTH112, PTH116, PTH120, PTH208
+# ruff: noqa: PTH103, PTH104, PTH106, PTH108, PTH110, PTH112, PTH114, PTH116, PTH120, PTH208
 import contextlib
 import ctypes
+import errno
 import fcntl
 import functools
+import itertools
+import logging
 import os
-import shutil
+import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
+from ottla.log.disk_errors import is_shortage
+from ottla.model.descriptors import split_descriptors
 from ottla.model.ports import Buffer
+
+_logger = logging.getLogger(__name__)
 
 _IOV_MAX = 1024
 _READ_AHEAD = 128 << 10
@@ -29,13 +38,26 @@ _AHEAD = 4 << 20
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 """Where it is not known, looking is reading: it waits, and finds everything."""
 _PROBE = bytearray(1)
-_SOME_SPARE_DESCRIPTORS = 256
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_AT_FDCWD = -100
+_STATX_MNT_ID_UNIQUE = 0x4000
+_STATX_BYTES = 256
+_STATX_MNT_ID_AT = 0x90
+_REMOVED_FILES = 64
+_REMOVED_BYTES = 256 << 20
+"""What one step of a removal takes away at most."""
+_RESERVED = 16
+"""Descriptors held back for files."""
+_SAY_EVERY_S = 60.0
+_UNSYNCED_LOOKED_AT = 64
+"""So many files are passed over, when one has to be given up, because no fsync covers them yet."""
+_UNLIMITED = 1 << 20
 
 
 class OsFile:
     """One file. The descriptor comes and goes; see the room's rule in `OsFiles`."""
 
-    __slots__ = ("_files", "_path", "closed", "fd", "recent")
+    __slots__ = ("_files", "_path", "closed", "doubtful", "fd", "recent", "unsynced")
 
     def __init__(self, files: "OsFiles", path: str, fd: int) -> None:
         self._files = files
@@ -43,6 +65,10 @@ class OsFile:
         self.fd = fd
         self.recent = True
         self.closed = False
+        self.unsynced = False
+        """whether it was written to since the last fsync began"""
+        self.doubtful = False
+        """whether a descriptor was closed while that was so"""
 
     def pread(self, size: int, offset: int) -> bytes:
         fd = self.fd
@@ -93,6 +119,13 @@ class OsFile:
         finally:
             os.close(fd)
 
+    def reader(self) -> "OsFile | None":
+        fd = self._files.duplicate(self)
+        return None if fd < 0 else OsFile(self._files, self._path, fd)
+
+    def worker_lock(self) -> AbstractContextManager[object]:
+        return threading.Lock()
+
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
         fd = self.fd
         if fd < 0:
@@ -102,8 +135,11 @@ class OsFile:
             part = parts[0]
             size = len(part)
             if os.pwrite(fd, part, offset) == size:
+                self.unsynced = True  # after the write: an fsync under way may not cover it
                 return size
-        return _write_all(fd, parts, offset)
+        size = _write_all(fd, parts, offset)
+        self.unsynced = True
+        return size
 
     def size(self) -> int:
         if self.fd < 0:
@@ -114,16 +150,28 @@ class OsFile:
         if self.fd < 0:
             self._files.reopen(self)
         os.ftruncate(self.fd, size)
+        self.unsynced = True
 
     def fsync(self) -> None:
         """Make the file durable; may be called by a worker. Nothing to do once it is closed."""
         fd = self._files.duplicate(self)
         if fd < 0:
             return
+        # After the opening, which may give this file's own descriptor up, and before the fsync:
+        # what is written from here on is for the next one.
+        doubtful, self.doubtful, self.unsynced = self.doubtful, False, False
         try:
             os.fsync(fd)
+            if doubtful:
+                self._files.ask_for_lost_writes(self._path)
+        except OSError:
+            self.doubtful = self.unsynced = True
+            raise
         finally:
             os.close(fd)
+
+    def moved(self, path: str) -> None:
+        self._path = path
 
     def close(self) -> None:
         """Close for good; closing twice is fine."""
@@ -176,38 +224,86 @@ class OsFiles:
 
     def __init__(self, max_open: int | None = None) -> None:
         if max_open is None:
-            max_open = _raise_descriptor_limit() // 2
+            max_open = split_descriptors(raise_descriptor_limit()).files
         self._max_open = max(max_open, 8)
         self._open: dict[OsFile, None] = {}
         self._guard = threading.Lock()
         self._locked: set[str] = set()
         self._lock_fds: dict[str, int] = {}
+        self._thread = threading.get_ident()
+        self._reserved = min(_RESERVED, self._max_open // 4)
+        self._reserve: list[int] = []
+        self._say_s = float("-inf")
+        self.shortages = 0
+        """how often descriptors had run out"""
+        self.doubtful = 0
+        """how often a file was given up before its fsync"""
 
     # Descriptors -----------------------------------------------------------------------
 
     def _admit(self, file: OsFile) -> None:
-        self._open[file] = None
-        if len(self._open) > self._max_open:
+        if len(self._open) >= self._max_open:
             self._give_up_one()
+        self._open[file] = None
+        if len(self._reserve) < self._reserved:
+            self._fill_reserve()
 
     def _give_up_one(self) -> None:
         """Close the descriptor that was not used for longest (second chance, cheap to keep)."""
+        looked = 0
         while True:
             file = next(iter(self._open))
             del self._open[file]
             if file.recent:
                 file.recent = False
-                self._open[file] = None
-                continue
-            with self._guard:
-                fd, file.fd = file.fd, -1
-                os.close(fd)
-            return
+            elif file.unsynced and looked < _UNSYNCED_LOOKED_AT:
+                looked += 1
+            else:
+                break
+            self._open[file] = None
+        with self._guard:
+            fd, file.fd = file.fd, -1
+            # An fsync that has just begun clears both; it holds a duplicate, and is told itself.
+            file.doubtful = file.doubtful or file.unsynced
+            os.close(fd)
+        self.doubtful += file.doubtful
+
+    def _fill_reserve(self) -> None:
+        with contextlib.suppress(OSError), self._guard:
+            while len(self._reserve) < self._reserved:
+                self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _make_room(self) -> bool:
+        """Free a descriptor after they ran out; tell whether it could be done. In any thread."""
+        self.shortages += 1
+        now_s = time.monotonic()
+        if now_s >= self._say_s:
+            self._say_s = now_s + _SAY_EVERY_S
+            _logger.warning(
+                "out of file descriptors: raise the limit (ulimit -n) shortages=%d", self.shortages
+            )
+        if self._open and threading.get_ident() == self._thread:
+            self._give_up_one()
+            return True
+        with self._guard:
+            if not self._reserve:
+                return False
+            os.close(self._reserve.pop())
+        return True
+
+    def _opened(self, path: str, flags: int) -> int:
+        """Open, also where descriptors have run out but for the reserve; in any thread."""
+        while True:
+            try:
+                return os.open(path, flags | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                if not is_shortage(error) or not self._make_room():
+                    raise
 
     def reopen(self, file: OsFile) -> int:
         if file.closed:
             raise ValueError(f"{file.path} is closed")
-        fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = self._opened(file.path, os.O_RDWR)
         file.fd = fd
         file.recent = True
         self._admit(file)
@@ -215,17 +311,36 @@ class OsFiles:
 
     def duplicate(self, file: OsFile) -> int:
         """Return a descriptor of the caller's own, -1 if closed; safe in a worker."""
-        with self._guard:
-            if file.fd >= 0:
-                return os.dup(file.fd)
+        while True:
+            try:
+                with self._guard:
+                    if file.fd >= 0:
+                        return os.dup(file.fd)
+                break
+            except OSError as error:
+                if not is_shortage(error) or not self._make_room():
+                    raise
         if file.closed:
             return -1
         try:
-            return os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+            return self._opened(file.path, os.O_RDWR)
         except FileNotFoundError:
             if file.closed:  # deleted between the question and the opening
                 return -1
             raise
+
+    def ask_for_lost_writes(self, path: str) -> None:
+        """Raise if any write of the log dir's file system failed; a worker may call it.
+
+        Without a lock on the log dir there is nobody to ask.
+        """
+        folder = os.path.dirname(os.path.realpath(path))
+        while folder not in self._lock_fds and folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+        fd = self._lock_fds.get(folder, -1)
+        syncfs = _find_syncfs() if fd >= 0 else None
+        if syncfs is not None:
+            _call_syncfs(syncfs, fd, path)
 
     def forget(self, file: OsFile) -> None:
         file.closed = True
@@ -241,13 +356,18 @@ class OsFiles:
         self._lock_fds.pop(os.path.dirname(path), None)
 
     def statistics(self) -> dict[str, int]:
-        return {"open": len(self._open), "max_open": self._max_open}
+        return {
+            "open": len(self._open),
+            "max_open": self._max_open,
+            "shortages": self.shortages,
+            "doubtful": self.doubtful,
+        }
 
     # Files -----------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        file = OsFile(self, path, os.open(path, flags, 0o644))
+        fd = self._opened(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        file = OsFile(self, path, fd)
         self._admit(file)
         return file
 
@@ -272,12 +392,54 @@ class OsFiles:
     def remove(self, path: str) -> None:
         os.unlink(path)
 
-    def remove_tree(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+    def remove_some(self, path: str) -> bool:
+        """Remove at most 64 files and 256 MiB of a file or folder; tell whether all is gone."""
+        try:
+            with os.scandir(path) as entries:
+                some = [entry.path for entry in itertools.islice(entries, _REMOVED_FILES)]
+        except NotADirectoryError:
+            return self._remove_part(path, _REMOVED_BYTES) >= 0
+        except FileNotFoundError:
+            return True
+        left = _REMOVED_BYTES
+        for inner in some:
+            if os.path.isdir(inner) and not os.path.islink(inner):
+                if not self.remove_some(inner):
+                    return False
+                continue
+            left = self._remove_part(inner, left)
+            if left <= 0:
+                return False
+        if len(some) == _REMOVED_FILES:
+            return False
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False  # something came since it was listed
+        return True
+
+    @staticmethod
+    def _remove_part(path: str, most: int) -> int:
+        """Remove a file, or cut off `most` bytes; return how many are left of those, -1 if any is.
+
+        A file system frees a file's blocks in the call that removes it: so many at a time.
+        """
+        try:
+            found = os.lstat(path)
+            if min(found.st_size, found.st_blocks * 512) > most:
+                os.truncate(path, max(found.st_size - most, 0))
+                return -1
+            os.unlink(path)
+        except FileNotFoundError:
+            return most
+        return most - min(found.st_size, found.st_blocks * 512)
 
     def read_bytes(self, path: str) -> bytes:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._opened(path, os.O_RDONLY)
         try:
             return _read_all(fd)
         finally:
@@ -285,26 +447,30 @@ class OsFiles:
 
     def write(self, path: str, data: bytes) -> None:
         """Give `path` this content, neither atomically nor durably; thread-safe."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _write_all(fd, (data,), 0)
         finally:
             os.close(fd)
 
-    def write_atomic(self, path: str, data: bytes) -> None:
-        """Write `path` whole through `path.tmp`, as Kafka's checkpoint files are; thread-safe."""
-        temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    def write_durable(self, path: str, data: bytes) -> None:
+        """Give `path` this content and fsync it, its folder not; thread-safe."""
+        fd = self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _write_all(fd, (data,), 0)
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Write `path` whole through `path.tmp`: in any thread, but one at a time."""
+        temporary = path + ".tmp"
+        self.write_durable(temporary, data)
         os.rename(temporary, path)
         self.fsync_dir(os.path.dirname(path))
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._opened(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -324,20 +490,31 @@ class OsFiles:
                 for name in names:
                     self._sync_path(f"{parent}/{name}")
                 self._sync_path(parent)
-        elif syncfs(fd):
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), path)
+        else:
+            _call_syncfs(syncfs, fd, path)
 
-    @staticmethod
-    def _sync_path(path: str) -> None:
+    def _sync_path(self, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._opened(path, os.O_RDONLY)
         except FileNotFoundError:
             return  # removed meanwhile
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def boot_id(self, path: str) -> str:
+        """Return Linux's boot id and the folder's unique mount id (Linux 6.8), else "".
+
+        The mount counts too: a device that was taken away and mounted again lost writes that were
+        not durable, within one boot.
+        """
+        mount = _unique_mount_id(path)
+        try:
+            boot = self.read_bytes(_BOOT_ID).decode("ascii").strip() if mount else ""
+        except (OSError, UnicodeDecodeError):
+            return ""
+        return f"{boot} {mount}" if boot else ""
 
     def space(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)
@@ -348,7 +525,7 @@ class OsFiles:
         if real in self._locked:
             # POSIX record locks do not exclude their own process; two brokers in one could meet.
             raise BlockingIOError(f"{path} is locked by this process")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._opened(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -361,6 +538,12 @@ class OsFiles:
         return OsLock(fd, real, self)
 
 
+def _call_syncfs(syncfs: Callable[[int], int], fd: int, path: str) -> None:
+    if syncfs(fd):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), path)
+
+
 @functools.cache
 def _find_syncfs() -> Callable[[int], int] | None:
     """Return the C library's syncfs, None where there is none."""
@@ -368,6 +551,22 @@ def _find_syncfs() -> Callable[[int], int] | None:
         return ctypes.CDLL(None, use_errno=True).syncfs
     except (OSError, AttributeError):
         return None
+
+
+def _unique_mount_id(path: str) -> int:
+    """Return the id of a folder's mount that no other one gets until the next boot, else 0."""
+    try:
+        statx = ctypes.CDLL(None, use_errno=True).statx
+    except (OSError, AttributeError):
+        return 0
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, found):
+        return 0
+    (mask,) = struct.unpack_from("=I", found)
+    if not mask & _STATX_MNT_ID_UNIQUE:
+        return 0
+    (mount,) = struct.unpack_from("=Q", found, _STATX_MNT_ID_AT)
+    return int(mount)
 
 
 def _read_all(fd: int) -> bytes:
@@ -382,14 +581,16 @@ def _read_all(fd: int) -> bytes:
     return b"".join(parts)
 
 
-def _raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return what may be used."""
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one; return what it is then.
+
+    Each partition needs a few. `model.descriptors` says who may take how many.
+    """
     import resource  # noqa: PLC0415 - only POSIX has it, only this function needs it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
-    if soft < wanted:
+    if soft != hard:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-    return max(soft - _SOME_SPARE_DESCRIPTORS, 16)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft

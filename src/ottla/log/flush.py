@@ -1,14 +1,51 @@
 """Flush jobs: what a worker makes durable before a recovery point may move.
 
 Who may call: `log.Log` makes and completes them, `manager` has them run by a worker. Invariants:
-a job touches nothing but its own files; `run` raises OSError at the first failure, and the log it
-belongs to is then failed (R12): an fsync that failed is never tried again and believed. Many jobs
-at once (a stop) are cheaper as `write` of each and one `sync_tree` of their log dir.
+a job touches nothing but its own files, also when its log's folder was deleted meanwhile and a new
+topic of the same name has one of the same name: see `Place`. `run` raises OSError at the first
+failure, and the log it belongs to is then failed (R12): an fsync that failed is never tried again
+and believed. Many jobs at once (a stop) are cheaper as `write` of each and one `sync_tree` of their
+log dir.
 """
 
+import contextlib
+import threading
 from dataclasses import dataclass, field
 
 from ottla.model.ports import File, Files
+
+DRAFT = ".tmp"
+"""How the names of files end that are not put in place yet; a start removes them."""
+
+
+class Place:
+    """A log's folder, as workers that write small files into it by name must see it.
+
+    They write a draft whose name no other log and no other job has, and rename it under the guard:
+    only while the folder is still this log's, and never over what a later job wrote. Nothing is
+    waited for under the guard, so the event loop may take it.
+    """
+
+    __slots__ = ("gone", "guard", "number", "written")
+
+    def __init__(self) -> None:
+        self.number = 0
+        """tells the logs of one manager apart"""
+        self.gone = False
+        self.guard = threading.Lock()
+        self.written: dict[str, int] = {}
+        """path -> number of the job that wrote it last, while any job is under way"""
+
+    def leave(self) -> None:
+        """Have no job write here any more: the folder is about to be renamed for its removal."""
+        with self.guard:
+            self.gone = True
+
+    def settle(self) -> None:
+        """Forget who wrote what: no job is under way."""
+        if self.written:
+            with self.guard:
+                self.written.clear()
 
 
 @dataclass(slots=True)
@@ -16,6 +53,7 @@ class FlushJob:
     """Files to fsync, small files to write whole, then the folders; all up to one offset."""
 
     files: Files
+    place: Place
     upto_offset: int
     truncations: int
     to_sync: list[File] = field(default_factory=list)
@@ -26,19 +64,45 @@ class FlushJob:
     """offsets of the producer snapshots among the small files"""
     number: int = 0
     """counts the jobs of one log; a higher one may have run meanwhile"""
+    covers_truncation: bool = False
+    """whether the end of the log, cut before, is durable after it"""
 
     def run(self) -> None:
         """Make it all durable; a worker may call it."""
-        for file in self.to_sync:
-            if not getattr(file, "closed", False):  # deleted since: it need not last
-                file.fsync()
-        for path, data in self.to_write:
-            self.files.write_atomic(path, data)
-        for folder in self.folders:
-            self.files.fsync_dir(folder)
+        try:
+            for file in self.to_sync:
+                if not getattr(file, "closed", False):  # deleted since: it need not last
+                    file.fsync()
+            for path, data in self.to_write:
+                draft = self._draft(path)
+                self.files.write_durable(draft, data)
+                self._put(draft, path)
+            for folder in self.folders:
+                self.files.fsync_dir(folder)
+        except FileNotFoundError:
+            if not self.place.gone:
+                raise
 
     def write(self) -> None:
         """Only write the small files; `sync_tree` must make all durable. A worker may call it."""
-        for path, data in self.to_write:
-            self.files.write(path + ".tmp", data)
-            self.files.rename(path + ".tmp", path)
+        try:
+            for path, data in self.to_write:
+                draft = self._draft(path)
+                self.files.write(draft, data)
+                self._put(draft, path)
+        except FileNotFoundError:
+            if not self.place.gone:
+                raise
+
+    def _draft(self, path: str) -> str:
+        return f"{path}.{self.place.number}-{self.number}{DRAFT}"
+
+    def _put(self, draft: str, path: str) -> None:
+        place = self.place
+        with place.guard:
+            if not place.gone and place.written.get(path, 0) <= self.number:
+                self.files.rename(draft, path)
+                place.written[path] = self.number
+                return
+        with contextlib.suppress(FileNotFoundError):
+            self.files.remove(draft)

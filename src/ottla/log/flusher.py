@@ -1,16 +1,22 @@
 """Flushing many logs: the slow background kind, and the one before a clean stop.
 
-Who may call: `manager`. Invariants: the disk is waited for in a worker; many small files are made
+Who may call: `manager`. Invariants: a flush that was begun is ended, also when who asked for it is
+cancelled: its small files would else be neither written nor known to be missing; a clean stop waits
+for it (`drain`). The disk is waited for in a worker; many small files are made
 durable by one `sync_tree` of their log dir instead of thousands of fsyncs; a failure takes exactly
 its log dir offline. Answers to the flush tasks and the shutdown of Kafka's `LogManager`.
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from ottla.log.disk_errors import is_shortage
 from ottla.log.flush import FlushJob
 from ottla.log.log import Log
-from ottla.model.errors import StorageError
+from ottla.model.errors import OutOfDescriptorsError, StorageError
 from ottla.model.ports import Files, Workers
 
 _SCAN = 256
@@ -42,9 +48,43 @@ class Flusher:
         self._logs = logs
         self._dir_failed = dir_failed
         self._queue: list[Log] = []
+        self._under_way: set[asyncio.Task[int]] = set()
 
     async def flush_dirty(self, workers: Workers, *, everything: bool) -> int:
         """Flush what is due of the next few hundred logs, or of all; return how many were."""
+        return await self._to_its_end(self._flush_due(workers, everything))
+
+    async def run(self, workers: Workers, log: Log, job: FlushJob) -> int:
+        """Have a worker run one job and complete it; return 0 if the log failed."""
+        return await self._to_its_end(self._flush(workers, Due(log, job)))
+
+    async def settle_truncations(self, workers: Workers, logs: list[Log]) -> None:
+        """Make the ends of logs durable that were cut back."""
+        await self._to_its_end(self._sync_ends(workers, logs))
+
+    async def _sync_ends(self, workers: Workers, logs: list[Log]) -> int:
+        by_dir: dict[str, list[Due]] = {}
+        for log in logs:
+            try:
+                job = log.prepare_truncation() if log.failed is None else None
+            except (StorageError, OutOfDescriptorsError):
+                continue
+            if job is not None:
+                by_dir.setdefault(log.parent_dir, []).append(Due(log, job))
+        return sum([await self._flush_small(workers, *item) for item in by_dir.items()])
+
+    async def _to_its_end(self, flush: Coroutine[Any, Any, int]) -> int:
+        task = asyncio.get_running_loop().create_task(flush, name="flush")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Wait until no flush is under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _flush_due(self, workers: Workers, everything: bool) -> int:
         if not self._queue or everything:
             self._queue = self._logs()
         turn = len(self._queue) if everything else _SCAN
@@ -85,6 +125,9 @@ class Flusher:
     def _finish(self, folder: str, dues: list[Due], error: OSError | None) -> int:
         if error is not None:
             self._dir_failed(folder, error)
+            if is_shortage(error):
+                for due in dues:
+                    _complete(due, error)
             return 0
         return sum(_complete(due, None) for due in dues)
 
@@ -92,7 +135,7 @@ class Flusher:
 
     def stop(self, folder: str) -> None:
         """Flush and close the logs of one dir, here and now."""
-        dues = _closing(self._logs_in(folder))
+        dues = self._closing(self._logs_in(folder))
         error = _write_files(dues) or _sync_tree(self._files, folder)
         self._finish(folder, dues, error)
 
@@ -102,11 +145,25 @@ class Flusher:
         error: OSError | None = None
         logs = self._logs_in(folder)
         for start in range(0, len(logs), _STOP_SHARE):
-            dues = _closing(logs[start : start + _STOP_SHARE])
+            dues = self._closing(logs[start : start + _STOP_SHARE])
             all_dues += dues
             error = error or await workers.run(_write_files, dues)
         error = error or await workers.run(_sync_tree, self._files, folder)
         self._finish(folder, all_dues, error)
+
+    def _closing(self, logs: Iterable[Log]) -> list[Due]:
+        dues = []
+        for log in logs:
+            try:
+                job = log.prepare_close()
+            except StorageError:
+                continue  # its dir is offline by now
+            except OutOfDescriptorsError as error:
+                self._dir_failed(log.parent_dir, OSError(errno.EMFILE, str(error)))
+                continue
+            if job is not None:
+                dues.append(Due(log, job))
+        return dues
 
     def _logs_in(self, folder: str) -> list[Log]:
         return [log for log in self._logs() if log.parent_dir == folder]
@@ -121,23 +178,11 @@ def _job_of(log: Log, everything: bool) -> FlushJob | None:
     return None
 
 
-def _closing(logs: Iterable[Log]) -> list[Due]:
-    dues = []
-    for log in logs:
-        try:
-            job = log.prepare_close()
-        except StorageError:
-            continue  # its dir is offline by now
-        if job is not None:
-            dues.append(Due(log, job))
-    return dues
-
-
 def _complete(due: Due, error: OSError | None) -> int:
     try:
         due.log.complete_flush(due.job, error)
-    except StorageError:
-        return 0  # the log told the manager already
+    except (StorageError, OutOfDescriptorsError):
+        return 0  # the log told the manager already, or owes it as before
     return 1
 
 
@@ -146,11 +191,6 @@ def _write_files(dues: list[Due]) -> OSError | None:
     for due in dues:
         try:
             due.job.write()
-        except FileNotFoundError as error:
-            # A log that was deleted meanwhile fails first and loses its folder then: that is no
-            # sign of a bad disk, and the others have to be written all the same.
-            if due.log.failed is None:
-                return error
         except OSError as error:
             return error
     return None

@@ -10,7 +10,9 @@ nothing is lost by not writing an entry at a time. An index that cannot be right
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import islice
+from operator import le, lt
 
 OFFSET_ENTRY = 8
 TIME_ENTRY = 12
@@ -34,6 +36,12 @@ class OffsetIndex:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def copy(self) -> "OffsetIndex":
+        """Return one of its own for a worker; a megabyte is copied in a tenth of a millisecond."""
+        index = OffsetIndex(self.base_offset)
+        index.offsets, index.positions = self.offsets[:], self.positions[:]
+        return index
+
     def append(self, offset: int, position: int) -> None:
         self.offsets.append(offset - self.base_offset)
         self.positions.append(position)
@@ -43,11 +51,31 @@ class OffsetIndex:
         index = bisect_right(self.offsets, offset - self.base_offset)
         return self.positions[index - 1] if index else 0
 
+    def beyond(self, first: int, size: int) -> int | None:
+        """Return the offset of an entry at least `size` bytes behind the batch that holds `first`.
+
+        The nearest that is known to be so far on, None if there is none. Answers to Kafka's
+        `fetchUpperBoundOffset`, which is told where the batch begins.
+        """
+        after = bisect_right(self.offsets, first - self.base_offset)
+        if after == len(self.offsets):
+            return None
+        # The batch begins at or before the next entry's.
+        index = bisect_left(self.positions, self.positions[after] + size, after)
+        if index == len(self.offsets):
+            return None
+        return self.base_offset + self.offsets[index]
+
     def last(self) -> tuple[int, int]:
         """Return the newest (offset, position), or (base offset, 0)."""
         if not self.offsets:
             return self.base_offset, 0
         return self.base_offset + self.offsets[-1], self.positions[-1]
+
+    def after(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yield the entries that lead beyond `position`, as (offset, position)."""
+        for index in range(bisect_right(self.positions, position), len(self.positions)):
+            yield self.base_offset + self.offsets[index], self.positions[index]
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries at or beyond `offset`."""
@@ -78,7 +106,7 @@ class OffsetIndex:
             if index.positions[-1] >= log_size:
                 raise CorruptIndexError(f"points beyond the log's {log_size} bytes")
             for column in (index.offsets, index.positions):
-                if any(a >= b for a, b in pairwise(column)):
+                if not all(map(lt, column, islice(column, 1, None))):
                     raise CorruptIndexError("entries do not increase")
         return index
 
@@ -95,6 +123,12 @@ class TimeIndex:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def copy(self) -> "TimeIndex":
+        """Return one of its own, for a worker."""
+        index = TimeIndex(self.base_offset)
+        index.timestamps, index.offsets = self.timestamps[:], self.offsets[:]
+        return index
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if it is newer than the last one; it may never go back."""
@@ -151,6 +185,6 @@ class TimeIndex:
         for column in (index.offsets, index.timestamps):
             if column and column[0] < 0:
                 raise CorruptIndexError("a negative entry")
-            if any(a > b for a, b in pairwise(column)):
+            if not all(map(le, column, islice(column, 1, None))):
                 raise CorruptIndexError("entries go back")
         return index

@@ -14,16 +14,27 @@ from collections.abc import Callable
 
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints
-from ottla.log.flush import FlushJob
+from ottla.log import checkpoints, damage
+from ottla.log.aborted_file import file_name
+from ottla.log.damaged_range import damaged_range
+from ottla.log.disk_errors import is_shortage
+from ottla.log.flush import FlushJob, Place
 from ottla.log.index import MAX_RELATIVE_OFFSET
 from ottla.log.producers import CRC_COVERS_FROM, encode_snapshot
 from ottla.log.recovery import Loaded
-from ottla.log.segment import Segment, file_name
+from ottla.log.results import LogRead
+from ottla.log.segment import Segment
 from ottla.log.tail import TailBudget, TailCache
-from ottla.log.validate import Rules
+from ottla.log.transactions import read_marker
+from ottla.log.validate import BASE, LAST_DELTA, Header, Rules, crc_matches, unpack_header
 from ottla.model.config import TopicConfig
-from ottla.model.errors import ErrorCode, OttlaError, StorageError
+from ottla.model.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    OttlaError,
+    OutOfDescriptorsError,
+    StorageError,
+)
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 
@@ -50,6 +61,7 @@ class LocalLog:
         self.dir = folder
         self._world = world
         self._files = world.files
+        self.place = Place()
         self.on_failure: Callable[[LocalLog, OSError], None] | None = None
         """told once, when this log fails"""
         self.failed: StorageError | None = None
@@ -72,6 +84,14 @@ class LocalLog:
         self._pending_snapshots: dict[int, bytes] = {}
         """taken at a roll, written with the next flush"""
         self._metadata_unsynced = False
+        self.corrupt_reads = 0
+        """reads refused because a batch on disk failed its checksum (F20)"""
+        self.damaged = loaded.damaged
+        """the offsets found unreadable, None if there are none; empty if it is not known which"""
+        self.damage_remembered = loaded.marked
+        """whether the mark beside the log says what `damaged` says"""
+        self.on_damage: Callable[[LocalLog], None] | None = None
+        """told each time that offsets are found unreadable which were not known to be"""
         self._jobs = 0
         self.flushing = 0
         """flushes that a worker may be at: until they are done, paths must stay what they are"""
@@ -112,8 +132,13 @@ class LocalLog:
 
     # Failure ---------------------------------------------------------------------------
 
-    def _fail(self, error: OSError, doing: str) -> StorageError:
-        """Take the log offline for good and tell who must know; return what to raise."""
+    def _fail(self, error: OSError, doing: str) -> OttlaError:
+        """Take the log offline for good and tell who must know; return what to raise.
+
+        Not where descriptors ran out: nothing was done then, and it can be tried again (F45).
+        """
+        if is_shortage(error):
+            return OutOfDescriptorsError(f"{doing} of {self.tp}: {error.strerror}")
         first = self.failed is None
         failure = self.mark_offline(f"{doing} failed: {error}")
         if first:
@@ -130,6 +155,49 @@ class LocalLog:
             self.failed = StorageError(f"{self.tp} in {self.dir} is offline: {reason}")
             self._tail.clear()
         return self.failed
+
+    def found_damage(self, offset: int, error: CorruptRecordError) -> None:
+        """Count a read that failed at `offset`."""
+        self.corrupt_reads += 1
+        self.note_damage(offset, error)
+
+    def note_damage(self, offset: int | None, error: CorruptRecordError) -> None:
+        """Remember that `offset` cannot be read; say so once, and tell who must know (F20).
+
+        None if something cannot be read, but not what.
+        """
+        known = self.damaged or ()
+        if offset is None:
+            if self.damaged is not None:
+                return
+            self.damaged = known
+            _logger.error("corrupt record tp=%s error=%s", self.tp, error)
+        elif any(first <= offset < end for first, end in known):
+            return
+        else:
+            segment = self.segments[self._segment_index(offset)]
+            try:
+                first, end = damaged_range(segment, offset, self.range_of(segment)[1])
+            except OSError as failure:
+                raise self._fail(failure, "read") from failure
+            self.damaged = damage.with_range(known, first, end)
+            _logger.error(
+                "corrupt record tp=%s offset=%d unreadable=%d..%d error=%s",
+                self.tp, offset, first, end - 1, error,
+            )  # fmt: skip
+        self.damage_remembered = False
+        if self.on_damage is not None:
+            self.on_damage(self)
+
+    def check_memory(self, offset: int, max_bytes: int) -> None:
+        """Read from the files again if what is in memory from `offset` on has changed (F20)."""
+        cached = self._tail.read(offset, max_bytes, self.log_end_offset, True)
+        if cached is not None and not all(
+            crc_matches(memoryview(part), unpack_header(part, 0)) for part in cached.parts
+        ):
+            self.corrupt_reads += 1
+            _logger.error("corrupt record in memory tp=%s offset=%d", self.tp, offset)
+            self._tail.clear()
 
     def _flush_if_due(self) -> None:
         """Start flush.ms's clock; flush at once if flush.messages asks for it."""
@@ -149,14 +217,11 @@ class LocalLog:
             )
         segment = self._active
         if segment.size:
-            if self._roll_timestamp == _UNKNOWN:
-                self._roll_timestamp = self._roll_time(segment.first_batch_timestamp())
-            full = segment.size + size > self._segment_bytes or last > segment.max_offset
-            waited = max_timestamp > self._roll_timestamp or (
-                segment.first_batch_timestamp() < 0
-                and now_ms - segment.created_ms > self._segment_ms
-            )
-            if full or waited or len(segment.offsets) >= self._max_index_entries:
+            try:
+                due = self._roll_is_due(segment, size, last, max_timestamp, now_ms)
+            except OSError as error:
+                raise self._fail(error, "look at the active segment") from error
+            if due:
                 # At the log end, even if a gap (compaction) precedes the batch: a segment that
                 # begins elsewhere is how recovery sees that records between are lost.
                 near = last - self.log_end_offset <= MAX_RELATIVE_OFFSET
@@ -166,6 +231,23 @@ class LocalLog:
         if segment.size == 0:
             self._roll_timestamp = self._roll_time(max_timestamp)
         return segment
+
+    def _roll_is_due(
+        self, segment: Segment, size: int, last: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Tell whether a batch is to begin a new segment; OSError, as a start left files unread."""
+        if self._roll_timestamp == _UNKNOWN:
+            self._roll_timestamp = self._roll_time(segment.first_batch_timestamp())
+        return (
+            segment.size + size > self._segment_bytes
+            or last > segment.max_offset
+            or max_timestamp > self._roll_timestamp
+            or (
+                segment.first_batch_timestamp() < 0
+                and now_ms - segment.created_ms > self._segment_ms
+            )
+            or len(segment.offsets) >= self._max_index_entries
+        )
 
     def _roll_time(self, first_timestamp: int) -> int:
         """Return the timestamp after which a batch begins a new segment (segment.ms)."""
@@ -202,19 +284,19 @@ class LocalLog:
 
     def _replace_empty(self, base_offset: int) -> Segment:
         """Put an empty segment of another base offset in the place of the empty active one."""
-        old = self.segments.pop()
+        old = self.segments[-1]
         assert old.size == 0, old
         try:
+            segment = Segment.create(
+                self._files, self.dir, base_offset, self._world.clock.wall_ms()
+            )
             old.close()
             old.remove_indexes()
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(old.path(".log"))
-            segment = Segment.create(
-                self._files, self.dir, base_offset, self._world.clock.wall_ms()
-            )
         except OSError as error:
             raise self._fail(error, "roll") from error
-        self.segments.append(segment)
+        self.segments[-1] = segment
         self._active = segment
         segment.index_limit = self._max_index_entries
         self._roll_timestamp = _UNKNOWN
@@ -255,6 +337,34 @@ class LocalLog:
         for segment in self.segments[:-1]:
             segment.release()
 
+    def _begin_at(self, offset: int) -> Segment:
+        now_ms = self._world.clock.wall_ms()
+        try:
+            return Segment.create(self._files, self.dir, offset, now_ms)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            # Its file comes with the first batch. A start before that finds an empty log.
+            return Segment.promise(self._files, self.dir, offset, now_ms)
+
+    def _expect_marker(self, segment: Segment, batch: memoryview) -> None:
+        """Open what noting an aborted transaction needs: once its marker is written, it must be."""
+        marker = read_marker(batch)
+        if marker is not None and marker.aborted:
+            try:
+                segment.expect_aborted()
+            except OSError as error:
+                raise self._fail(error, "open of the index of aborted transactions") from error
+
+    def upper_bound(self, found: LogRead) -> int:
+        """Return an offset beyond all that was read, as near as can be told by the index."""
+        header: Header = unpack_header(found.parts[-1], 0)
+        if not found.from_file:  # one batch per part
+            return header[BASE] + header[LAST_DELTA] + 1
+        index = self._segment_index(header[BASE])
+        upper = self.segments[index].offsets.beyond(header[BASE], found.size)
+        return self.range_of(self.segments[index])[1] if upper is None else upper
+
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Remember whose data this is, before the first record is written."""
         assert topic_id != ZERO_UUID
@@ -287,7 +397,7 @@ class LocalLog:
 
     # Cleaning --------------------------------------------------------------------------
 
-    def fail(self, error: OSError, doing: str) -> StorageError:
+    def fail(self, error: OSError, doing: str) -> OttlaError:
         """Take the log offline: the cleaner could not read or write; return what to raise."""
         return self._fail(error, doing)
 
@@ -369,7 +479,8 @@ class LocalLog:
         if self.failed is not None:
             raise self.failed
         upto = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
-        job = FlushJob(self._files, upto, self.truncations)
+        job = FlushJob(self._files, self.place, upto, self.truncations)
+        job.covers_truncation = upto == self.log_end_offset
         for segment in self.segments[self._segment_index(self.recovery_point) :]:
             unsynced = upto > self.recovery_point or self._truncated
             if unsynced and segment.base_offset < upto and segment.size:
@@ -403,28 +514,78 @@ class LocalLog:
             job.to_write.append((path, checkpoints.encode_partition_metadata(self.topic_id)))
             self._metadata_unsynced = False
         job.folders, self._unsynced_folders = self._unsynced_folders, []
+        self._number(job)
+
+    def _number(self, job: FlushJob) -> None:
         self._jobs += 1
         job.number = self._jobs
 
     def complete_flush(self, job: FlushJob, error: OSError | None = None) -> None:
         """Move the recovery point after the job ran, or fail the log if it did not."""
         self.flushing -= 1
+        if not self.flushing:
+            self.place.settle()
+        if error is not None and is_shortage(error) and self.failed is None:
+            self._take_back(job)
+            raise self._fail(error, "flush") from error
         for file in job.to_close:
             file.close()
         if error is not None:
             raise self._fail(error, "flush") from error
-        if job.number != self._jobs and job.to_write:
-            # A later job ran meanwhile; this one may have written older epochs over newer ones.
-            self.epochs.changed = True
-        # After a truncation meanwhile the same offsets are other, unflushed records.
-        if job.truncations == self.truncations:
-            self._truncated = self._truncated and job.upto_offset < self.log_end_offset
-            self.recovery_point = max(self.recovery_point, job.upto_offset)
+        if self.place.gone:
             return
         for offset in job.snapshots:
             if offset not in self._snapshots:  # written after it was dropped
                 with contextlib.suppress(FileNotFoundError):
                     self._files.remove(self._snapshot_path(offset))
+        # After a truncation meanwhile the same offsets are other, unflushed records.
+        if job.truncations == self.truncations:
+            if job.covers_truncation:
+                self._truncated = False
+            self.recovery_point = max(self.recovery_point, job.upto_offset)
+
+    def _take_back(self, job: FlushJob) -> None:
+        """Owe again what a job was to make durable: it could not open a file.
+
+        No fsync failed, so nothing is lost, and a later one is to be trusted.
+        """
+        self.epochs.changed = True
+        self._metadata_unsynced = self.topic_id != ZERO_UUID
+        self._unsynced_folders = [self.dir, self.parent_dir]
+        paths = dict(job.to_write)
+        for offset in job.snapshots:
+            if offset in self._snapshots and offset not in self._pending_snapshots:
+                self._pending_snapshots[offset] = paths[self._snapshot_path(offset)]
+        for segment in self.segments:
+            segment.index_changed = segment.index_changed or segment.path(".index") in paths
+            segment.take_back(job.to_close)
+        if self._unflushed_since_s is None and self.recovery_point < self.log_end_offset:
+            self._unflushed_since_s = self._world.clock.monotonic()
+
+    def prepare_truncation(self) -> FlushJob | None:
+        """Return a job that makes the log's end durable after it was cut, None if it is."""
+        if not self._truncated:
+            return None
+        job = FlushJob(self._files, self.place, 0, self.truncations, covers_truncation=True)
+        try:
+            job.to_sync.append(self._active.file)
+        except OSError as error:
+            raise self._fail(error, "open after a truncation") from error
+        job.folders.append(self.dir)
+        self._number(job)
+        self.flushing += 1
+        return job
+
+    def prepare_write(self, name: str, data: bytes) -> FlushJob:
+        """Return a job that only writes one more file into this log's folder, durably."""
+        if self.failed is not None:
+            raise self.failed
+        job = FlushJob(self._files, self.place, 0, self.truncations)
+        job.to_write.append((f"{self.dir}/{name}", data))
+        job.folders.append(self.dir)
+        self._number(job)
+        self.flushing += 1
+        return job
 
     def flush(self, upto: int | None = None) -> None:
         """Make everything below `upto` durable, here and now; for workers see `prepare_flush`."""
@@ -452,7 +613,8 @@ class LocalLog:
         job = self.prepare_flush()
         if indexes:
             if job is None:
-                job = FlushJob(self._files, self.log_end_offset, self.truncations)
+                job = FlushJob(self._files, self.place, self.log_end_offset, self.truncations)
+                self._number(job)
                 self.flushing += 1
             job.to_write += indexes
         return job

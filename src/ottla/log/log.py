@@ -8,7 +8,10 @@ disk only grow. What a log is made of (segments, flushes, failure) is in `local_
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+from ottla.log import time_search
 from ottla.log.aborted import AbortedTransaction, overlapping
 from ottla.log.epochs import EpochCache
 from ottla.log.index import CorruptIndexError
@@ -18,6 +21,7 @@ from ottla.log.recovery import Loaded, Loader, load_snapshot, replay
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
 from ottla.log.retention import Limits, SegmentFacts, expired_segments
 from ottla.log.segment import Segment
+from ottla.log.slices import Steps, drain
 from ottla.log.tail import TailBudget
 from ottla.log.transactions import apply_batch, read_marker
 from ottla.log.validate import (
@@ -36,6 +40,7 @@ from ottla.log.validate import (
     PRODUCER_ID,
     TRANSACTIONAL,
     Header,
+    Rules,
     check_follower_batches,
     check_leader_batch,
     stamp,
@@ -44,7 +49,7 @@ from ottla.model.config import TopicConfig
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
-from ottla.wire.records import iter_records
+from ottla.wire.record_check import UNLIMITED, Effort
 
 __all__ = ["AppendInfo", "Log", "LogRead", "TimestampOffset", "UnexpectedOffsetError"]
 
@@ -53,6 +58,8 @@ _logger = logging.getLogger(__name__)
 _NEVER = 2**63 - 1
 _UNKNOWN = -2
 NO_TIMESTAMP = -1
+MOST_DELETED = 32
+"""segments that retention takes in one go: four files each are renamed"""
 
 
 class Log(LocalLog):
@@ -70,20 +77,31 @@ class Log(LocalLog):
         super().__init__(tp, folder, config, world, loaded, budget)
         self.high_watermark = loaded.log_start_offset
         self.cut_bytes = loaded.cut_bytes
+        self.suspect = loaded.suspect
+        """whether its end may be lost, as far as its files say"""
+        self.marked_unclean = loaded.marked_unclean
+        """whether a mark in its folder says so: it was not shown to be complete before (R18)"""
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
         """told before the first append to where flushed records were truncated"""
+        self.on_truncated: Callable[[Log], None] | None = None
+        """told of each truncation"""
         self.owes_recovery_point = False
         """whether the checkpoint on disk still counts records as flushed that were truncated"""
         self._latest_epoch = self.epochs.latest
         self._idle_since_s = world.clock.monotonic()
         self._idle_at_offset = self.log_end_offset
-        self.corrupt_reads = 0
-        """reads refused because a batch on disk failed its checksum (F20)"""
         self._cold_reads = 0
         self._appends = 0
 
     @classmethod
     def open(
+        cls, tp: TopicPartition, dir_path: str, config: TopicConfig, world: World, **known: Any
+    ) -> "Log":
+        """As `opening`, in one go."""
+        return drain(cls.opening(tp, dir_path, config, world, **known))
+
+    @classmethod
+    def opening(
         cls,
         tp: TopicPartition,
         dir_path: str,
@@ -97,12 +115,14 @@ class Log(LocalLog):
         budget: TailBudget | None = None,
         producer_expiration_ms: int = 86_400_000,
         cleaned_offset: int = -1,
-    ) -> "Log":
-        """Load the log of an existing folder, or begin an empty one in it.
+        on_damage: Callable[[], None] | None = None,
+    ) -> "Steps[Log]":
+        """Load the log of an existing folder, or begin an empty one in it; in slices.
 
         `clean` says the folder was closed cleanly, `fresh` that it was made just now,
-        `cleaned_offset` how far the cleaner was (-1: never here). OSError
-        means the log dir is bad; nothing else is wrong enough not to open.
+        `cleaned_offset` how far the cleaner was (-1: never here). `on_damage` is told before a log
+        that was closed cleanly is cut. OSError means the log dir is bad; nothing else is wrong
+        enough not to open.
         """
         loader = Loader(
             tp,
@@ -114,10 +134,14 @@ class Log(LocalLog):
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
             compact=config.compact or cleaned_offset >= 0,
+            on_damage=on_damage,
         )
-        loaded = loader.begin() if fresh else loader.load()
+        loaded = loader.begin() if fresh else (yield from loader.loading())
         log = cls(tp, dir_path, config, world, loaded, budget or TailBudget())
         log.cleaned_offset = cleaned_offset
+        # A log that ends before its written point has lost what was there: what is appended in its
+        # place must not count as flushed after the next crash.
+        log.owes_recovery_point = log.recovery_point < recovery_point
         return log
 
     def __repr__(self) -> str:
@@ -129,6 +153,11 @@ class Log(LocalLog):
     def latest_epoch(self) -> int:
         """The newest leader epoch with a known start, -1 if none."""
         return self._latest_epoch
+
+    @property
+    def rules(self) -> Rules:
+        """What the topic's settings ask of a batch."""
+        return self._rules
 
     @property
     def last_stable_offset(self) -> int:
@@ -165,14 +194,17 @@ class Log(LocalLog):
         *,
         origin: str = CLIENT,
         guard: object = TRUSTED,
+        effort: Effort = UNLIMITED,
+        checked: tuple[memoryview, Header] | None = None,
     ) -> AppendInfo:
         """Append one batch; its buffer is patched in place and must not be reused by the caller.
 
-        A transaction's first batch needs the `guard` under which it was verified.
+        A transaction's first batch needs the `guard` under which it was verified. `checked` is
+        what `check_leader_batch` returned, where somebody else asked it with this log's `rules`.
         """
         if self.failed is not None:
             raise self.failed
-        batch, header = check_leader_batch(records, self._rules, origin, now_ms)
+        batch, header = checked or check_leader_batch(records, self._rules, origin, now_ms, effort)
         producer_id = header[PRODUCER_ID]
         if producer_id >= 0:
             repeated = self._check_producer(batch, header, origin, guard)
@@ -191,6 +223,8 @@ class Log(LocalLog):
             if self.owes_recovery_point:
                 self._lower_recovery_point()
             segment = self._segment_for(size, first, last, max_timestamp, now_ms)
+        if header[ATTRIBUTES] & CONTROL:
+            self._expect_marker(segment, batch)
         stamp(batch, first, header[LENGTH], leader_epoch)
         try:
             segment.append(batch, last, max_timestamp, self._index_interval)
@@ -279,6 +313,9 @@ class Log(LocalLog):
             end = next_end
             stop += 1
         run = [(place - at, head) for place, head in headers[index:stop]]
+        for place, head in run:
+            if head[ATTRIBUTES] & CONTROL:
+                self._expect_marker(segment, records[at + place :])
         try:
             segment.append_run(records[at:end], run, self._index_interval)
         except OSError as error:
@@ -390,8 +427,7 @@ class Log(LocalLog):
         except OSError as error:
             raise self._fail(error, "read") from error
         except CorruptRecordError as error:
-            self.corrupt_reads += 1
-            _logger.error("corrupt record tp=%s offset=%d error=%s", self.tp, offset, error)  # noqa: TRY400
+            self.found_damage(offset, error)
             raise
         return LogRead([], 0, offset, False)
 
@@ -425,38 +461,15 @@ class Log(LocalLog):
         return segment.aborted
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record at least as young as `timestamp`, None if there is none."""
-        if self.failed is not None:
-            raise self.failed
-        try:
-            for segment in self.segments:
-                if segment.size and segment.max_timestamp >= timestamp:
-                    found = self._search_segment(segment, timestamp)
-                    if found is not None:
-                        return found
-        except OSError as error:
-            raise self._fail(error, "read") from error
-        return None
+        """Return the first record at least as young as `timestamp`, None if there is none.
 
-    def _search_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
-        start = max(segment.times.lookup(timestamp), self.log_start_offset)
-        place = segment.find(start)
-        if place is None:
-            return None
-        for _, header, batch in segment.batches(place[0]):
-            if header[MAX_TS] < timestamp:
-                continue
-            for record in iter_records(batch):
-                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                    return TimestampOffset(record.timestamp, record.offset, header[LEADER_EPOCH])
-        return None
+        Here and now; `time_search.first_from` is for a worker.
+        """
+        return time_search.run_now(time_search.first_from(self, timestamp))
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp (ListOffsets -3)."""
-        if self.failed is not None:
-            raise self.failed
-        best = max((s.max_timestamp for s in self.segments if s.size), default=NO_TIMESTAMP)
-        return self.offset_for_timestamp(best) if best >= 0 else None
+        """Return the first record with the largest timestamp (ListOffsets -3), here and now."""
+        return time_search.run_now(time_search.first_of_youngest(self))
 
     # Epochs and offsets ----------------------------------------------------------------
 
@@ -531,9 +544,11 @@ class Log(LocalLog):
             return True
         _logger.info("truncated tp=%s from=%d to=%d", self.tp, self.log_end_offset, offset)
         try:
-            while self.segments[-1].base_offset > offset:
+            cut = self.segments[self._segment_index(offset)]
+            _ = cut.file, cut.aborted  # opened before anything is changed (F45)
+            while self.segments[-1] is not cut:
                 self._delete_files([self.segments.pop()])
-            self._active = self.segments[-1]
+            self._active = cut
             began = self._active.truncate_to(offset)
             offset = min(offset, max(began, self.log_start_offset))
             self._write_pending_snapshots()
@@ -555,9 +570,7 @@ class Log(LocalLog):
         _logger.info("truncated fully tp=%s start=%d", self.tp, offset)
         try:
             self._delete_files(self.segments)
-            self.segments = [
-                Segment.create(self._files, self.dir, offset, self._world.clock.wall_ms())
-            ]
+            self.segments = [self._begin_at(offset)]
             self._active = self.segments[0]
             self._drop_snapshots(lambda _: False)
         except OSError as error:
@@ -580,6 +593,8 @@ class Log(LocalLog):
         if self.recovery_point > offset:
             self.recovery_point = offset
             self.owes_recovery_point = True
+        if self.on_truncated is not None:
+            self.on_truncated(self)
 
     def _lower_recovery_point(self) -> None:
         """Have the lowered point written: what is appended now, a crash must not count as flushed.
@@ -602,17 +617,28 @@ class Log(LocalLog):
             self.log_start_offset,
             self._world.clock.wall_ms(),
         )
-        replay(self.producers, self.segments, start, self.log_end_offset)
+        try:
+            replay(self.producers, self.segments, start, self.log_end_offset)
+        except CorruptRecordError as error:
+            self.note_damage(None, error)
 
     # Retention -------------------------------------------------------------------------
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Drop what retention allows; return how many segments went."""
+    def delete_old_segments(self, now_ms: int, *, now: bool = False) -> int:
+        """Drop what retention allows, 32 segments at most; return how many went.
+
+        NotInMemoryError with `now`, where the disk has to be waited for to know how old one is.
+        """
         if self.failed is not None:
             raise self.failed
+        some = self.segments[: MOST_DELETED + 1]
+        newer = self.segments[MOST_DELETED + 1 :]
         try:
             expired = expired_segments(
-                [SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in self.segments],
+                [
+                    SegmentFacts(s.base_offset, s.size, partial(s.largest_timestamp, now=now))
+                    for s in some
+                ],
                 Limits(self.config.retention_ms, self.config.retention_bytes),
                 log_start_offset=self.log_start_offset,
                 log_end_offset=self.log_end_offset,
@@ -620,6 +646,7 @@ class Log(LocalLog):
                 now_ms=now_ms,
                 idle_ms=self._idle_ms(),
                 delete_policy=self.config.delete,
+                newer_bytes=sum(s.size for s in newer) if newer else None,
             )
             if not expired.count:
                 return 0

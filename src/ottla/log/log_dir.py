@@ -31,6 +31,14 @@ class LogDir:
     path: str
     lock: Lock | None = None
     clean: bool = False
+    loaded: bool = False
+    """whether all logs in it are loaded: before that its checkpoints must not be written"""
+    same_boot: bool = False
+    """whether all that the last process wrote is there, durable or not: the system ran on"""
+    boot_noted: bool = False
+    """whether a crash of this process alone would leave no log here that may lack its end"""
+    doubted: bool = False
+    """whether a log in it was found to be damaged although the dir was closed cleanly"""
     offline: str | None = None
     logs: int = 0
     """how many logs lie here, future ones among them"""
@@ -38,8 +46,10 @@ class LogDir:
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     cleaned: dict[TopicPartition, int] = field(default_factory=dict)
-    forgotten: set[TopicPartition] = field(default_factory=set)
-    """deleted logs whose recovery points the checkpoint may still name"""
+    forgotten: dict[TopicPartition, int] = field(default_factory=dict)
+    """deleted logs whose recovery points the checkpoint may still name, each with the deletion's
+    number"""
+    deletions: int = 0
 
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -48,7 +58,8 @@ class LogDir:
         """Forget what the checkpoints said of a log that lies here no more."""
         for known in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned):
             known.pop(tp, None)
-        self.forgotten.add(tp)
+        self.deletions += 1
+        self.forgotten[tp] = self.deletions
 
 
 def parse_folder(name: str) -> TopicPartition | None:

@@ -10,10 +10,15 @@ for the disk; `loading` and `periodic` work in slices, so that no callback is lo
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
-from ottla.log import checkpoints
-from ottla.log.checkpoints import CheckpointError, MetaProperties
+from ottla.log import checkpoint_contents, checkpoints, log_dir_files
+from ottla.log.boot_notes import BootNotes
+from ottla.log.checkpoint_writer import Snapshot
+from ottla.log.checkpoints import MetaProperties
+from ottla.log.dir_checkpoints import DirCheckpoints
+from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
@@ -28,16 +33,19 @@ from ottla.log.log_dir import (
     parse_folder,
     parse_future_folder,
 )
+from ottla.log.removal import Removals
+from ottla.log.set_aside import SetAside
+from ottla.log.slices import Steps, drain
 from ottla.log.tail import TailBudget
+from ottla.log.truncations import Truncations
+from ottla.log.upkeep import Upkeep
 from ottla.model.config import BrokerConfig, TopicConfig
-from ottla.model.errors import OttlaError, StartupError, StorageError
+from ottla.model.errors import OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Workers, World
 
 _logger = logging.getLogger(__name__)
 
-_STAGED = ".next"
-_SLICE_S = 0.005
 _MOST_PREFERRED = 100_000
 
 
@@ -65,16 +73,31 @@ class LogManager:
         self.meta: MetaProperties | None = None
         self.on_dir_failure: Callable[[str], None] | None = None
         """told the path of a log dir that went offline"""
-        self._doomed: list[tuple[float, str]] = []
-        """(when, path) of renamed files and folders to remove, in order"""
-        self._retention_due_s = 0.0
-        self._retention_queue: list[Log] = []
-        self._lowerings = 0
+        self._removals = Removals(world.files, world.clock, self._path_failed)
+        self.on_damage: Callable[[LocalLog], None] | None = None
+        self.aside = SetAside(world.files)
+        self._upkeep = Upkeep(
+            world.clock,
+            config.integer("log.retention.check.interval.ms"),
+            self.all_logs,
+            self.remove_deleted,
+        )
+        self._truncations = Truncations(self._settle_truncated)
+        self._opened = 0
+        self._shortages = 0
+        """what could not be done so far because descriptors had run out"""
+        self._boot_notes = BootNotes(world.files, self._dir_failed)
+        self._checkpoints = DirCheckpoints(
+            world.files, self._path_failed, self._logs_in, self._current
+        )
         self.recovered_logs = 0
+        self.found_whole = True
+        """whether each dir was stopped cleanly, or its process died alone; not an emptied one"""
         self._preferred: dict[TopicPartition, LogDir] = {}
         """where logs that are not here yet are to be created"""
         self.unclean: set[TopicPartition] = set()
-        """logs found after an unclean stop: acknowledged records may be gone from their ends"""
+        """logs whose ends may lack acknowledged records, until they are shown to be complete (R18):
+        found after an unclean stop, marked by an earlier one, or empty where there was one"""
 
     # Start -----------------------------------------------------------------------------
 
@@ -88,110 +111,82 @@ class LogManager:
 
     def startup(self, topic_configs: Callable[[str], TopicConfig]) -> None:
         """Lock the dirs, load all logs; StartupError names what is in the way."""
-        for _ in self.loading(topic_configs):
-            pass
+        drain(self.loading(topic_configs))
 
-    def loading(self, topic_configs: Callable[[str], TopicConfig]) -> Iterator[tuple[int, int]]:
-        """As `startup`, one log per step; yields (logs loaded, logs found in this dir)."""
+    def loading(self, topic_configs: Callable[[str], TopicConfig]) -> Steps[None]:
+        """As `startup`, in slices; a start that ends before the last one is for `give_up`."""
         self._topic_configs = topic_configs
         for log_dir in self._dirs.values():
-            self._open_dir(log_dir)
-        self._check_meta()
+            try:
+                log_dir_files.lock(self._files, log_dir)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
         for log_dir in self._dirs.values():
-            if log_dir.offline is None:
+            if log_dir.lock is not None:
+                try:
+                    meta = log_dir_files.read_meta(
+                        self._files, log_dir, self._config.broker_id, self.meta
+                    )
+                    self.meta = meta or self.meta
+                except OSError as error:
+                    self._dir_failed(log_dir, error)
+        for log_dir in self._dirs.values():
+            if log_dir.lock is not None and log_dir.offline is None:
                 try:
                     yield from self._load_dir(log_dir)
                 except OSError as error:
                     self._dir_failed(log_dir, error)
+        if self._shortages:
+            raise StartupError("out of file descriptors: raise the limit (ulimit -n)")
         if not self.live_dirs:
             raise StartupError(f"no log dir is usable: {', '.join(self._dirs)}")
 
-    def _open_dir(self, log_dir: LogDir) -> None:
-        try:
-            self._files.make_dirs(log_dir.path)
-            log_dir.lock = self._files.lock(log_dir.file(checkpoints.LOCK))
-        except BlockingIOError as error:
-            raise StartupError(
-                f"log dir {log_dir.path} is in use by another broker; stop it or use another "
-                "log.dirs"
-            ) from error
-        except OSError as error:
-            self._dir_failed(log_dir, error)
-
-    def _check_meta(self) -> None:
-        """Read each dir's meta.properties; all must be of one broker and one cluster."""
-        for log_dir in self._dirs.values():
-            path = log_dir.file(checkpoints.META_PROPERTIES)
-            if log_dir.offline is not None or not self._files.exists(path):
-                continue
-            try:
-                meta = checkpoints.decode_meta_properties(self._files.read_bytes(path))
-            except CheckpointError as error:
-                raise StartupError(f"{path}: {error}") from error
-            except OSError as error:
-                self._dir_failed(log_dir, error)
-                continue
-            if meta.broker_id != self._config.broker_id:
-                raise StartupError(
-                    f"{path} belongs to broker {meta.broker_id}, but broker.id="
-                    f"{self._config.broker_id}; use that id or another log.dirs"
-                )
-            if self.meta is not None and self.meta != meta:
-                raise StartupError(
-                    f"{path} belongs to cluster {meta.cluster_id}, another log dir to "
-                    f"{self.meta.cluster_id}"
-                )
-            self.meta = meta
-
     def write_meta(self, meta: MetaProperties) -> None:
         """Mark all live dirs as this broker's and this cluster's, where they are not yet."""
-        data = checkpoints.encode_meta_properties(meta)
         for log_dir in self._live():
-            path = log_dir.file(checkpoints.META_PROPERTIES)
             try:
-                if not self._files.exists(path):
-                    self._files.write_atomic(path, data)
+                log_dir_files.write_meta(self._files, log_dir, meta)
             except OSError as error:
                 self._dir_failed(log_dir, error)
         self.meta = meta
 
-    def _load_dir(self, log_dir: LogDir) -> Iterator[tuple[int, int]]:
-        files = self._files
-        marker = log_dir.file(checkpoints.CLEAN_SHUTDOWN)
-        log_dir.clean = files.exists(marker)
-        if log_dir.clean:
-            # Before anything is loaded: a crash from here on is an unclean stop.
-            files.remove(marker)
-            files.fsync_dir(log_dir.path)
-        names = files.listdir(log_dir.path)
-        log_dir.recovery_points = self._read(log_dir, checkpoints.RECOVERY_POINTS, names)
-        log_dir.log_starts = self._read(log_dir, checkpoints.LOG_STARTS, names)
-        log_dir.high_watermarks = self._read(log_dir, checkpoints.HIGH_WATERMARKS, names)
-        log_dir.cleaned = self._read(log_dir, checkpoints.CLEANER_OFFSETS, names)
-        folders = [n for n in names if "-" in n and files.is_dir(log_dir.file(n))]
-        for done, name in enumerate(folders, 1):
-            self._load_folder(log_dir, name)
-            yield done, len(folders)
+    def _load_dir(self, log_dir: LogDir) -> Steps[None]:
+        log_dir_files.take_clean_marker(self._files, log_dir)
+        self._boot_notes.take(log_dir)
+        if not (log_dir.clean or log_dir.same_boot):
+            self.found_whole = False
+        names = self._files.listdir(log_dir.path)
+        yield from log_dir_files.read_offsets(self._files, log_dir, set(names))
+        for name in log_dir_files.folders(self._files, log_dir, names):
+            yield from self._load_folder(log_dir, name)
+            yield None
+        log_dir.loaded = True
+        self._note_boot()
 
-    def _load_folder(self, log_dir: LogDir, name: str) -> None:
+    def _load_folder(self, log_dir: LogDir, name: str) -> Steps[None]:
         if name.endswith(DELETE):
-            self._doom(log_dir.file(name), 0)
+            self._removals.add(log_dir.file(name), 0)
             return
         tp = parse_future_folder(name)
         logs = self._logs if tp is None else self._futures
         tp = tp or parse_folder(name)
+        if name.endswith(STRAY) and self.aside.recognize(log_dir.file(name)):
+            return
         if tp is None or name.endswith(STRAY) or (name.endswith(FUTURE) and logs is self._logs):
             _logger.warning("folder ignored dir=%s name=%s", log_dir.path, name)
             return
         if tp in logs and not self._settle_twins(logs[tp], log_dir, name):
             return
-        log = self._open_log(log_dir, tp, name, clean=log_dir.clean)
+        log = yield from self._opening(log_dir, tp, name, clean=log_dir.clean)
         logs[tp] = log
         log_dir.logs += 1
         if not log_dir.clean:
             self.recovered_logs += 1
-            if logs is self._logs:
-                self.unclean.add(tp)
+        # Only the process died: all that it wrote is there, unless the system cut something.
+        kept = log_dir.same_boot and not log_dir.clean and not log.cut_bytes
+        if ((log.suspect and not kept) or log.marked_unclean) and logs is self._logs:
+            self.unclean.add(tp)
+        self.remove_deleted(log, 0)
         log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
 
     def _settle_twins(self, log: Log, log_dir: LogDir, name: str) -> bool:
@@ -216,20 +211,10 @@ class LogManager:
             return None
         return data.decode(errors="replace")
 
-    def _read(self, log_dir: LogDir, name: str, names: list[str]) -> dict[TopicPartition, int]:
-        """Read an offset checkpoint; what is missing or garbage has no entries (F21)."""
-        if name not in names:
-            return {}
-        try:
-            return checkpoints.decode_offsets(self._files.read_bytes(log_dir.file(name)))
-        except CheckpointError as error:
-            _logger.warning("checkpoint ignored file=%s reason=%s", log_dir.file(name), error)
-            return {}
-
-    def _open_log(
+    def _opening(
         self, log_dir: LogDir, tp: TopicPartition, name: str, *, clean: bool, fresh: bool = False
-    ) -> Log:
-        log = Log.open(
+    ) -> Steps[Log]:
+        log = yield from Log.opening(
             tp,
             log_dir.file(name),
             self._topic_configs(tp.topic),
@@ -241,9 +226,19 @@ class LogManager:
             budget=self.budget,
             producer_expiration_ms=self._expiration_ms,
             cleaned_offset=log_dir.cleaned.get(tp, -1),
+            on_damage=partial(setattr, log_dir, "doubted", True),
         )
+        config = self._topic_configs(tp.topic)
+        if config is not log.config:  # changed while it was loaded
+            log.update_config(config)
+        self._opened += 1
+        log.place.number = self._opened
         log.on_failure = self._log_failed
+        log.on_damage = self._log_damaged
         log.on_recovery_point_lowered = self._recovery_point_lowered
+        log.on_truncated = self._truncations.note
+        if log.owes_recovery_point:
+            self._truncations.note(log)
         return log
 
     # Failure ---------------------------------------------------------------------------
@@ -251,12 +246,24 @@ class LogManager:
     def _log_failed(self, log: LocalLog, error: OSError) -> None:
         self._dir_failed(self._dir_of(log), error)
 
+    def _log_damaged(self, log: LocalLog) -> None:
+        if self.on_damage is not None:
+            self.on_damage(log)
+
     def _dir_failed(self, log_dir: LogDir, error: OSError) -> None:
-        """Take a dir and all logs in it offline; tell who asked to know."""
+        """Take a dir and all logs in it offline; tell who asked to know.
+
+        Not where descriptors ran out: whoever did not get one tries again, and until then there is
+        no clean stop (F45).
+        """
+        if is_shortage(error):
+            self._shortages += 1
+            return
         if log_dir.offline is not None:
             return
         log_dir.offline = str(error)
         _logger.error("log dir offline dir=%s error=%s", log_dir.path, error)
+        self._boot_notes.withdraw(log_dir)  # a write that failed is not there, whatever runs on
         for log in self._logs_in(log_dir):
             log.mark_offline(f"log dir {log_dir.path} failed: {error}")
             if self._futures.get(log.tp) is log:
@@ -264,11 +271,16 @@ class LogManager:
         if self.on_dir_failure is not None:
             self.on_dir_failure(log_dir.path)
 
+    def _path_failed(self, path: str, error: OSError) -> None:
+        for log_dir in self._dirs.values():
+            if path.startswith(log_dir.path + "/"):
+                self._dir_failed(log_dir, error)
+
     def _dir_of(self, log: LocalLog) -> LogDir:
         return self._dirs[log.parent_dir]
 
     def _live(self) -> list[LogDir]:
-        return [d for d in self._dirs.values() if d.offline is None]
+        return [d for d in self._dirs.values() if d.offline is None and d.loaded]
 
     # Logs ------------------------------------------------------------------------------
 
@@ -306,6 +318,18 @@ class LogManager:
             log.assign_topic_id(topic_id)
         return log
 
+    def suspect(self, tp: TopicPartition) -> None:
+        """Take a partition's log, which is to be created now, for one that lost its records."""
+        self.unclean.add(tp)
+        for log_dir in self._live():
+            self._boot_notes.withdraw(log_dir)
+
+    def _note_boot(self) -> None:
+        self._boot_notes.write(self._live(), self._unclean_dirs())
+
+    def _unclean_dirs(self) -> set[str]:
+        return {self._logs[tp].parent_dir for tp in self.unclean if tp in self._logs}
+
     def prefer(self, tp: TopicPartition, path: str) -> None:
         """Have a log that is not here yet created in this live dir, not in the emptiest."""
         if tp not in self._preferred and len(self._preferred) >= _MOST_PREFERRED:
@@ -332,31 +356,58 @@ class LogManager:
             fresh = not self._files.exists(folder)
             self._files.make_dirs(folder)
             named = log_dir.recovery_points.pop(tp, None) is not None or tp in log_dir.forgotten
+            if named:  # also for the next attempt
+                log_dir.forgotten.setdefault(tp, log_dir.deletions)
             log_dir.log_starts.pop(tp, None)
             log_dir.cleaned.pop(tp, None)
-            log = self._open_log(log_dir, tp, name, clean=fresh, fresh=fresh)
-            log.owes_recovery_point = named
+            log = drain(self._opening(log_dir, tp, name, clean=fresh, fresh=fresh))
+            if named:
+                log.owes_recovery_point = True
+                self._truncations.note(log)
         except OSError as error:
             self._dir_failed(log_dir, error)
+            if is_shortage(error):
+                raise OutOfDescriptorsError(f"creation of {tp}: {error.strerror}") from error
             raise StorageError(f"{tp} cannot be created in {log_dir.path}: {error}") from error
         log_dir.logs += 1
         return log
 
     def delete(self, tp: TopicPartition) -> None:
         """Forget a log, a future one too, at once; its folder is renamed now and removed later."""
-        for logs in (self._logs, self._futures):
+        self.unclean.discard(tp)
+        for logs in (self._futures, self._logs):  # in this order: no crash leaves a future alone
             log = logs.pop(tp, None)
             if log is not None:
                 self.retire(log)
+        for folder in self.aside.forget(tp):
+            self.discard(tp, folder)
 
-    def retire(self, log: Log) -> None:
-        """Close a log that is used no more and have its folder removed later."""
+    def discard(self, tp: TopicPartition, folder: str) -> None:
+        """Have the folder of a log that was set aside removed."""
+        self._rename_away(self._dirs[folder.rpartition("/")[0]], tp, folder, 0)
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Keep a damaged log under another name, so that a new one can take its place (F20)."""
+        log = self._logs.pop(tp)
+        # A move that was under way cannot go on from what is damaged: the copy goes there at once.
+        self._preferred[tp] = self._dir_of(self._futures.get(tp, log))
+        self.delete_future(tp)
+        self.retire(log, keep=True)
+        try:
+            self.aside.put(log, self._unique())
+        except OSError as error:
+            self._dir_failed(self._dir_of(log), error)
+            raise StorageError(f"{tp} cannot be set aside: {error}") from error
+
+    def retire(self, log: Log, *, keep: bool = False) -> None:
+        """Close a log that is used no more and have its folder removed later, unless it is kept."""
         log_dir = self._dir_of(log)
         log_dir.logs -= 1
         offline = log_dir.offline is not None
+        log.place.leave()
         log.abandon()
         log_dir.forget(log.tp)
-        if not offline:
+        if not offline and not keep:
             self._rename_away(log_dir, log.tp, log.dir, log.config.file_delete_delay_ms / 1000)
 
     def _rename_away(
@@ -368,7 +419,7 @@ class LogManager:
         except OSError as error:
             self._dir_failed(log_dir, error)
             return
-        self._doom(target, delay_s)
+        self._removals.add(target, delay_s)
         _logger.info("log deleted tp=%s folder=%s", tp, target)
 
     def _unique(self) -> str:
@@ -382,7 +433,9 @@ class LogManager:
             return
         for log_dir in self._live():
             if self._files.is_dir(log_dir.file(str(tp))):
-                self._files.remove_tree(log_dir.file(str(tp)))
+                self._rename_away(log_dir, tp, log_dir.file(str(tp)), 0)
+                if log_dir.offline is not None:
+                    raise StorageError(f"{tp}: its folder cannot be deleted")
 
     # Future logs -----------------------------------------------------------------------
 
@@ -414,11 +467,11 @@ class LogManager:
         To be done before `promote_future`: a crash amid that leaves two current folders.
         """
         log, target = self._logs[tp], self._dir_of(self._futures[tp]).path
-        try:
-            await workers.run(self._files.write_atomic, f"{log.dir}/{REPLACED_BY}", target.encode())
-        except OSError as error:
-            if log.failed is None:
-                self._dir_failed(self._dir_of(log), error)
+        await self.write_beside(workers, log, REPLACED_BY, target.encode())
+
+    async def write_beside(self, workers: Workers, log: Log, name: str, data: bytes) -> bool:
+        """Write a small file into a log's folder, durably; False if the log failed."""
+        return bool(await self._flusher.run(workers, log, log.prepare_write(name, data)))
 
     def promote_future(self, tp: TopicPartition) -> Log:
         """Put the future log in the place of the current one, which the caller then retires.
@@ -433,6 +486,8 @@ class LogManager:
             future.assign_topic_id(current.topic_id)
         log_dir = self._dir_of(future)
         old, new = future.dir, log_dir.file(str(tp))
+        if tp in self.unclean:
+            self._boot_notes.withdraw(log_dir)
         try:
             self._files.rename(old, new)
             # Else a power loss could keep the other folder's end and not this one's beginning.
@@ -440,11 +495,11 @@ class LogManager:
         except OSError as error:
             self._forget_announcement(current)
             self._dir_failed(log_dir, error)
+            if is_shortage(error):
+                self._files.rename(new, old)
+                raise OutOfDescriptorsError(f"move of {tp}: {error.strerror}") from error
             raise StorageError(f"{tp} cannot be moved to {log_dir.path}: {error}") from error
-        self._doomed = [
-            (due_s, new + path[len(old) :] if path.startswith(f"{old}/") else path)
-            for due_s, path in self._doomed
-        ]
+        self._removals.relocate(old, new)
         future.relocate(new)
         future.take_over(current)
         del self._futures[tp]
@@ -459,130 +514,62 @@ class LogManager:
         except OSError as error:
             self._dir_failed(self._dir_of(log), error)
 
-    def _doom(self, path: str, delay_s: float) -> None:
-        self._doomed.append((self._world.clock.monotonic() + delay_s, path))
-
     # Checkpoints -----------------------------------------------------------------------
 
     def checkpoint_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks of all logs, given for those that are known better."""
-        for path, data in self.high_watermark_files(marks):
-            self._write(path, data)
-
-    def high_watermark_files(
-        self, marks: Mapping[TopicPartition, int] | None = None
-    ) -> list[tuple[str, bytes]]:
-        """Return (path, bytes) of each live dir's high watermark checkpoint."""
-        by_dir: dict[str, dict[TopicPartition, int]] = {d.path: {} for d in self._live()}
-        for log in self.all_logs():
-            offsets = by_dir.get(self._dir_of(log).path)
-            if offsets is not None:
-                known = log.high_watermark
-                offsets[log.tp] = known if marks is None else marks.get(log.tp, known)
-        return [
-            (f"{path}/{checkpoints.HIGH_WATERMARKS}", checkpoints.encode_offsets(offsets))
-            for path, offsets in by_dir.items()
-        ]
-
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks as the checkpoints had them at the start."""
-        found: dict[TopicPartition, int] = {}
         for log_dir in self._live():
-            found.update(log_dir.high_watermarks)
-        return found
+            take = partial(self.high_watermarks_of, log_dir, marks)
+            self._checkpoints.write_now(log_dir, checkpoints.HIGH_WATERMARKS, take)
+
+    async def write_high_watermarks(self, workers: Workers) -> None:
+        """Have a worker write the high watermarks of all logs."""
+        self._note_boot()
+        for log_dir in self._live():
+            take = partial(self.high_watermarks_of, log_dir)
+            await self._checkpoints.write(workers, log_dir, checkpoints.HIGH_WATERMARKS, take)
+
+    def high_watermarks_of(
+        self, log_dir: LogDir, marks: Mapping[TopicPartition, int] | None = None
+    ) -> Snapshot:
+        """Return what a dir's high watermark checkpoint is to say now."""
+        return checkpoint_contents.high_watermarks(self._logs_in(log_dir), marks)
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log starts of all live dirs, here and now."""
-        for path, data in self.recovery_files():
-            self._write(path, data)
-
-    def recovery_files(self) -> list[tuple[str, bytes]]:
-        """Return (path, bytes) of the recovery point and log start checkpoints."""
-        found = []
-        for log_dir in self._live():
-            logs = self._logs_in(log_dir)
-            points = {log.tp: log.recovery_point for log in logs}
-            starts = {
-                log.tp: log.log_start_offset
-                for log in logs
-                if log.log_start_offset > log.segments[0].base_offset
-            }
-            for name, offsets in (
-                (checkpoints.RECOVERY_POINTS, points),
-                (checkpoints.LOG_STARTS, starts),
-            ):
-                found.append((log_dir.file(name), checkpoints.encode_offsets(offsets)))
-        return found
-
-    def _write(self, path: str, data: bytes) -> None:
-        log_dir = self._dirs[path.rpartition("/")[0]]
-        if log_dir.offline is not None:
-            return
-        try:
-            self._files.write_atomic(path, data)
-        except OSError as error:
-            self._dir_failed(log_dir, error)
-
-    def _recovery_point_lowered(self, log: Log) -> None:
-        """Write the dir's points before anything is appended where flushed records were cut."""
-        log_dir = self._dir_of(log)
-        logs = self._logs_in(log_dir)
-        points = {other.tp: other.recovery_point for other in logs}
-        self._lowerings += 1
-        self._write(log_dir.file(checkpoints.RECOVERY_POINTS), checkpoints.encode_offsets(points))
-        for other in logs:
-            other.owes_recovery_point = False
-        log_dir.forgotten.clear()
-
-    async def write_high_watermarks(
-        self, workers: Workers, marks: Mapping[TopicPartition, int] | None = None
-    ) -> None:
-        """As `checkpoint_high_watermarks`, with a worker waiting for the disk."""
-        await self._write_with(workers, self.high_watermark_files(marks))
+        self._checkpoints.recovery_now(self._live())
 
     async def write_recovery_points(self, workers: Workers) -> None:
         """As `checkpoint_recovery_points`, with a worker waiting for the disk."""
-        lowerings = self._lowerings
-        staged = [(path, path + _STAGED, data) for path, data in self.recovery_files()]
-        await self._write_with(workers, [(aside, data) for _, aside, data in staged])
-        if lowerings != self._lowerings:
-            return  # these points are too high by now; the right ones are on disk
-        for path, aside, _ in staged:
-            log_dir = self._dirs[path.rpartition("/")[0]]
+        await self._checkpoints.recovery(workers, self._live())
+
+    def _recovery_point_lowered(self, log: Log) -> None:
+        """Write the dir's points before anything is appended where flushed records were cut.
+
+        Rarely: `settle_truncations` has mostly had it done by a worker.
+        """
+        self._checkpoints.recovery_points_now(self._dir_of(log))
+
+    @property
+    def owes_truncations(self) -> bool:
+        return self._truncations.owed
+
+    async def settle_truncations(self, workers: Workers) -> None:
+        """Have all truncations so far made durable by a worker, before anything is appended."""
+        if self._truncations.owed:
+            await self._truncations.settle(workers)
+
+    async def _settle_truncated(self, workers: Workers, logs: list[Log]) -> None:
+        await self._flusher.settle_truncations(workers, logs)
+        for path in dict.fromkeys(log.parent_dir for log in logs if log.owes_recovery_point):
+            log_dir = self._dirs[path]
             if log_dir.offline is None:
-                try:
-                    self._files.rename(aside, path)
-                except OSError as error:
-                    self._dir_failed(log_dir, error)
+                await self._checkpoints.recovery_points(workers, log_dir)
 
     async def write_cleaned_offsets(self, workers: Workers, log: Log | None = None) -> None:
         """Write how far the cleaner was in each log of this log's dir, or of all (Kafka's file)."""
         dirs = self._live() if log is None else [self._dir_of(log)]
-        await self._write_with(workers, self.cleaned_files(dirs))
-
-    def cleaned_files(self, dirs: list[LogDir]) -> list[tuple[str, bytes]]:
-        """Return (path, bytes) of the cleaner offset checkpoints of those dirs that need one."""
-        found = []
-        for log_dir in dirs:
-            offsets = {
-                log.tp: log.cleaned_offset
-                for log in self._logs.values()
-                if log.cleaned_offset >= 0 and self._dir_of(log) is log_dir
-            }
-            if offsets or log_dir.cleaned:
-                path = log_dir.file(checkpoints.CLEANER_OFFSETS)
-                found.append((path, checkpoints.encode_offsets(offsets)))
-        return found
-
-    async def _write_with(self, workers: Workers, files: list[tuple[str, bytes]]) -> None:
-        for path, data in files:
-            log_dir = self._dirs[path.rpartition("/")[0]]
-            if log_dir.offline is not None:
-                continue
-            try:
-                await workers.run(self._files.write_atomic, path, data)
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+        await self._checkpoints.cleaner_offsets(workers, dirs)
 
     # Flushing --------------------------------------------------------------------------
 
@@ -594,84 +581,98 @@ class LogManager:
         """
         return await self._flusher.flush_dirty(workers, everything=everything)
 
+    async def flush(self, workers: Workers, log: Log) -> None:
+        """Flush one log whole, in a worker."""
+        if (job := log.prepare_flush()) is not None:
+            await self._flusher.run(workers, log, job)
+
     # Time ------------------------------------------------------------------------------
 
     def periodic(self, now_ms: int) -> bool:
-        """Do a few milliseconds of what is due: retention, expiry, removal of deleted files.
+        """Do a few milliseconds of upkeep; return whether more is due already."""
+        return self._upkeep.run(now_ms)
 
-        Returns whether more is due already.
-        """
-        clock = self._world.clock
-        started_s = clock.monotonic()
-        if not self._retention_queue and started_s >= self._retention_due_s:
-            interval_ms = self._config.integer("log.retention.check.interval.ms")
-            self._retention_due_s = started_s + interval_ms / 1000
-            self._retention_queue = self.all_logs()
-        while self._retention_queue and clock.monotonic() - started_s < _SLICE_S:
-            log = self._retention_queue.pop()
-            if log.failed is None:
-                self._tend(log, now_ms)
-        while self._doomed and clock.monotonic() - started_s < _SLICE_S:
-            due_s, path = self._doomed[0]
-            if due_s > started_s:
-                break
-            del self._doomed[0]
-            self._remove(path)
-        return bool(self._retention_queue or (self._doomed and self._doomed[0][0] <= started_s))
+    async def bring_indexes(self, workers: Workers) -> None:
+        """Have a worker load the indexes that `periodic` found it needs."""
+        await self._upkeep.bring_indexes(workers)
 
-    def _tend(self, log: Log, now_ms: int) -> None:
-        try:
-            log.delete_old_segments(now_ms)
-        except OttlaError as error:
-            _logger.warning("retention failed tp=%s error=%s", log.tp, error)
-        log.expire_producers(now_ms)
-        log.release_idle()
-        self.doom_deleted(log)
+    async def remove_due(self, workers: Workers) -> int:
+        """Have a worker remove the deleted files that are due; return how many there were."""
+        return await self._removals.run_due(workers)
 
-    def doom_deleted(self, log: Log) -> None:
+    def remove_deleted(self, log: Log, delay_s: float | None = None) -> None:
         """Have the files that the log renamed to .deleted removed after file.delete.delay.ms."""
-        delay_s = log.config.file_delete_delay_ms / 1000
-        for path in log.deleted_files:
-            self._doom(path, delay_s)
-        log.deleted_files.clear()
-
-    def _remove(self, path: str) -> None:
-        try:
-            if path.endswith(DELETE):
-                self._files.remove_tree(path)
-            else:
-                self._files.remove(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            for log_dir in self._dirs.values():
-                if path.startswith(log_dir.path + "/"):
-                    self._dir_failed(log_dir, error)
+        delay_s = log.config.file_delete_delay_ms / 1000 if delay_s is None else delay_s
+        while log.deleted_files:
+            self._removals.add(log.deleted_files.pop(), delay_s)
 
     # Stop ------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
         """Flush and close everything; each dir that managed it gets the clean marker."""
+        shortages = self._shortages
         for log_dir in self._live():
+            try:
+                log_dir_files.settle_marks(self._files, self._current(log_dir), self.unclean)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
             self._flusher.stop(log_dir.path)
-        self._say_goodbye()
+        self.checkpoint_recovery_points()
+        self.checkpoint_high_watermarks({})
+        self._checkpoints.cleaner_offsets_now(self._live())  # a truncation may have lowered some
+        self._say_goodbye(clean=shortages == self._shortages)
 
     async def shutdown_with(self, workers: Workers) -> None:
         """As `shutdown`, with a worker waiting for the disk and the loop free in between."""
+        shortages = self._shortages
+        await self._flusher.drain()
         for log_dir in self._live():
+            try:
+                await workers.run(
+                    log_dir_files.settle_marks,
+                    self._files,
+                    self._current(log_dir),
+                    set(self.unclean),
+                )
+            except OSError as error:
+                self._dir_failed(log_dir, error)
             await self._flusher.stop_with(workers, log_dir.path)
-        self._say_goodbye()
+        await self.write_recovery_points(workers)
+        await self.write_high_watermarks(workers)
+        await self.write_cleaned_offsets(workers)
+        await self._checkpoints.drain()
+        self._say_goodbye(clean=shortages == self._shortages)
 
-    def _say_goodbye(self) -> None:
-        self.checkpoint_recovery_points()
-        self.checkpoint_high_watermarks({})
-        for path, data in self.cleaned_files(self._live()):  # a truncation may have lowered some
-            self._write(path, data)
+    def _say_goodbye(self, *, clean: bool) -> None:
         for log in self.all_logs():
             log.abandon()
-        for log_dir in self._live():
-            self._write(log_dir.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_TEXT)
+        for log_dir in self._live() if clean else ():
+            self._boot_notes.withdraw(log_dir)
+            try:
+                log_dir_files.put_clean_marker(self._files, log_dir)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
         self.abandon()
+
+    def give_up(self) -> None:
+        """End a start before all was loaded: what was clean is clean, the rest is to be recovered.
+
+        Nothing was appended yet, and no checkpoint is written: only what was loaded is known.
+        """
+        for log_dir in self._dirs.values():
+            if log_dir.lock is None or log_dir.offline is not None:
+                continue
+            if log_dir.clean and not log_dir.doubted:
+                try:
+                    log_dir_files.put_clean_marker(self._files, log_dir)
+                except OSError as error:
+                    self._dir_failed(log_dir, error)
+            elif log_dir.same_boot:
+                self._boot_notes.write((log_dir,), self._unclean_dirs())
+        self.abandon()
+
+    def _current(self, log_dir: LogDir) -> list[Log]:
+        return [log for log in self._logs.values() if self._dir_of(log) is log_dir]
 
     def abandon(self) -> None:
         """Let go of everything without a word to the disk, as a crash would."""
@@ -687,7 +688,7 @@ class LogManager:
             "logs": len(self._logs),
             "future_logs": len(self._futures),
             "offline_dirs": len(self.offline_dirs),
-            "doomed": len(self._doomed),
+            "to_remove": len(self._removals),
             "tail_bytes": self.budget.used,
             "recovered_logs": self.recovered_logs,
             "corrupt_reads": sum(log.corrupt_reads for log in self._logs.values()),

@@ -9,7 +9,7 @@ high watermark. The snapshot's bytes are Kafka's (PROTOCOL section 7.2).
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ottla.model.errors import (
@@ -19,6 +19,7 @@ from ottla.model.errors import (
     OttlaError,
     OutOfOrderSequenceError,
 )
+from ottla.model.ports import Buffer
 
 BATCHES_KEPT = 5
 NO_SEQUENCE = -1
@@ -29,6 +30,7 @@ _SEQUENCES = 2**31
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
+_ENTRIES_AT_ONCE = 1_000
 CRC_COVERS_FROM = 6
 """The snapshot's CRC covers everything from this byte on."""
 
@@ -82,7 +84,9 @@ class CompletedTransaction(NamedTuple):
 class Producer:
     """One producer id's state in this log."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "id", "last_timestamp", "txn_first")
+    __slots__ = (
+        "batches", "coordinator_epoch", "entry", "epoch", "id", "last_timestamp", "txn_first",
+    )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
         self.id = producer_id
@@ -91,6 +95,8 @@ class Producer:
         self.last_timestamp = -1
         self.txn_first: int | None = None
         self.batches: list[WrittenBatch] = []
+        self.entry: bytes | None = None
+        """what a snapshot says of it, None since it changed: of 100,000 few write between two"""
 
     @property
     def last_sequence(self) -> int:
@@ -277,6 +283,7 @@ class Producers:
             sequence = (base_sequence + count - 1) % _SEQUENCES
         batches.append(WrittenBatch(sequence, last_offset, last_offset - first_offset, timestamp))
         producer.last_timestamp = timestamp
+        producer.entry = None
         if is_transactional and producer.txn_first is None:
             producer.txn_first = first_offset
             self._ongoing[first_offset] = producer_id
@@ -301,6 +308,7 @@ class Producers:
         producer.adopt_epoch(epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp = timestamp
+        producer.entry = None
         producer.txn_first = None
         if first is None:
             return None
@@ -354,39 +362,49 @@ class Producers:
 
     # Snapshots -------------------------------------------------------------------------
 
-    def restore(self, producers: Iterable[Producer], now_ms: int) -> None:
-        """Become what a snapshot says, leaving out expired producers."""
+    def restoring(self, parts: Iterable[list[Producer]], now_ms: int) -> Iterator[None]:
+        """Become what a snapshot says, leaving out expired producers; yields after each part."""
         self.clear()
-        for producer in producers:
-            self.producers[producer.id] = producer
-        self.expire(now_ms)
-        ongoing = [(p.txn_first, p.id) for p in self.producers.values() if p.txn_first is not None]
+        limit = now_ms - self.expiration_ms
+        ongoing = []
+        for part in parts:
+            for producer in part:
+                if producer.txn_first is not None:
+                    ongoing.append((producer.txn_first, producer.id))
+                elif producer.last_timestamp <= limit:
+                    continue
+                self.producers[producer.id] = producer
+            yield
         self._ongoing = dict(sorted(ongoing))
         self._settle()
 
 
 def encode_snapshot(producers: Iterable[Producer]) -> bytearray:
     """Return a snapshot whose CRC field is still 0 (see `CRC_COVERS_FROM`)."""
-    entries = []
-    for p in producers:
-        batch = p.batches[-1] if p.batches else WrittenBatch(NO_SEQUENCE, -1, 0, -1)
-        entries.append(
-            _SNAPSHOT_ENTRY.pack(
-                p.id,
-                p.epoch,
-                batch.last_sequence,
-                batch.last_offset,
-                batch.offset_delta,
-                p.last_timestamp,
-                p.coordinator_epoch,
-                -1 if p.txn_first is None else p.txn_first,
-            )
-        )
+    entries = [p.entry or _packed(p) for p in producers]
     return bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(entries)) + b"".join(entries))
 
 
-def decode_snapshot(data: bytes, crc_of_rest: int) -> list[Producer]:
-    """Read a snapshot; CorruptRecordError unless version, CRC and size are right."""
+def _packed(p: Producer) -> bytes:
+    batch = p.batches[-1] if p.batches else WrittenBatch(NO_SEQUENCE, -1, 0, -1)
+    p.entry = _SNAPSHOT_ENTRY.pack(
+        p.id,
+        p.epoch,
+        batch.last_sequence,
+        batch.last_offset,
+        batch.offset_delta,
+        p.last_timestamp,
+        p.coordinator_epoch,
+        -1 if p.txn_first is None else p.txn_first,
+    )
+    return p.entry
+
+
+def decode_snapshot(data: Buffer, crc_of_rest: int) -> Iterator[list[Producer]]:
+    """Read a snapshot in parts; CorruptRecordError at once unless version, CRC and size are right.
+
+    `crc_of_rest` is the CRC-32C of what follows the CRC field.
+    """
     if len(data) < _SNAPSHOT_HEAD.size:
         raise CorruptRecordError(f"a producer snapshot of {len(data)} bytes")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -396,14 +414,22 @@ def decode_snapshot(data: bytes, crc_of_rest: int) -> list[Producer]:
         raise CorruptRecordError("the producer snapshot's CRC does not match")
     if count < 0 or len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
         raise CorruptRecordError(f"a producer snapshot of {count} entries in {len(data)} bytes")
-    result = []
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
-        producer = Producer(fields[0])
-        producer.epoch = fields[1]
-        if fields[3] >= 0:
-            producer.batches = [WrittenBatch(fields[2], fields[3], fields[4], fields[5])]
-        producer.last_timestamp = fields[5]
-        producer.coordinator_epoch = fields[6]
-        producer.txn_first = fields[7] if fields[7] >= 0 else None
-        result.append(producer)
-    return result
+    return _entries(memoryview(data)[_SNAPSHOT_HEAD.size :])
+
+
+def _entries(data: memoryview) -> Iterator[list[Producer]]:
+    step = _ENTRIES_AT_ONCE * _SNAPSHOT_ENTRY.size
+    for start in range(0, len(data), step):
+        result = []
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(data[start : start + step]):
+            producer = Producer(fields[0])
+            producer.epoch = fields[1]
+            if fields[3] >= 0:
+                producer.batches = [WrittenBatch(fields[2], fields[3], fields[4], fields[5])]
+                if fields[7] >= -1:  # what we would write, too
+                    producer.entry = _SNAPSHOT_ENTRY.pack(*fields)
+            producer.last_timestamp = fields[5]
+            producer.coordinator_epoch = fields[6]
+            producer.txn_first = fields[7] if fields[7] >= 0 else None
+            result.append(producer)
+        yield result

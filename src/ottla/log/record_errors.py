@@ -6,15 +6,20 @@ refused. Then, and only then, each is looked at; a client like librdkafka sends 
 Answers to the record errors of Kafka's `LogValidator`.
 """
 
+from mmap import mmap
+from typing import cast
+
 from ottla.model.errors import ErrorCode, RecordsRefusedError
-from ottla.model.ports import Buffer
+from ottla.wire.compression import Payload
 from ottla.wire.record_check import read_varint
 
 NO_TIMESTAMP = -1
+MOST_ERRORS = 10_000
+"""So many are told of one batch. Its other records fail with it, as those of any refused batch."""
 
 
 def refusal(
-    payload: Buffer,
+    payload: Payload,
     start: int,
     count: int,
     *,
@@ -26,11 +31,13 @@ def refusal(
 
     `keys_wanted` refuses null keys, `timestamps` those not between the two, both included.
     """
-    data = bytes(payload)
+    data = cast("bytes", payload) if isinstance(payload, (bytes, mmap)) else bytes(payload)
     wrong: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     pos = start
     for index in range(count):
+        if len(wrong) == MOST_ERRORS:
+            break
         size, pos = read_varint(data, pos)
         delta, offset_at = read_varint(data, pos + 1)
         _, key_at = read_varint(data, offset_at)

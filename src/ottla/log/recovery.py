@@ -4,27 +4,33 @@ Who may call: `log.Log.open`. Answers to Kafka's `LogLoader` and `LogSegment.rec
 clean stop nothing but names, sizes and the small checkpoint files is read. After an unclean one
 everything from the segment of the recovery point on is read and checked: the log is cut at the
 first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).
+What may be long goes in slices (`slices`): a start must not keep the ZooKeeper session from its
+pings.
 Invariants: what was flushed before the recovery point is never cut; leftovers of interrupted
 deletions and compactions are finished or undone exactly as a JVM broker would.
 """
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints
+from ottla.log import checkpoints, damage
 from ottla.log.aborted import AbortedTransaction
+from ottla.log.aborted_file import file_name
+from ottla.log.damage import Range
 from ottla.log.epochs import EpochCache
+from ottla.log.flush import DRAFT
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
-from ottla.log.segment import Segment, file_name
+from ottla.log.segment import Segment
+from ottla.log.segment_check import checking
+from ottla.log.slices import Steps, drain
 from ottla.log.transactions import apply_batch
 from ottla.log.validate import (
-    ATTRIBUTES,
     BASE,
-    BATCH_OVERHEAD,
-    CONTROL,
     LAST_DELTA,
     LEADER_EPOCH,
     LENGTH,
@@ -33,14 +39,20 @@ from ottla.log.validate import (
 )
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import Files, World
+from ottla.model.ports import Buffer, Files, World
 
 _log = logging.getLogger(__name__)
 
+UNCLEAN_MARK = ".ottla-unclean"
+"""In the folder of a log that may lack acknowledged records at its end (R18)."""
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _DIGITS = 20
 _NEVER = 2**63 - 1
-_NOTHING = memoryview(b"")
+_FILES_AT_ONCE = 500
+_HEADERS_AT_ONCE = 1500
+_BYTES_AT_ONCE = 1 << 20
+_COST_OF_BATCH = 1000
+"""A batch takes as long as so many more bytes in it would."""
 
 
 @dataclass(slots=True)
@@ -57,8 +69,16 @@ class Loaded:
     recovery_point: int = 0
     fresh: bool = False
     """True if the folder itself may not be durable yet."""
+    suspect: bool = False
+    """True if records may be gone from the end: after a crash, or where the end was unreadable"""
+    marked_unclean: bool = False
+    """True if an earlier start suspected it, and it was not shown to be complete since (R18)"""
     cut_bytes: int = 0
     deleted_files: list[str] = field(default_factory=list)
+    damaged: tuple[Range, ...] | None = None
+    """what cannot be read, None if nothing is known of that; empty if it is not known where"""
+    marked: bool = False
+    """whether the mark beside the log says so"""
 
 
 @dataclass(slots=True)
@@ -94,6 +114,7 @@ class Loader:
         producer_expiration_ms: int,
         index_interval: int,
         compact: bool,
+        on_damage: Callable[[], None] | None = None,
     ) -> None:
         self._tp = tp
         self._folder = folder
@@ -102,10 +123,11 @@ class Loader:
         self._clean = clean
         self._interval = index_interval
         self._compact = compact
+        self._on_damage = on_damage
+        """told before anything is cut from a log that was closed cleanly"""
         self._recovered_from = _NEVER
-        self._saw_marker = False
-        self._seen: list[tuple[Segment, Header, memoryview]] = []
-        """batches of producers in what was checked; the bytes only of control batches"""
+        self._producers_known = False
+        self._producers_from = 0
         self._indexes: set[str] = set()
         self._loaded = Loaded(
             [],
@@ -124,28 +146,42 @@ class Loader:
         loaded.fresh = True
         return loaded
 
-    def load(self) -> Loaded:
+    def loading(self) -> Steps[Loaded]:
         loaded = self._loaded
-        names = self._clean_up()
+        names = yield from self._clean_up()
         loaded.snapshots = names.snapshots
-        loaded.segments = [self._open_segment(base) for base in names.logs]
+        loaded.marked_unclean = UNCLEAN_MARK in names.others
+        loaded.suspect = not self._clean
+        for count, base in enumerate(names.logs):
+            loaded.segments.append(self._open_segment(base))
+            if not count % _FILES_AT_ONCE:
+                yield None
         self._read_topic_id(names)
+        if damage.MARK in names.others:
+            loaded.damaged = damage.decode(self._files.read_bytes(self._path(damage.MARK))).ranges
+            loaded.marked = True
         epochs_known = self._read_epochs(names)
         if not self._clean:
-            self._recover()
-        self._find_log_end()
-        self._settle_epochs(epochs_known)
+            yield from self._recover()
+        else:
+            yield from self._rebuild_indexes(loaded.segments)
+        yield from self._find_log_end()
+        yield from self._settle_epochs(epochs_known)
         self._settle_snapshots()
-        self._load_producers()
+        if not self._producers_known:
+            yield from self._load_producers(loaded.log_end_offset)
         return loaded
 
     # Names -----------------------------------------------------------------------------
 
-    def _clean_up(self) -> _Names:
+    def _clean_up(self) -> Steps[_Names]:
         """Finish or undo what an interrupted deletion or compaction left; sort the rest."""
         names = self._files.listdir(self._folder)
+        for name in [n for n in names if n.endswith(DRAFT)]:
+            self._remove(name)
+            names.remove(name)
         if any(n.endswith((".deleted", ".cleaned", ".swap")) for n in names):
-            self._finish_swaps(names)
+            yield from self._finish_swaps(names)
             names = self._files.listdir(self._folder)
         found = _Names()
         for name in names:
@@ -166,7 +202,7 @@ class Loader:
                 self._remove(name)
         return found
 
-    def _finish_swaps(self, names: list[str]) -> None:
+    def _finish_swaps(self, names: list[str]) -> Steps[None]:
         cleaned = [n for n in names if n.endswith(".cleaned")]
         smallest = min((offset_of(n) or 0 for n in cleaned), default=None)
         swaps = []
@@ -178,12 +214,16 @@ class Loader:
                     swaps.append(name)
         # Only now: as long as a .cleaned file is there, a crash finds that the swap is not whole.
         for name in names:
-            if name.endswith((".deleted", ".cleaned")):
+            if name.endswith(".cleaned"):
                 self._remove(name)
+            elif name.endswith(".deleted"):
+                self._loaded.deleted_files.append(self._path(name))
         swapped_logs = [n for n in swaps if n.endswith(".log.swap")]
         if swapped_logs:
             first = min(offset_of(n) or 0 for n in swapped_logs)
-            end = max(self._swap_end(n) for n in swapped_logs)
+            end = -1
+            for name in swapped_logs:
+                end = max(end, (yield from self._swap_end(name)))
             for name in names:
                 offset = offset_of(name)
                 if offset is None or name.endswith((".swap", ".deleted", ".cleaned")):
@@ -196,7 +236,7 @@ class Loader:
         if swaps:
             _log.info("finished an interrupted swap tp=%s files=%d", self._tp, len(swaps))
 
-    def _swap_end(self, name: str) -> int:
+    def _swap_end(self, name: str) -> Steps[int]:
         """Return the offset after the last batch of a `.log.swap`."""
         path = self._path(name)
         base = offset_of(name)
@@ -205,15 +245,20 @@ class Loader:
         segment.attach(self._files.open(path))
         try:
             end = segment.base_offset
-            for _, header in segment.headers(0):
+            for count, (_, header) in enumerate(segment.headers(0)):
                 end = header[BASE] + header[LAST_DELTA] + 1
+                if not count % _HEADERS_AT_ONCE:
+                    yield None
         finally:
             segment.close()
         return end
 
     def _open_segment(self, base: int) -> Segment:
         size = self._files.size(self._path(file_name(base, ".log")))
-        return Segment.open(self._files, self._folder, base, size, self._now_ms)
+        segment = Segment.open(self._files, self._folder, base, size, self._now_ms)
+        if file_name(base, ".txnindex") not in self._indexes:
+            segment.know_aborted([])
+        return segment
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
@@ -248,7 +293,7 @@ class Loader:
 
     # Batches ---------------------------------------------------------------------------
 
-    def _recover(self) -> None:
+    def _recover(self) -> Steps[None]:
         """Check everything from the segment of the recovery point on; cut what is bad."""
         loaded = self._loaded
         segments = loaded.segments
@@ -257,26 +302,33 @@ class Loader:
         for index, segment in enumerate(segments):
             if segment.base_offset <= point:
                 first = index
-        for segment in segments[:first]:
-            if segment.size and file_name(segment.base_offset, ".index") not in self._indexes:
-                _log.warning("index rebuilt tp=%s segment=%d", self._tp, segment.base_offset)
-                segment.rebuild_indexes(self._interval)
+        yield from self._rebuild_indexes(segments[:first])
         if not segments:
             return
         self._recovered_from = segments[first].base_offset
         # What the file says of offsets that may have changed since is found in the batches.
         loaded.epochs.truncate_from_end(self._recovered_from)
+        yield from self._load_producers(self._recovered_from)
         end = self._recovered_from
         for index in range(first, len(segments)):
             segment = segments[index]
             if index > first and not self._follows(segment, segments[index - 1], end):
                 self._drop_from(index, f"hole before {segment.base_offset}, log ends at {end}")
                 break
-            cut, end = self._check_segment(segment)
+            cut, end = yield from self._check_segment(segment)
             if cut:
                 loaded.cut_bytes = cut
                 self._drop_from(index + 1, f"{cut} bytes cut from {segment.base_offset}")
                 break
+
+    def _rebuild_indexes(self, segments: list[Segment]) -> Steps[None]:
+        """Build indexes whose files are not there (F21); Kafka too does so at the start."""
+        for segment in segments:
+            base = segment.base_offset
+            names = file_name(base, ".index"), file_name(base, ".timeindex")
+            if segment.size and not all(name in self._indexes for name in names):
+                _log.warning("index rebuilt tp=%s segment=%d", self._tp, base)
+                yield from segment.rebuilding_indexes(self._interval)
 
     def _follows(self, segment: Segment, before: Segment, end: int) -> bool:
         """Tell whether a segment begins where the one before it ends.
@@ -298,45 +350,23 @@ class Loader:
             self._loaded.deleted_files += gone.mark_deleted()
         del segments[index:]
 
-    def _check_segment(self, segment: Segment) -> tuple[int, int]:
-        """Check each batch, build the indexes; return the bytes cut off and the end offset.
-
-        Leader epochs never go back in a log: where they do, an unflushed truncation came undone
-        at a power loss, and what lies behind belongs to another history.
-        """
-        epochs = self._loaded.epochs
-        segment.start_indexes()
-        end = 0
-        next_offset = segment.base_offset
-        try:
-            for position, header, batch in segment.batches(0):
-                last_offset = header[BASE] + header[LAST_DELTA]
-                if header[BASE] < next_offset or last_offset > segment.max_offset:
-                    raise CorruptRecordError(f"offset {header[BASE]} after {next_offset}")
-                epoch = header[LEADER_EPOCH]
-                if epoch > epochs.latest:
-                    epochs.assign(epoch, header[BASE])
-                elif 0 <= epoch < epochs.latest:
-                    raise CorruptRecordError(f"leader epoch {epoch} after {epochs.latest}")
-                next_offset = last_offset + 1
-                segment.index_batch(position, header, self._interval)
-                if header[PRODUCER_ID] >= 0:
-                    control = header[ATTRIBUTES] & CONTROL
-                    self._saw_marker = self._saw_marker or control != 0
-                    kept = memoryview(bytes(batch)) if control else _NOTHING
-                    self._seen.append((segment, header, kept))
-                end = position + header[LENGTH] + BATCH_OVERHEAD
-        except CorruptRecordError as error:
-            _log.warning("bad batch tp=%s %s", self._tp, error)
-        cut = segment.size - end
-        if cut:
-            segment.cut(end)
+    def _check_segment(self, segment: Segment) -> Steps[tuple[int, int]]:
+        """Check each batch, build the indexes; return the bytes cut off and the end offset."""
+        loaded = self._loaded
         if file_name(segment.base_offset, ".txnindex") in self._indexes:
             segment.replace_aborted([])
+        size, end, problem = yield from checking(
+            segment, loaded.epochs, loaded.producers, self._producers_from, self._interval
+        )
+        if problem:
+            _log.warning("bad batch tp=%s byte=%d: %s", self._tp, size, problem)
+        cut = segment.size - size
+        if cut:
+            segment.cut(size)
         segment.finish_indexes()
-        return cut, next_offset
+        return cut, end
 
-    def _find_log_end(self) -> None:
+    def _find_log_end(self) -> Steps[None]:
         loaded = self._loaded
         segments = loaded.segments
         if segments:
@@ -348,7 +378,7 @@ class Loader:
                 # A clean stop leaves the log end in two places; both agree.
                 end = loaded.recovery_point
             else:
-                end = self._read_log_end(last)
+                end = yield from self._read_log_end(last)
             if end < loaded.log_start_offset:
                 _log.warning(
                     "log end below log start, starting over tp=%s end=%d start=%d",
@@ -360,6 +390,7 @@ class Loader:
                     loaded.deleted_files += segment.mark_deleted()
                 segments.clear()
                 loaded.epochs.clear()
+                self._producers_known = False
             else:
                 loaded.log_end_offset = end
         if not segments:
@@ -372,29 +403,45 @@ class Loader:
         if self._clean:
             loaded.recovery_point = loaded.log_end_offset
 
-    def _read_log_end(self, last: Segment) -> int:
+    def _read_log_end(self, last: Segment) -> Steps[int]:
         try:
-            return last.next_offset()
+            return (yield from last.finding_end())
         except CorruptRecordError as error:
             # The clean marker lied, or somebody wrote into the file since.
             _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
+            if self._on_damage is not None:
+                self._on_damage()
             self._clean = False
+            self._loaded.suspect = True
             self._recovered_from = last.base_offset
             self._loaded.epochs.truncate_from_end(last.base_offset)
-            self._loaded.cut_bytes, _ = self._check_segment(last)
-            return last.next_offset()
+            yield from self._load_producers(last.base_offset)
+            self._loaded.cut_bytes, end = yield from self._check_segment(last)
+            return end
 
-    def _settle_epochs(self, known: bool) -> None:
+    def _settle_epochs(self, known: bool) -> Steps[None]:
         loaded = self._loaded
         epochs = loaded.epochs
-        if not known and loaded.log_end_offset > loaded.log_start_offset:
+        checked_all = self._recovered_from <= loaded.segments[0].base_offset
+        if not known and not checked_all and loaded.log_end_offset > loaded.log_start_offset:
             epochs.clear()
             for segment in loaded.segments:
-                for _, header in segment.headers(0):
-                    if header[LEADER_EPOCH] > epochs.latest:
-                        epochs.assign(header[LEADER_EPOCH], header[BASE])
+                try:
+                    for count, (_, header) in enumerate(segment.headers(0)):
+                        if header[LEADER_EPOCH] > epochs.latest:
+                            epochs.assign(header[LEADER_EPOCH], header[BASE])
+                        if not count % _HEADERS_AT_ONCE:
+                            yield None
+                except CorruptRecordError as error:
+                    self._found_damage(error)
         epochs.truncate_from_end(loaded.log_end_offset)
         epochs.truncate_from_start(loaded.log_start_offset)
+
+    def _found_damage(self, error: CorruptRecordError) -> None:
+        """Go on without what cannot be read: the log is damaged below its recovery point (F20)."""
+        _log.error("corrupt record tp=%s found while loading error=%s", self._tp, error)
+        self._loaded.damaged = self._loaded.damaged or ()
+        self._loaded.marked = False
 
     # Producers -------------------------------------------------------------------------
 
@@ -406,11 +453,8 @@ class Loader:
         loaded = self._loaded
         bound = loaded.log_end_offset
         if not self._clean:
-            # Snapshots up to the recovery point were durable before it moved. Earlier ones are
-            # needed only to find aborted transactions again.
+            # Snapshots up to the recovery point were durable before it moved.
             bound = min(bound, max(self._recovered_from, loaded.recovery_point))
-            if self._saw_marker:
-                bound = min(bound, self._recovered_from)
         bases = {s.base_offset for s in loaded.segments}
         newest = max((s for s in loaded.snapshots if s <= bound), default=-1)
         keep = []
@@ -421,21 +465,27 @@ class Loader:
                 keep.append(offset)
         loaded.snapshots = keep
 
-    def _load_producers(self) -> None:
+    def _load_producers(self, upto: int) -> Steps[None]:
+        """Know the producers of all batches below `upto`, from a snapshot and what follows it."""
         loaded = self._loaded
-        start = load_snapshot(
+        usable = [offset for offset in loaded.snapshots if offset <= upto]
+        newer = loaded.snapshots[len(usable) :]
+        start = yield from loading_snapshot(
             loaded.producers,
             self._files,
             self._folder,
-            loaded.snapshots,
+            usable,
             loaded.log_start_offset,
             self._now_ms,
         )
-        end = loaded.log_end_offset
-        replay(loaded.producers, loaded.segments, start, min(end, self._recovered_from))
-        for segment, header, batch in self._seen:
-            if start <= header[BASE] < end:
-                _apply(loaded.producers, segment, header, batch, note=True)
+        loaded.snapshots = usable + newer
+        self._producers_from = start
+        self._producers_known = True
+        try:
+            yield from replaying(loaded.producers, loaded.segments, start, upto)
+        except CorruptRecordError as error:
+            # Flushed long ago and damaged since: who reads there is told. What follows counts.
+            self._found_damage(error)
 
 
 def load_snapshot(
@@ -450,22 +500,54 @@ def load_snapshot(
 
     Bad ones are removed from the folder and from `snapshots`.
     """
+    return drain(loading_snapshot(producers, files, folder, snapshots, log_start_offset, now_ms))
+
+
+def loading_snapshot(
+    producers: Producers,
+    files: Files,
+    folder: str,
+    snapshots: list[int],
+    log_start_offset: int,
+    now_ms: int,
+) -> Steps[int]:
+    """As `load_snapshot`, in slices."""
     while snapshots:
         offset = snapshots[-1]
         path = f"{folder}/{file_name(offset, '.snapshot')}"
         try:
-            data = files.read_bytes(path)
-            entries = decode_snapshot(data, crc32c(data[CRC_COVERS_FROM:]))
+            data, crc = yield from _reading_snapshot(files, path)
+            parts = decode_snapshot(data, crc)
         except (CorruptRecordError, FileNotFoundError) as error:
             _log.warning("producer snapshot dropped path=%s reason=%s", path, error)
             with contextlib.suppress(FileNotFoundError):
                 files.remove(path)
             snapshots.pop()
             continue
-        producers.restore(entries, now_ms)
+        yield from producers.restoring(parts, now_ms)
         return max(offset, log_start_offset)
     producers.clear()
     return log_start_offset
+
+
+def _reading_snapshot(files: Files, path: str) -> Steps[tuple[Buffer, int]]:
+    """Return a snapshot's bytes and the CRC of what its own CRC covers."""
+    if files.size(path) <= _BYTES_AT_ONCE:
+        small = files.read_bytes(path)
+        return small, crc32c(small[CRC_COVERS_FROM:])
+    file = files.open(path)
+    try:
+        data = bytearray(file.pread(CRC_COVERS_FROM, 0))
+        crc = 0
+        while part := file.pread(_BYTES_AT_ONCE, len(data)):
+            data += part
+            crc = extend(crc, part)
+            if len(part) < _BYTES_AT_ONCE:
+                break
+            yield None
+    finally:
+        file.close()
+    return data, crc
 
 
 def replay(
@@ -476,6 +558,18 @@ def replay(
     note_aborted_from: int = _NEVER,
 ) -> None:
     """Apply the batches in [start, end); note aborted transactions where that is asked for."""
+    drain(replaying(producers, segments, start, end, note_aborted_from))
+
+
+def replaying(
+    producers: Producers,
+    segments: list[Segment],
+    start: int,
+    end: int,
+    note_aborted_from: int = _NEVER,
+) -> Steps[None]:
+    """As `replay`, in slices."""
+    work = 0
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else end
         if next_base <= start or segment.base_offset >= end or not segment.size:
@@ -489,6 +583,10 @@ def replay(
             if header[PRODUCER_ID] >= 0:
                 note = segment.base_offset >= note_aborted_from
                 _apply(producers, segment, header, batch, note=note)
+            work += _COST_OF_BATCH + header[LENGTH]
+            if work >= _BYTES_AT_ONCE:
+                work = 0
+                yield None
 
 
 def _apply(

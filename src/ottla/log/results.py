@@ -4,10 +4,10 @@ Who may call: everyone above. All are plain tuples, since each append and each r
 Answers to Kafka's `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.model.errors import OttlaError
-from ottla.model.ports import Buffer, File
+from ottla.model.ports import Buffer
 
 
 class AppendInfo(NamedTuple):
@@ -37,10 +37,25 @@ class LogRead(NamedTuple):
     from_file: bool = False
 
 
+class DiskRead(NamedTuple):
+    """Whole batches read from one segment; `too_small` if `max_bytes` holds not even one."""
+
+    data: memoryview
+    too_small: bool
+
+
+class Bringable(Protocol):
+    """What a worker reads from the disk: a file, or the indexes of a segment first."""
+
+    def bring(self, size: int, position: int, /) -> None:
+        """Read these bytes; a worker calls it."""
+        ...
+
+
 class NotInMemoryError(Exception):
     """A read that must not wait would have had to: `size` bytes of `file` at `position`."""
 
-    def __init__(self, file: File, position: int, size: int) -> None:
+    def __init__(self, file: Bringable, position: int, size: int) -> None:
         super().__init__(f"{size} bytes at {position} are on the disk only")
         self.file = file
         self.position = position

@@ -42,11 +42,18 @@ def expired_segments(
     now_ms: int,
     idle_ms: int,
     delete_policy: bool,
+    newer_bytes: int | None = None,
 ) -> Expired:
-    """Return how many of the oldest segments to delete, by the first reason that deletes most."""
+    """Return how many of the oldest segments to delete, by the first reason that deletes most.
+
+    `newer_bytes` says that `segments` are not all there are, and how large the newer ones are. The
+    last one given is not deleted then.
+    """
     bound = 0
     for index, segment in enumerate(segments):
         last = index + 1 == len(segments)
+        if last and newer_bytes is not None:
+            break
         upper = log_end_offset if last else segments[index + 1].base_offset
         if high_watermark < upper or (last and segment.size == 0):
             break
@@ -54,7 +61,7 @@ def expired_segments(
     best = Expired(_below_start(segments, log_start_offset, bound), "log_start")
     if delete_policy:
         by_time = Expired(_too_old(segments, limits, bound, now_ms, idle_ms), "retention_ms")
-        by_size = Expired(_too_big(segments, limits, bound), "retention_bytes")
+        by_size = Expired(_too_big(segments, limits, bound, newer_bytes or 0), "retention_bytes")
         best = max(best, by_time, by_size, key=lambda e: e.count)
     return best
 
@@ -84,10 +91,10 @@ def _too_old(
     return count
 
 
-def _too_big(segments: Sequence[SegmentFacts], limits: Limits, bound: int) -> int:
+def _too_big(segments: Sequence[SegmentFacts], limits: Limits, bound: int, newer_bytes: int) -> int:
     if limits.retention_bytes < 0:
         return 0
-    excess = sum(s.size for s in segments) - limits.retention_bytes
+    excess = sum(s.size for s in segments) + newer_bytes - limits.retention_bytes
     count = 0
     while count < bound and excess - segments[count].size >= 0:
         excess -= segments[count].size

@@ -8,20 +8,23 @@ flipped bit is never served as good (F20).
 """
 
 import contextlib
-import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from google_crc32c import value as crc32c
-
-from ottla.log import aborted as aborted_index
-from ottla.log.aborted import AbortedTransaction
-from ottla.log.index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetIndex, TimeIndex
-from ottla.log.results import NotInMemoryError
+from ottla.log.aborted_file import AbortedFile
+from ottla.log.good_batches import good_batches
+from ottla.log.index import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY,
+    CorruptIndexError,
+    OffsetIndex,
+    TimeIndex,
+)
+from ottla.log.index_loader import IndexLoader
+from ottla.log.results import DiskRead, NotInMemoryError
+from ottla.log.slices import AHEAD, Reader, Steps, drain
 from ottla.log.validate import (
     BASE,
     BATCH_OVERHEAD,
-    CRC_FROM,
     HEADER_SIZE,
     LAST_DELTA,
     LENGTH,
@@ -37,37 +40,24 @@ from ottla.model.ports import File, Files
 _CHUNK = 1 << 20
 _FIRST_HEADER_CHUNK = 1 << 13
 _HEADER_CHUNK = 1 << 16
-_unpack_brief = struct.Struct(">qi4xbI2xi").unpack_from
-"""base offset, length, magic, CRC and last offset delta of a batch"""
+_SLICE = 1500
+"""so many headers between two yields"""
 NO_TIMESTAMP = -1
 MOST_AT_ONCE = 4 << 20
 """What one read takes from a file at most: it is checked and copied in one turn of the loop."""
 
 
-class DiskRead(NamedTuple):
-    """Whole batches read from one segment; `too_small` if `max_bytes` holds not even one."""
-
-    data: memoryview
-    too_small: bool
-
-
-def file_name(base_offset: int, suffix: str) -> str:
-    return f"{base_offset:020d}{suffix}"
-
-
-class Segment:
+class Segment(AbortedFile):
     """A segment and what is known of it in memory."""
 
     __slots__ = (
-        "_aborted",
         "_file",
-        "_files",
-        "_folder",
+        "_index_is_true",
+        "_loader",
         "_max_timestamp",
         "_max_timestamp_offset",
         "_offsets",
         "_times",
-        "base_offset",
         "bytes_since_index",
         "created_ms",
         "first_timestamp",
@@ -75,15 +65,12 @@ class Segment:
         "index_limit",
         "max_offset",
         "size",
-        "unsynced",
         "used",
     )
 
     def __init__(self, files: Files, folder: str, base_offset: int, created_ms: int) -> None:
-        self._files = files
-        self._folder = folder
+        super().__init__(files, folder, base_offset)
         self._file: File | None = None
-        self.base_offset = base_offset
         self.max_offset = base_offset + MAX_RELATIVE_OFFSET
         """the highest offset that may be appended; -1 once the index is full"""
         self.index_limit = MAX_RELATIVE_OFFSET
@@ -92,11 +79,12 @@ class Segment:
         self.bytes_since_index = 0
         self.first_timestamp: int | None = None
         self.used = False
-        self.unsynced: list[File] = []
         self.index_changed = False
+        self._loader: IndexLoader | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
-        self._aborted: list[AbortedTransaction] | None = None
+        self._index_is_true = False
+        """whether the index was built from the batches, so that it is not to blame"""
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = -1
 
@@ -140,9 +128,6 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}, size={self.size})"
-
-    def path(self, suffix: str) -> str:
-        return f"{self._folder}/{file_name(self.base_offset, suffix)}"
 
     @property
     def file(self) -> File:
@@ -198,13 +183,6 @@ class Segment:
             self.index_batch(position + at, header, index_interval)
         self.size = position + len(run)
 
-    def note_aborted(self, entry: AbortedTransaction) -> None:
-        entries = self.aborted
-        file = self._files.open(self.path(".txnindex"), create=True)
-        file.pwrite((aborted_index.encode((entry,)),), len(entries) * aborted_index.ENTRY_SIZE)
-        entries.append(entry)
-        self.unsynced.append(file)
-
     # Indexes ---------------------------------------------------------------------------
 
     @property
@@ -224,16 +202,6 @@ class Segment:
         return self._times
 
     @property
-    def aborted(self) -> list[AbortedTransaction]:
-        """Transactions aborted in this segment; CorruptIndexError if the file cannot be one."""
-        if self._aborted is None:
-            data = b""
-            with contextlib.suppress(FileNotFoundError):
-                data = self._files.read_bytes(self.path(".txnindex"))
-            self._aborted = aborted_index.decode(data, self.base_offset)
-        return self._aborted
-
-    @property
     def max_timestamp(self) -> int:
         """The largest batch timestamp, -1 if there is none."""
         if self._max_timestamp is None:
@@ -248,8 +216,24 @@ class Segment:
             self._find_max_timestamp()
         return self._max_timestamp_offset
 
-    def largest_timestamp(self) -> int:
-        """Return what retention goes by: records without timestamps count from our opening."""
+    @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether the largest timestamp can be told without reading anything."""
+        return self._max_timestamp is not None
+
+    def know_max_timestamp(self, probe: "Segment") -> None:
+        """Take over what was found by a worker in a probe of this segment, unless it is known."""
+        if self._max_timestamp is None and probe.size == self.size:
+            self._max_timestamp = probe.max_timestamp
+            self._max_timestamp_offset = probe.max_timestamp_offset
+
+    def largest_timestamp(self, *, now: bool = False) -> int:
+        """Return what retention goes by: records without timestamps count from our opening.
+
+        NotInMemoryError with `now`, where the indexes have to be loaded for it.
+        """
+        if now and self._max_timestamp is None:
+            self.need_indexes(self.base_offset, 0)
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self.created_ms
 
@@ -264,9 +248,52 @@ class Segment:
         except (FileNotFoundError, CorruptIndexError):
             self.rebuild_indexes()
             return
-        self._offsets, self._times = offsets, times
+        self._offsets, self._times, self._index_is_true = offsets, times, False
         if not self._times_agree():
             self.rebuild_indexes()
+
+    def need_indexes(self, offset: int, size: int, *, rebuild: bool = False) -> None:
+        """Raise NotInMemoryError unless the indexes are loaded: a worker is to load them.
+
+        And to read `size` bytes from the batch that holds `offset` on, once it knows where.
+        """
+        if rebuild:
+            self._loader = self._offsets = self._times = None
+        if self._offsets is not None or not self.size:
+            return
+        loader = self._loader
+        if loader is None or loader.size != self.size:
+            loader = self._loader = IndexLoader(self, self.probe(), self.file, rebuild=rebuild)
+        if loader.loaded is None:
+            raise NotInMemoryError(loader, offset, size)
+        self._adopt(loader.loaded)
+
+    def probe(self) -> "Segment":
+        """Return this segment as it is now, for a worker to read through a file of its own."""
+        probe = Segment.open(
+            self._files, self._folder, self.base_offset, self.size, self.created_ms
+        )
+        if self._offsets is not None and self._times is not None:
+            probe.set_indexes(self._offsets.copy(), self._times.copy(), true=self._index_is_true)
+        return probe
+
+    def _adopt(self, loaded: "Segment") -> None:
+        """Take over what a worker loaded: of this segment as it still is."""
+        self._loader = None
+        self._offsets, self._times = loaded.offsets, loaded.times
+        self._max_timestamp = loaded.max_timestamp
+        self._max_timestamp_offset = loaded.max_timestamp_offset
+        self._index_is_true = loaded._index_is_true  # noqa: SLF001
+        self.know_aborted(loaded._aborted)  # noqa: SLF001
+        self.bytes_since_index = loaded.bytes_since_index
+        self.index_changed = self.index_changed or loaded.index_changed
+        self.used = True
+
+    def load_all(self) -> None:
+        """Load the indexes and find the largest timestamp, so that nothing more is read for it."""
+        _ = self.offsets, self.times, self.max_timestamp
+        with contextlib.suppress(CorruptIndexError):  # whoever needs it builds it again
+            _ = self.aborted
 
     def _times_agree(self) -> bool:
         """Tell whether the last time index entry is true; retention deletes by what it says."""
@@ -303,12 +330,63 @@ class Segment:
         return self.first_timestamp
 
     def rebuild_indexes(self, index_interval: int = 4096) -> None:
-        """Build both indexes from the batches' headers, up to the first bad one."""
+        """Build both indexes from the batches' headers.
+
+        Beyond bytes that are no batch it goes on where the index known so far leads to a good one.
+        """
+        drain(self.rebuilding_indexes(index_interval))
+
+    def rebuilding_indexes(self, index_interval: int = 4096) -> Steps[None]:
+        """As `rebuild_indexes`, in slices."""
+        known = self._offsets
         self.start_indexes()
-        with contextlib.suppress(CorruptRecordError):  # who reads there is told
-            for position, header in self.headers(0):
-                self.index_batch(position, header, index_interval)
+        self._index_is_true = True
+        reader = Reader(self.file, 0, self.size)
+        next_look = 0
+        left = _SLICE
+        place: int | None = 0
+        while place is not None:
+            try:
+                for position, header in self.headers(place):
+                    self.index_batch(position, header, index_interval)
+                    place = position + header[LENGTH] + BATCH_OVERHEAD
+                    left -= 1
+                    if not left or position >= next_look:
+                        left = _SLICE
+                        next_look = position + AHEAD // 2
+                        yield reader.missing(position, _CHUNK)
+                break
+            except CorruptRecordError:  # who reads there is told
+                found = None if known is None else self.resume(known, place)
+                place = None if found is None else found[0]
+                self.bytes_since_index = index_interval + 1  # so that this place stays known
         self.finish_indexes()
+
+    def resume(self, index: OffsetIndex, position: int) -> tuple[int, Header] | None:
+        """Return the first good batch beyond `position` that the index leads to, and its place.
+
+        Not by looking for something that looks like a batch: a record may well contain one.
+        """
+        for offset, at in index.after(position):
+            try:
+                for _, header, _ in self.batches(at):
+                    if self.base_offset <= header[BASE] <= offset:
+                        return at, header
+                    break
+            except CorruptRecordError:
+                continue
+        return None
+
+    def set_indexes(self, offsets: OffsetIndex, times: TimeIndex, *, true: bool) -> None:
+        """Take over indexes that somebody else has; `true`: they were built from the batches."""
+        self._offsets, self._times, self._index_is_true = offsets, times, true
+
+    def settle_indexes(self, max_timestamp: int, its_offset: int, unindexed: int) -> None:
+        """Note what such a check found besides: the largest timestamp, and where it is."""
+        self._max_timestamp, self._max_timestamp_offset = max_timestamp, its_offset
+        self.bytes_since_index = unindexed
+        if len(self.offsets) >= self.index_limit:
+            self.max_offset = -1
 
     def start_indexes(self) -> None:
         self._offsets = OffsetIndex(self.base_offset)
@@ -380,7 +458,7 @@ class Segment:
         elif self._offsets is not None and not self.index_changed and self.size:
             _ = self.max_timestamp  # kept: retention asks for it again and again
             self._offsets = self._times = None
-            self._aborted = None
+            self._aborted = None if self._aborted else self._aborted
 
     # Reading ---------------------------------------------------------------------------
 
@@ -392,6 +470,7 @@ class Segment:
         start = position
         chunk_size = _FIRST_HEADER_CHUNK
         next_offset = -1
+        upper = self.base_offset + MAX_RELATIVE_OFFSET
         while position < end:
             if position + HEADER_SIZE > start + len(chunk):
                 start = position
@@ -403,7 +482,7 @@ class Segment:
             size = header[LENGTH] + BATCH_OVERHEAD
             if size < HEADER_SIZE or header[MAGIC] != 2 or position + size > end:
                 raise self._corrupt(position, f"size {size}, magic {header[MAGIC]}")
-            if header[BASE] < next_offset:
+            if not next_offset <= header[BASE] <= upper:
                 raise self._corrupt(position, f"offset {header[BASE]} after {next_offset}")
             yield position, header
             next_offset = header[BASE] + header[LAST_DELTA] + 1
@@ -440,24 +519,38 @@ class Segment:
     def _corrupt(self, position: int, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"{self.path('.log')} is corrupt at byte {position}: {what}")
 
-    def find(self, offset: int) -> tuple[int, Header] | None:
-        """Return (position, header) of the batch that holds `offset` or the next one after it."""
-        for again in (False, True):
-            if again:
-                # An index entry that leads between batches is the index's fault, not the log's.
-                self.rebuild_indexes()
-            position = self.offsets.lookup(offset)
-            try:
-                for at, header in self.headers(position):
-                    if header[BASE] + header[LAST_DELTA] >= offset:
-                        if at == position and header[BASE] > offset and position:
-                            raise self._corrupt(at, "the index points beyond the offset")
-                        return at, header
-                return None
-            except CorruptRecordError:
-                if again or position == 0:
-                    raise
-        raise AssertionError
+    def find(self, offset: int, *, now: bool = False) -> tuple[int, Header] | None:
+        """Return (position, header) of the batch that holds `offset` or the next one after it.
+
+        NotInMemoryError with `now`, where the indexes have to be built again.
+        """
+        position = self.offsets.lookup(offset)
+        try:
+            return self._find(offset, position)
+        except CorruptRecordError:
+            if position == 0 or self._index_is_true:
+                raise
+        # An index entry that leads between batches is the index's fault, not the log's.
+        if now:
+            self.need_indexes(offset, _FIRST_HEADER_CHUNK, rebuild=True)
+        self.rebuild_indexes()
+        return self._find(offset, self.offsets.lookup(offset))
+
+    def _find(self, offset: int, position: int) -> tuple[int, Header] | None:
+        place = position
+        try:
+            for at, header in self.headers(position):
+                if header[BASE] + header[LAST_DELTA] >= offset:
+                    if at == position and header[BASE] > offset and position:
+                        raise self._corrupt(at, "the index points beyond the offset")
+                    return at, header
+                place = at + header[LENGTH] + BATCH_OVERHEAD
+        except CorruptRecordError:
+            found = self.resume(self.offsets, place)
+            if found is None or found[1][BASE] > offset:
+                raise
+            return self._find(offset, found[0])
+        return None
 
     def read(
         self, offset: int, max_bytes: int, upto_offset: int, min_one: bool, now: bool = False
@@ -467,15 +560,16 @@ class Segment:
         Batches before a bad one are returned; CorruptRecordError if the first is bad, None if
         the segment holds no such batch. One system call for the data unless the first batch is
         larger than `max_bytes`. At most `MOST_AT_ONCE` bytes, or one batch. With `now`,
-        NotInMemoryError where that would wait for the disk (the indexes are always waited for).
+        NotInMemoryError where that would wait for the disk, be it for the indexes.
         """
         max_bytes = min(max_bytes, MOST_AT_ONCE)
         if now and self.size:
+            self.need_indexes(offset, max_bytes + _FIRST_HEADER_CHUNK)
             position = self.offsets.lookup(offset)
             size = min(max_bytes + _FIRST_HEADER_CHUNK, self.size - position)
             if not self.file.in_memory(size, position):
                 raise NotInMemoryError(self.file, position, size)
-        found = self.find(offset)
+        found = self.find(offset, now=now)
         if found is None:
             return None
         position, header = found
@@ -486,26 +580,51 @@ class Segment:
             return DiskRead(memoryview(b""), too_small=True)
         wanted = max(size, min(max_bytes, self.size - position))
         data = self.file.pread(wanted, position)
-        end, problem = _good_batches(data, header[BASE], upto_offset)
+        end, problem = good_batches(data, header[BASE], upto_offset)
         if problem is not None and end == 0:
             raise self._corrupt(position, problem)
         return DiskRead(memoryview(data)[:end], too_small=False)
 
-    def next_offset(self) -> int:
-        """Return the offset after the last batch, by reading the file's end."""
-        if self.size == 0:
-            return self.base_offset
-        last = self.base_offset
-        _, position = self.offsets.last()
+    def finding_end(self) -> Steps[int]:
+        """Return the offset after the last batch, by reading the file's end.
+
+        CorruptRecordError if the batches do not lead there.
+        """
+        for start in {self._last_indexed(): None, 0: None}:
+            left = _SLICE
+            end = self.base_offset
+            try:
+                for _, header in self.headers(start):
+                    end = header[BASE] + header[LAST_DELTA] + 1
+                    left -= 1
+                    if not left:
+                        left = _SLICE
+                        yield None
+            except CorruptRecordError:
+                if not start:
+                    raise
+            else:
+                return end
+        raise AssertionError
+
+    def _last_indexed(self) -> int:
+        """Return the position in the index file's last entry, 0 if there is none to believe."""
+        if self._offsets is not None:
+            return self._offsets.last()[1]
+        path = self.path(".index")
         try:
-            for _, header in self.headers(position):
-                last = header[BASE] + header[LAST_DELTA] + 1
-        except CorruptRecordError:
-            if position == 0:
-                raise
-            self.rebuild_indexes()
-            return self.next_offset()
-        return last
+            file = self._files.open(path)
+        except FileNotFoundError:
+            return 0
+        try:
+            size = file.size()
+            entry = file.pread(OFFSET_ENTRY, max(0, size - OFFSET_ENTRY))
+        finally:
+            file.close()
+        if size % OFFSET_ENTRY or len(entry) < OFFSET_ENTRY:
+            return 0
+        position = int.from_bytes(entry[4:], "big", signed=True)
+        return position if 0 <= position < self.size else 0
 
     # Changing --------------------------------------------------------------------------
 
@@ -534,20 +653,8 @@ class Segment:
         """Shorten the file only; the caller sees to the indexes."""
         self.file.truncate(size)
         self.size = size
+        self._loader = None
         self.bytes_since_index = 0
-
-    def replace_aborted(self, entries: list[AbortedTransaction]) -> None:
-        self._aborted = entries
-        path = self.path(".txnindex")
-        self.close_synced()
-        if not entries:
-            with contextlib.suppress(FileNotFoundError):
-                self._files.remove(path)
-            return
-        file = self._files.open(path, create=True)
-        file.truncate(0)
-        file.pwrite((aborted_index.encode(entries),), 0)
-        self.unsynced.append(file)
 
     def close(self) -> None:
         """Give back descriptors; nothing is written."""
@@ -558,16 +665,11 @@ class Segment:
 
     def relocate(self, folder: str) -> None:
         """Go on in this folder: the one that the files lie in was given this name."""
-        unsynced = bool(self.unsynced)
-        self.close()
         self._folder = folder
-        if unsynced:
-            self.unsynced.append(self._files.open(self.path(".txnindex")))
-
-    def close_synced(self) -> None:
+        if self._file is not None:
+            self._file.moved(self.path(".log"))
         for file in self.unsynced:
-            file.close()
-        self.unsynced.clear()
+            file.moved(self.path(".txnindex"))
 
     def mark_deleted(self) -> list[str]:
         """Rename the files so that a start cleans up what we do not; return their new paths."""
@@ -579,31 +681,3 @@ class Segment:
                 self._files.rename(path, path + ".deleted")
                 renamed.append(path + ".deleted")
         return renamed
-
-
-def _good_batches(data: bytes, first_offset: int, upto_offset: int) -> tuple[int, str | None]:
-    """Return where the whole, good batches below `upto_offset` end, and what is wrong there."""
-    # All a broker does to a cold batch happens here, so nothing is unpacked that is not looked at.
-    begin = end = 0
-    limit = len(data)
-    last_start = limit - HEADER_SIZE
-    next_offset = first_offset
-    while end <= last_start:
-        base, length, magic, crc, last_delta = _unpack_brief(data, end)
-        # The base offset lies outside of the checksum; that it goes back can be seen. Then this
-        # batch or the one before it is wrong, so neither is served.
-        if base < next_offset:
-            return begin, f"offset {base} after {next_offset}"
-        if base >= upto_offset:
-            break
-        size = length + BATCH_OVERHEAD
-        if size < HEADER_SIZE or magic != 2:
-            return end, f"size {size}, magic {magic}"
-        after = end + size
-        if after > limit:
-            break
-        if crc32c(data[end + CRC_FROM : after]) != crc:
-            return end, "the CRC does not match"
-        next_offset = base + last_delta + 1
-        begin, end = end, after
-    return end, None

@@ -10,6 +10,7 @@ anew. Only magic 2 is served.
 import struct
 from typing import NoReturn
 
+from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
 from ottla.log.record_errors import refusal
@@ -22,9 +23,14 @@ from ottla.model.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from ottla.model.ports import Buffer
-from ottla.wire.compression import compress, decompress
-from ottla.wire.record_check import RecordFacts, check_records
+from ottla.wire.compression import LARGE_BYTES, Payload, compress, decompress, mapping_of
+from ottla.wire.record_check import (
+    UNLIMITED,
+    Effort,
+    EffortExceededError,
+    RecordFacts,
+    check_records,
+)
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 unpack_header = _HEADER.unpack_from
@@ -76,7 +82,12 @@ COORDINATOR = "coordinator"
 
 def crc_matches(batch: memoryview, header: Header) -> bool:
     """Tell whether a whole batch's CRC-32C, which covers all from the attributes on, is right."""
-    return bool(crc32c(bytes(batch[CRC_FROM:])) == header[CRC])
+    if len(batch) <= LARGE_BYTES:
+        return bool(crc32c(bytes(batch[CRC_FROM:])) == header[CRC])
+    crc = 0
+    for at in range(CRC_FROM, len(batch), LARGE_BYTES):
+        crc = extend_crc32c(crc, bytes(batch[at : at + LARGE_BYTES]))
+    return bool(crc == header[CRC])
 
 
 def stamp(batch: memoryview, base_offset: int, length: int, leader_epoch: int) -> None:
@@ -113,9 +124,13 @@ class Rules:
 
 
 def check_leader_batch(
-    records: memoryview, rules: Rules, origin: str, now_ms: int
+    records: memoryview, rules: Rules, origin: str, now_ms: int, effort: Effort = UNLIMITED
 ) -> tuple[memoryview, Header]:
-    """Return the one batch to append, changed as the topic asks, with its header; else raise."""
+    """Return the one batch to append, changed as the topic asks, with its header; else raise.
+
+    EffortExceededError if that takes more than `effort`, which is used up by as much as it took;
+    the records are as they were then.
+    """
     size = len(records)
     if size < HEADER_SIZE:
         if size > MAGIC_AT and records[MAGIC_AT] < 2:
@@ -132,8 +147,8 @@ def check_leader_batch(
         raise RecordTooLargeError(
             f"a batch of {size} bytes exceeds max.message.bytes={rules.max_message_bytes}"
         )
-    body = bytes(records[CRC_FROM:])
-    if crc32c(body) != header[CRC]:
+    body, crc = _body(records)
+    if crc != header[CRC]:
         raise CorruptRecordError("the CRC of the batch does not match")
     attributes = header[ATTRIBUTES]
     count = header[COUNT]
@@ -148,7 +163,21 @@ def check_leader_batch(
             raise InvalidRecordError("clients may not write control records")
         if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
             raise InvalidRecordError(f"sequence {header[BASE_SEQUENCE]} with a producer id")
-    return _check_content(records, body, header, rules, now_ms)
+    return _check_content(records, body, header, rules, now_ms, effort)
+
+
+def _body(records: memoryview) -> tuple[Payload, int]:
+    """Return a copy of all under the CRC, and the CRC; of a large batch piece by piece."""
+    if len(records) <= LARGE_BYTES:
+        body = bytes(records[CRC_FROM:])
+        return body, crc32c(body)
+    size = len(records) - CRC_FROM
+    mapping, crc = mapping_of(size), 0
+    for at in range(0, size, LARGE_BYTES):
+        piece = bytes(records[CRC_FROM + at : CRC_FROM + at + LARGE_BYTES])
+        crc = extend_crc32c(crc, piece)
+        mapping[at : at + len(piece)] = piece
+    return mapping, crc
 
 
 MAGIC_AT = 16
@@ -207,7 +236,7 @@ def _one_batch(records: memoryview, length: int) -> memoryview:
 
 
 def _check_content(
-    records: memoryview, body: bytes, header: Header, rules: Rules, now_ms: int
+    records: memoryview, body: Payload, header: Header, rules: Rules, now_ms: int, effort: Effort
 ) -> tuple[memoryview, Header]:
     """Check the records, then change what the topic asks. `body` is all under the CRC."""
     attributes = header[ATTRIBUTES]
@@ -216,22 +245,22 @@ def _check_content(
         raise OttlaError(
             "a producer may not set the timestamp type LogAppendTime", ErrorCode.INVALID_TIMESTAMP
         )
-    payload: Buffer = body
+    payload: Payload = body
     start = HEADER_SIZE - CRC_FROM
     if codec:
         if codec >= _CODEC_COUNT:
             raise OttlaError(f"codec {codec} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        payload = decompress(codec, memoryview(body)[start:], rules.decompressed_max)
+        payload = _decompressed(codec, memoryview(body)[start:], rules, effort)
         start = 0
     max_timestamp = header[MAX_TS]
     if rules.per_record:
-        facts = check_records(payload, header[COUNT], start=start)
+        facts = check_records(payload, header[COUNT], start=start, effort=effort)
         max_timestamp = header[BASE_TS] + facts.max_timestamp_delta
         if not _fits(max_timestamp) or not _fits(header[BASE_TS] + facts.min_timestamp_delta):
             raise OttlaError("a timestamp is beyond 64 bits", ErrorCode.INVALID_TIMESTAMP)
         _check_each(payload, start, header, facts, rules, now_ms)
     if rules.codec is not None and rules.codec != codec and not attributes & CONTROL:
-        records = _with_codec(records, memoryview(payload)[start:], rules.codec)
+        records = _with_codec(records, memoryview(payload)[start:], rules)
         header = unpack_header(records, 0)
         attributes = header[ATTRIBUTES]
     if rules.log_append_time:
@@ -241,12 +270,26 @@ def _check_content(
     return records, header
 
 
+def _decompressed(codec: int, data: memoryview, rules: Rules, effort: Effort) -> Payload:
+    most = rules.decompressed_max
+    granted = max(0, min(most, effort.bytes_left))
+    try:
+        payload = decompress(codec, data, granted)
+    except RecordTooLargeError as error:
+        effort.bytes_left -= granted
+        if granted < most:
+            raise EffortExceededError(str(error)) from None
+        raise
+    effort.bytes_left -= len(payload)
+    return payload
+
+
 def _fits(timestamp: int) -> bool:
     return -_UNBOUNDED - 1 <= timestamp <= _UNBOUNDED
 
 
 def _check_each(
-    payload: Buffer, start: int, header: Header, facts: RecordFacts, rules: Rules, now_ms: int
+    payload: Payload, start: int, header: Header, facts: RecordFacts, rules: Rules, now_ms: int
 ) -> None:
     """Look at every record where the batch as a whole says that the topic refuses one."""
     oldest = header[BASE_TS] + facts.min_timestamp_delta
@@ -279,9 +322,18 @@ def _with_max_timestamp(
     return records, unpack_header(records, 0)
 
 
-def _with_codec(records: memoryview, payload: memoryview, codec: int) -> memoryview:
-    """Return the batch with its records compressed as the topic's compression.type asks."""
+def _with_codec(records: memoryview, payload: memoryview, rules: Rules) -> memoryview:
+    """Return the batch with its records compressed as the topic's compression.type asks.
+
+    RecordTooLargeError if it is larger then than a batch may be, as with Kafka.
+    """
+    codec = rules.codec or 0
     body = compress(codec, payload) if codec else payload
+    if HEADER_SIZE + len(body) > rules.max_message_bytes:
+        raise RecordTooLargeError(
+            f"the batch grows to {HEADER_SIZE + len(body)} bytes in the topic's codec, beyond "
+            f"max.message.bytes={rules.max_message_bytes}"
+        )
     batch = bytearray(HEADER_SIZE + len(body))
     batch[:HEADER_SIZE] = records[:HEADER_SIZE]
     batch[HEADER_SIZE:] = body

@@ -82,6 +82,23 @@ class LeaderIsrAndControllerEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Eligible:
+    """Who may lead a partition besides its ISR.
+
+    Valid for one version of the state znode (`partition_epoch`). `lives` pairs each replica with
+    the broker epoch of the life it was in sync in, -1 where that is not known. `zxid` and
+    `written_ms` are the record's own.
+    """
+
+    topic_id: bytes
+    partition_epoch: int
+    min_isr: int
+    lives: tuple[tuple[int, int], ...]
+    zxid: int = -1
+    written_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
     """A partition's replicas (AR), and which of them a reassignment is adding or removing.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla.model.cluster import Endpoint
-from ottla.model.config_keys import TOPIC_SYNONYMS, broker_keys, topic_keys
+from ottla.model.config_keys import TOPIC_SYNONYMS, broker_keys, our_keys, topic_keys
 from ottla.model.errors import ConfigError
 
 OUR_DEFAULTS = {
@@ -21,6 +21,9 @@ OUR_DEFAULTS = {
 }
 
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+
+LEAST_INTERVAL_S = 0.05
+"""No loop that repeats something for ever sleeps less, whatever its setting says."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -126,6 +129,12 @@ class TopicConfig:
 _TOPIC_FIELDS = tuple(f for f in TopicConfig.__dataclass_fields__ if f != "overrides")
 
 
+def protocol_level_of(text: str) -> tuple[int, int]:
+    """Return (major, minor) of an inter.broker.protocol.version such as `3.9-IV0`."""
+    major, minor = text.split("-", maxsplit=1)[0].split(".")[:2]
+    return int(major), int(minor)
+
+
 class BrokerConfig:
     """A broker's settings. `config["key"]` is the typed value of any Kafka key.
 
@@ -135,7 +144,7 @@ class BrokerConfig:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        keys = broker_keys()
+        keys = broker_keys() | our_keys()
         self.properties = dict(properties)
         self.static_properties = dict(properties)
         self.unknown = sorted(k for k in properties if k not in keys)
@@ -163,6 +172,13 @@ class BrokerConfig:
         value = self._values[name]
         assert isinstance(value, int)
         return value
+
+    def interval_s(self, name: str) -> float:
+        """Return how long a loop sleeps between two rounds, of a setting in milliseconds.
+
+        Kafka takes 0 and less for some, and then works without a pause; here others would starve.
+        """
+        return max(self.integer(name) / 1000, LEAST_INTERVAL_S)
 
     def text(self, name: str) -> str:
         """Return a text setting; empty where it is null."""
@@ -236,6 +252,13 @@ class BrokerConfig:
         raise ConfigError(
             f"inter.broker.listener.name: no advertised listener {wanted} (there is {have})"
         )
+
+    @property
+    def broker_only_listeners(self) -> frozenset[str]:
+        """Return the listeners that only brokers use; none if there is one for all."""
+        own = {self.inter_broker_listener, self.text("control.plane.listener.name").upper()}
+        names = {endpoint.listener for endpoint in self.listeners}
+        return frozenset(own & names) if names - own else frozenset()
 
     def topic_default(self, name: str) -> tuple[str | None, str | None]:
         """Return (value, broker key it comes from) of a topic setting without override."""

@@ -271,6 +271,12 @@ zookeeper.ssl.truststore.location string ~
 zookeeper.ssl.truststore.password password ~
 zookeeper.ssl.truststore.type string ~"""  # noqa: E501
 
+OUR_KEYS = """\
+ottla.produce.max.decompressed.bytes long 536870912 1048576..
+ottla.produce.max.check.ms long 10000 100..
+ottla.queued.max.response.bytes long 67108864 1048576.."""
+"""Settings that Kafka does not have (docs/COMPATIBILITY.md)."""
+
 TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
@@ -407,3 +413,9 @@ def topic_keys() -> dict[str, ConfigKey]:
 def broker_keys() -> dict[str, ConfigKey]:
     """Return Kafka's broker settings by name."""
     return _table(BROKER_KEYS)
+
+
+@cache
+def our_keys() -> dict[str, ConfigKey]:
+    """Return the broker settings that only we have, by name."""
+    return _table(OUR_KEYS)

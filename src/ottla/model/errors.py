@@ -307,6 +307,15 @@ class StorageError(OttlaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class OutOfDescriptorsError(OttlaError):
+    """No file could be opened (F45): nothing was done, nothing is broken; ask again later.
+
+    No StorageError, for nothing is offline, but with its code, upon which clients ask again.
+    """
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class UnknownTopicError(OttlaError):
     """No such topic or partition here."""
 

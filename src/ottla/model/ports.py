@@ -9,6 +9,7 @@ are allowed: the simulator brings its own event loop.
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -31,6 +32,9 @@ class Clock(Protocol):
 class File(Protocol):
     """One open file. Positions are absolute; there is no cursor. Errors are OSError."""
 
+    @property
+    def path(self) -> str: ...
+
     def pread(self, size: int, offset: int) -> bytes:
         """Return up to `size` bytes at `offset`; fewer only at the end of the file."""
         ...
@@ -43,6 +47,17 @@ class File(Protocol):
         """Read these bytes so that they are in memory; may be called by a worker."""
         ...
 
+    def reader(self) -> "File | None":
+        """Return the same file for a worker to read and to close, None if it is closed here.
+
+        A worker calls it.
+        """
+        ...
+
+    def worker_lock(self) -> AbstractContextManager[object]:
+        """Return a new lock for workers to take turns with; never for the event loop."""
+        ...
+
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write all parts one after another at `offset`; return the bytes written (all of them)."""
         ...
@@ -51,7 +66,16 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
-    def fsync(self) -> None: ...
+    def fsync(self) -> None:
+        """Make what was written durable; OSError if any write since the last fsync was lost.
+
+        A worker may call it; nothing to do once the file is closed.
+        """
+        ...
+
+    def moved(self, path: str) -> None:
+        """Note that the file has this path now: it, or its folder, was renamed."""
+        ...
 
     def close(self) -> None: ...
 
@@ -91,14 +115,21 @@ class Files(Protocol):
         """Remove a file; FileNotFoundError if it is not there."""
         ...
 
-    def remove_tree(self, path: str) -> None:
-        """Remove a folder and all in it; fine if it is not there."""
+    def remove_some(self, path: str) -> bool:
+        """Remove a bounded part of a file, or of a folder and all in it; a worker may call it.
+
+        Return whether nothing is left of it; fine if it is not there.
+        """
         ...
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Write `path` whole: temporary file, fsync, rename, fsync of the folder."""
+        ...
+
+    def write_durable(self, path: str, data: bytes) -> None:
+        """Give `path` this content and fsync it, its folder not; a worker may call it."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
@@ -111,6 +142,14 @@ class Files(Protocol):
         """Make all that was written below a locked folder durable, as cheaply as it can be.
 
         A worker may call it. OSError if any write of the past could not be kept.
+        """
+        ...
+
+    def boot_id(self, path: str) -> str:
+        """Identify the run of the operating system, and the mount, that hold a folder's writes.
+
+        While it stays the same, what a process wrote below the folder is there for the next one,
+        also without an fsync. "" where that is not known.
         """
         ...
 

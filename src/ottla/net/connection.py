@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
+from ottla.net.answer_memory import LARGE_ANSWER_KEYS
+from ottla.net.frame_memory import SMALL_FRAME_BYTES
 from ottla.net.framing import SCRATCH_BYTES, FrameReader, size_prefix
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ logger = logging.getLogger(__name__)
 
 JOIN_BYTES = 16_384
 """Answers up to this size are joined into one write; larger ones go out as a list of parts."""
+
+CONTROL_KEYS = frozenset((b"\x00\x04", b"\x00\x05", b"\x00\x06"))
+"""LeaderAndIsr, StopReplica and UpdateMetadata: they never wait for memory that clients hold."""
+
+NOTHING_SENT: deque[int] = deque()
+"""Shared by all connections that never had a large answer."""
 
 PRODUCE_KEY = b"\x00\x00"
 """The first two bytes of the only request that may be dispatched behind open ones."""
@@ -65,6 +73,13 @@ class Pending:
             self._dropped = None
             self.connection.refuse(reason)
 
+    def let_next(self) -> None:
+        """Let the connection's next requests in: what must come before them is done."""
+        if not self.pipelined:
+            self.pipelined = True
+            if not self.done:
+                self.connection.let_next()
+
     def on_drop(self, callback: Callable[[], None]) -> None:
         """Call `callback` once if the connection goes away before the answer came."""
         self._dropped = callback
@@ -87,9 +102,12 @@ class Connection(asyncio.BufferedProtocol):
     """The server's end of a connection. `state` is the router's own slot."""
 
     __slots__ = (
+        "_answers",
         "_barrier",
         "_budget_wait",
-        "_held_bytes",
+        "_control_bytes",
+        "_done_bytes",
+        "_frame_bytes",
         "_high_bytes",
         "_last_read",
         "_max_pipelined",
@@ -100,10 +118,13 @@ class Connection(asyncio.BufferedProtocol):
         "_partial_since",
         "_paused",
         "_reader",
+        "_sent",
+        "_sent_bytes",
         "_server",
         "_stalled_bytes",
         "_stalled_since",
         "_transport",
+        "_turn",
         "_waiting",
         "_write_paused",
         "closed",
@@ -127,6 +148,8 @@ class Connection(asyncio.BufferedProtocol):
         self.dirty = False
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(limits.max_frame_bytes)
+        self._turn = server.turn
+        self._answers = server.broker_answers if server.between_brokers else server.answers
         self._max_pipelined = limits.max_pipelined
         self._high_bytes = limits.outbound_high_bytes
         self._waiting: deque[memoryview] = deque()
@@ -136,13 +159,17 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._mutes = 0
         self._budget_wait = False
-        self._held_bytes = 0
+        self._frame_bytes = 0  # taken of the pool for the frame under way
+        self._done_bytes = 0  # for frames that came and are not done with
+        self._control_bytes = 0
         self._paused = False
         self._write_paused = False
         self._last_read = server.now
         self._partial_since = 0.0
         self._stalled_since = 0.0
         self._stalled_bytes = 0
+        self._sent: deque[int] = NOTHING_SENT
+        self._sent_bytes = 0
 
     # What the dispatch function and the router use.
 
@@ -201,7 +228,10 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.clear()
         self._out = []
         self._transport = None
-        self._release_budget()
+        self._give_back(all_of_it=True)
+        if self._budget_wait:
+            self._server.budget.leave(self)
+        self._answers.leave(self)
         self._server.dismiss(self)
         open_ones, self._open = self._open, deque()
         for pending in open_ones:
@@ -230,7 +260,10 @@ class Connection(asyncio.BufferedProtocol):
             self._partial_since = 0.0
         elif frames or not self._partial_since:
             self._partial_since = now
-        if reader.wanted > SCRATCH_BYTES or self._held_bytes or waiting or self._paused:
+        if frames:
+            self._done_bytes += self._frame_bytes
+            self._frame_bytes = 0
+        if reader.wanted > SCRATCH_BYTES or self._done_bytes or waiting or self._paused:
             self._adjust()
 
     def eof_received(self) -> bool:
@@ -240,10 +273,12 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
         self._stalled_since = self._server.now
         self._stalled_bytes = 0
+        self._note_outbound()
         self._update_reading()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._note_outbound()
         self._server.touch(self)
 
     # Dispatching.
@@ -256,7 +291,16 @@ class Connection(asyncio.BufferedProtocol):
             if self._write_paused:
                 return False
         open_count = len(self._open)
-        return not open_count or (open_count < self._max_pipelined and frame[:2] == PRODUCE_KEY)
+        if open_count and (open_count >= self._max_pipelined or frame[:2] != PRODUCE_KEY):
+            return False
+        if self._answers.full and bytes(frame[:2]) in LARGE_ANSWER_KEYS:
+            self._answers.wait(self)
+            return False
+        if self._turn.over:
+            if not self.dirty:
+                self._server.touch(self)
+            return False
+        return True
 
     def _dispatch(self, frame: memoryview) -> None:
         if self.closed:
@@ -300,6 +344,12 @@ class Connection(asyncio.BufferedProtocol):
         if not self.dirty:
             self._server.touch(self)
 
+    def let_next(self) -> None:
+        """Dispatch again, after a request that barred others does so no more."""
+        self._barrier = False
+        if not self.dirty and not self.closed:
+            self._server.touch(self)
+
     def pump(self) -> None:
         """Dispatch what had to wait and may go now, write, and read on if nothing waits."""
         if self.closed:
@@ -315,6 +365,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out.append(size_prefix(size))
         self._out.extend(parts)
         self._out_bytes += size + 4
+        if size > JOIN_BYTES:
+            self._answers.settle(self, self._answers.of(self) + size)
 
     def flush(self) -> None:
         """Hand everything answered so far to the transport in one write."""
@@ -330,35 +382,115 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
+            if self._sent is NOTHING_SENT:
+                self._sent = deque()
+            self._sent.append(size)
+            self._sent_bytes += size
+            self._note_outbound()
 
     # Bounds.
 
+    def answer_room(self) -> int:
+        """Return how large the next answer should be at most; a single batch may be larger."""
+        return self._answers.room()
+
+    def serves_broker(self) -> None:
+        """Note that a broker is at the other end: its answers are counted apart from clients'."""
+        answers = self._server.broker_answers
+        if self._answers is not answers:
+            held = self._answers.of(self)
+            self._answers.leave(self)
+            self._answers = answers
+            answers.settle(self, held)
+
+    def _note_outbound(self) -> None:
+        """Count what the system has not taken yet."""
+        transport = self._transport
+        if transport is None or self.closed:
+            return
+        size = transport.get_write_buffer_size()
+        if size < self._stalled_bytes or not self._stalled_bytes:
+            self._stalled_since = self._server.now
+        self._stalled_bytes = size
+        sent = self._sent
+        # An answer is held whole until its last byte was taken.
+        while sent and self._sent_bytes - sent[0] >= size:
+            self._sent_bytes -= sent.popleft()
+        self._answers.settle(self, max(size, self._sent_bytes) + self._out_bytes)
+
+    def stalled_s(self, now: float) -> float:
+        """Return for how long the peer has taken nothing. The pool of answers calls it."""
+        return now - self._stalled_since if self._stalled_bytes else 0.0
+
+    def close_slow_reader(self, reason: str) -> None:
+        """Close at once: others need the memory of answers that nobody reads."""
+        self._server.note_refusal(self, reason)
+        self.abort()
+        self._answers.leave(self)  # a transport tells later that it is gone
+
+    def room_for_answers(self) -> None:
+        """Dispatch on. The pool of answers calls it."""
+        if not self.closed and not self.dirty:
+            self._server.touch(self)
+
     def _adjust(self) -> None:
-        """Settle the request-byte budget and whether to read."""
+        """Settle the memory of large frames and whether to read."""
         reader = self._reader
-        if self._held_bytes:
-            if not reader.partial and not self._waiting:
-                self._release_budget()
-        elif reader.wanted > SCRATCH_BYTES and not self._budget_wait:
-            size = reader.wanted
-            if self._server.budget.take(size, self._budget_granted):
-                self._held_bytes = size
-            else:
-                self._budget_wait = True
+        if self._done_bytes and not (self._waiting or self._barrier):
+            self._give_back()
+        if reader.wanted > SCRATCH_BYTES and not self._budget_wait:
+            more = reader.next_room - self._frame_bytes
+            if more > 0:
+                self._take(more)
         self._update_reading()
 
-    def _budget_granted(self) -> bool:
+    def _take(self, size: int) -> None:
+        reader, server = self._reader, self._server
+        control = server.between_brokers or reader.starts_with(CONTROL_KEYS)
+        before = server.budget.control_bytes
+        large = reader.wanted > SMALL_FRAME_BYTES
+        missing = reader.wanted - reader.filled
+        if server.budget.take(self, size, missing=missing, large=large, control=control):
+            self._frame_bytes += size
+            self._control_bytes += server.budget.control_bytes - before
+        else:
+            self._budget_wait = True
+            server.watch_memory()
+
+    def memory_granted(self, size: int) -> bool:
+        """Read on with so much more memory. The pool calls it."""
         self._budget_wait = False
         if self.closed:
             return False
-        self._held_bytes = self._reader.wanted
+        self._frame_bytes += size
         self._server.touch(self)
         return True
 
-    def _release_budget(self) -> None:
-        held, self._held_bytes = self._held_bytes, 0
-        if held:
-            self._server.budget.give_back(held)
+    def frame_progress(self) -> int | None:
+        """Return how many bytes of a frame came, None where it is not the peer's turn to send.
+
+        One that waits for memory, and for which nothing lies in the system, sends nothing either.
+        """
+        transport = self._transport
+        if self.closed or not self._frame_bytes or transport is None:
+            return None
+        if self._paused and not (self._budget_wait and self._server.unread(transport) == 0):
+            return None
+        return self._reader.filled
+
+    def close_slow_frame(self, reason: str) -> None:
+        """Close at once: others wait for the memory of a frame that does not come."""
+        self._server.note_refusal(self, reason)
+        self.abort()
+
+    def _give_back(self, *, all_of_it: bool = False) -> None:
+        done, self._done_bytes = self._done_bytes, 0
+        if all_of_it:
+            done, self._frame_bytes = done + self._frame_bytes, 0
+        control = min(done, self._control_bytes)
+        self._control_bytes -= control
+        complete = all_of_it or not self._frame_bytes
+        self._server.budget.give_back(self, done - control, control, complete=complete)
 
     def _update_reading(self) -> None:
         transport = self._transport
@@ -381,11 +513,9 @@ class Connection(asyncio.BufferedProtocol):
     def overdue(self, now: float) -> str | None:
         """Return why this connection has to go, if it has. The server's sweep calls it."""
         limits = self._server.limits
-        if self._write_paused and self._transport is not None:
-            size = self._transport.get_write_buffer_size()
-            if size != self._stalled_bytes:
-                self._stalled_bytes, self._stalled_since = size, now
-            elif (now - self._stalled_since) * 1000 >= limits.outbound_stall_ms:
+        self._note_outbound()
+        if self._write_paused:
+            if (now - self._stalled_since) * 1000 >= limits.outbound_stall_ms:
                 return f"peer drained nothing for {limits.outbound_stall_ms} ms"
             return None
         if self._partial_since:

@@ -3,21 +3,26 @@
 Who may call: `net.connection` and `net.client`, once per received chunk. Invariants: a size is
 checked before anything is allocated for it (fault F31); memory for a frame grows with the bytes
 that came, never with the size somebody declared; a frame handed on is a writable memoryview over
-a bytearray of its own that is never reused, so the log may patch batches in place and caches may
-keep it. Answers to Kafka's `NetworkReceive`.
+memory of its own that is never reused, so the log may patch batches in place and caches may keep
+it. Answers to Kafka's `NetworkReceive`.
 
 All readers of a loop share one scratch buffer: a chunk is received into it and consumed before
 the loop receives again, so an idle connection owns no buffer at all.
 """
 
 import struct
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 DEFAULT_MAX_FRAME_BYTES = 104_857_600
 """Kafka's socket.request.max.bytes."""
 
 SCRATCH_BYTES = 65_536
-WHOLE_AT_ONCE_BYTES = 1_048_576
-"""Frames up to this size get their whole bytearray at the second chunk; larger ones grow."""
+FIRST_STEP_BYTES = 16_384
+"""A frame's memory grows to four times what came, and to this at least; above a mebibyte to twice
+what came, and in steps of `MOST_COPIED_BYTES` at most."""
+MOST_COPIED_BYTES = 4_194_304
+"""Frames larger than this get, once so much of them came, a mapping of their whole size, whose
+pages cost nothing until bytes come: growing any other memory would copy what is there already."""
 
 _SIZE = struct.Struct(">i")
 _HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
@@ -48,15 +53,18 @@ class FrameReader:
     `partial` tells that a frame has begun and not ended; `filled` and `wanted` are its body's
     bytes so far and in all (`wanted` is 0 while the size itself is incomplete). `problem` says
     why the stream can be read no further: whoever sees it answers what came before, then closes.
+    `room` is how far the open frame's memory goes. When it is full, `next_room` is what the next
+    `buffer()` takes; whoever has no memory to give receives nothing until there is some.
     """
 
-    __slots__ = ("_body", "_head", "filled", "max_frame_bytes", "problem", "wanted")
+    __slots__ = ("_body", "_head", "filled", "max_frame_bytes", "problem", "room", "wanted")
 
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.wanted = 0
         self.filled = 0
-        self._body: bytearray | None = None
+        self.room = 0
+        self._body: bytearray | mmap | None = None
         self._head = b""
         self.problem: str | None = None
 
@@ -69,9 +77,28 @@ class FrameReader:
         body = self._body
         if body is None:
             return scratch
-        if self.filled == len(body):
-            body = self._body = self._grown(body)
-        return memoryview(body)[self.filled :]
+        if self.filled == self.room:
+            self.room = self.next_room
+            if self.room > len(body):
+                body = self._body = self._grown(body)
+        return memoryview(body)[self.filled : self.room]
+
+    @property
+    def next_room(self) -> int:
+        """Return how far the open frame's memory will go once it has grown."""
+        if self.filled < self.room:
+            return self.room
+        room = self.room
+        if room < 1 << 20:
+            step = max(FIRST_STEP_BYTES, 4 * room)
+        else:
+            step = room + min(room, MOST_COPIED_BYTES)
+        return min(self.wanted, step)
+
+    def starts_with(self, keys: frozenset[bytes]) -> bool:
+        """Tell whether the open frame's first two bytes came and are one of these API keys."""
+        body = self._body
+        return body is not None and self.filled >= 2 and bytes(body[:2]) in keys
 
     def advance(self, count: int) -> list[memoryview]:
         """Take `count` bytes received into `buffer()`; return the frames that are now complete."""
@@ -82,7 +109,7 @@ class FrameReader:
         if self.filled < self.wanted:
             return []
         self._body = None
-        self.wanted = self.filled = 0
+        self.wanted = self.filled = self.room = 0
         return [memoryview(body)]
 
     def _cut(self, count: int) -> list[memoryview]:
@@ -102,7 +129,7 @@ class FrameReader:
             end = start + size
             if end > count:
                 self.wanted = size
-                self.filled = count - start
+                self.filled = self.room = count - start
                 self._body = bytearray(source[start:count])
                 return frames
             frames.append(memoryview(bytearray(source[start:end])))
@@ -111,13 +138,13 @@ class FrameReader:
             self._head = bytes(source[position:count])
         return frames
 
-    def _grown(self, body: bytearray) -> bytearray:
+    def _grown(self, body: bytearray | mmap) -> bytearray | mmap:
         """Return larger memory with the same start (a copy: the receiver may still hold views)."""
-        if self.wanted <= WHOLE_AT_ONCE_BYTES:
-            size = self.wanted
+        grown: bytearray | mmap
+        if self.room > MOST_COPIED_BYTES:
+            grown = mmap(-1, self.wanted, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         else:
-            size = min(self.wanted, max(WHOLE_AT_ONCE_BYTES, 4 * self.filled))
-        grown = bytearray(size)
+            grown = bytearray(self.room)
         grown[: self.filled] = body
         return grown
 

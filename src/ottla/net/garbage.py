@@ -1,9 +1,10 @@
 """Garbage: when Python looks for cycles, so that it never takes long.
 
-Who may call: `runtime` settles a server's process once; the controller says when its knowledge
-grows. Invariants: what lives as long as the process is not visited again; the young are collected
-in portions of a few milliseconds; in a process that was not settled (tests, the simulator, tools)
-nothing is changed. A JVM broker has its collector's pause goal (-XX:MaxGCPauseMillis=20) for this.
+Who may call: `broker.process` begins and settles a server's process once; the controller says when
+its knowledge grows. Invariants: what lives as long as the process is not visited again; the young
+are collected in portions of a few milliseconds; in a process that did not begin so (tests, the
+simulator, tools) nothing is changed. A JVM broker has its collector's pause goal
+(-XX:MaxGCPauseMillis=20) for this.
 """
 
 import contextlib
@@ -16,14 +17,20 @@ THRESHOLDS = (10_000, 4, 1_000)
 _settled = False
 
 
-def settle() -> None:
-    """Freeze what start-up left behind and collect rarely: call once after start.
+def begin() -> None:
+    """Collect rarely from now on: call once, before a server's start.
 
     A full collection over a broker's long-lived objects is a pause the ZooKeeper session sees
-    (fault F9).
+    (fault F9), and a start makes them by the million: a producer each, in every log's snapshot.
     """
-    global _settled  # noqa: PLW0603 - the collector is one per process, too
     gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+
+
+def settle() -> None:
+    """Never again visit what the start left behind: call once after it."""
+    global _settled  # noqa: PLW0603 - the collector is one per process, too
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     _settled = True

@@ -1,16 +1,18 @@
 """Limits: what one server grants its clients, and the counts that are held against it.
 
-Who may call: `net.server` and whoever builds one. Invariants: every limit is finite; a census or
-a budget may be shared by several servers of one broker. Answers to Kafka's `ConnectionQuotas`
-and `SimpleMemoryPool`.
+Who may call: `net.server` and whoever builds one. Invariants: every limit is finite; a census may
+be shared by several servers of one broker. Answers to Kafka's `ConnectionQuotas`.
 """
 
-from collections import deque
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
+
+TURN_S = 0.008
+"""What is dispatched in one turn of the loop takes twice as long at most, and the last request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +30,72 @@ class ServerLimits:
     outbound_high_bytes: int = 1_048_576  # ours (fault F30): beyond it nothing more is dispatched
     outbound_stall_ms: int = 60_000  # ours: a peer that drains nothing for so long is closed
     queued_bytes: int = 67_108_864  # queued.max.request.bytes
+    queued_answer_bytes: int = 67_108_864  # ottla.queued.max.response.bytes
+
+
+class DispatchTurn:
+    """How long requests may be dispatched before everything else on the loop has its turn.
+
+    One for all listeners of a broker. A turn of the loop is noticed only when one takes long: then
+    a callback for the next one is asked for, and from `TURN_S` later on requests wait for it.
+    """
+
+    __slots__ = ("_ends_s", "_monotonic", "_noticed")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._ends_s = 0.0
+        self._noticed = False
+
+    @property
+    def over(self) -> bool:
+        """Tell whether the next request has to wait for the loop's next turn."""
+        now = self._monotonic()
+        if now < self._ends_s:
+            return False
+        if self._noticed:
+            return True
+        self._noticed = True
+        self._ends_s = now + TURN_S
+        asyncio.get_running_loop().call_soon(self._next)
+        return False
+
+    def _next(self) -> None:
+        self._noticed = False
+        self._ends_s = self._monotonic() + TURN_S
 
 
 class Census:
-    """Counts open connections, in all and per address."""
+    """Counts open connections, in all and per address (F45: also against the descriptors)."""
 
-    def __init__(self, max_connections: int, max_per_ip: int) -> None:
-        self.max_connections = max_connections
-        self.max_per_ip = max_per_ip
+    def __init__(self, max_connections: int, max_per_ip: int, sockets: int | None = None) -> None:
+        self.sockets = sockets
+        """descriptors there are for connections; None: nobody has counted them"""
+        self.limit(max_connections, max_per_ip)
         self.total = 0
         self.per_ip: dict[str, int] = {}
         self.rate_of: Callable[[str], float] | None = None
         """new connections per second that an address may make (KIP-612)"""
         self._paces: dict[str, tuple[float, Pace]] = {}
 
+    def limit(self, max_connections: int, max_per_ip: int) -> None:
+        """Put limits in force: those of the settings, as far as there are descriptors."""
+        self.max_connections, self.max_per_ip = max_connections, max_per_ip
+        self.name, self.ip_name = "max.connections", "max.connections.per.ip"
+        if self.sockets is not None and self.sockets < max_connections:
+            self.max_connections, self.name = self.sockets, "open files limit: connections"
+            # One address is not to take them all: brokers may come to the same listener.
+            if max_per_ip > self.sockets * 3 // 4:
+                self.max_per_ip = self.sockets * 3 // 4
+                self.ip_name = "open files limit: connections per address"
+
     def admit(self, ip: str) -> str | None:
         """Count a connection in and return None, or return why it is refused."""
         if self.total >= self.max_connections:
-            return f"max.connections={self.max_connections} reached"
+            return f"{self.name}={self.max_connections} reached"
         count = self.per_ip.get(ip, 0)
         if count >= self.max_per_ip:
-            return f"max.connections.per.ip={self.max_per_ip} reached"
+            return f"{self.ip_name}={self.max_per_ip} reached"
         self.total += 1
         self.per_ip[ip] = count + 1
         return None
@@ -73,43 +120,6 @@ class Census:
             self.per_ip[ip] = count
         else:
             del self.per_ip[ip]
-
-
-class Budget:
-    """Bytes of requests still being read. Over the cap, new large frames wait their turn.
-
-    As in Kafka's pool, a frame is let in while anything is free, so the cap may be passed by one
-    frame, and a frame larger than the whole cap can still come in.
-    """
-
-    def __init__(self, cap_bytes: int) -> None:
-        self.cap_bytes = cap_bytes
-        self.used_bytes = 0
-        self._waiting: deque[tuple[int, Callable[[], bool]]] = deque()
-
-    def take(self, size: int, resume: Callable[[], bool]) -> bool:
-        """Take `size` bytes now, or queue: `resume` is called once they were taken.
-
-        `resume` returns False if nobody needs them any more; they are given back then.
-        """
-        if self.used_bytes < self.cap_bytes and not self._waiting:
-            self.used_bytes += size
-            return True
-        self._waiting.append((size, resume))
-        return False
-
-    def give_back(self, size: int) -> None:
-        self.used_bytes -= size
-        assert self.used_bytes >= 0
-        while self._waiting and self.used_bytes < self.cap_bytes:
-            wanted, resume = self._waiting.popleft()
-            self.used_bytes += wanted
-            if not resume():
-                self.used_bytes -= wanted
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
 
 
 class Pace:

@@ -7,8 +7,11 @@ where it is importable and never required.
 
 import asyncio
 import errno
+import fcntl
 import random
 import socket
+import sys
+import termios
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -93,6 +96,19 @@ async def _listening_socket(host: str, port: int) -> socket.socket:
         raise OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
     family, _, _, _, address = found[0]
     return socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+
+
+def unread_bytes(transport: asyncio.BaseTransport) -> int | None:
+    """Return what came for a connection and was not read yet; None where nobody can tell."""
+    channel = transport.get_extra_info("socket")
+    if channel is None:
+        return None
+    count = bytearray(4)
+    try:
+        fcntl.ioctl(channel.fileno(), termios.FIONREAD, count)
+    except OSError:
+        return None
+    return int.from_bytes(count, sys.byteorder)
 
 
 class RealWorkers:

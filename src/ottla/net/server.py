@@ -10,8 +10,11 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ottla.model.ports import Buffer, Listener, World
+from ottla.net import runtime
+from ottla.net.answer_memory import AnswerMemory
 from ottla.net.connection import CloseConnection, Connection, Pending
-from ottla.net.limits import Budget, Census, Pace, ServerLimits
+from ottla.net.frame_memory import FrameMemory
+from ottla.net.limits import Census, DispatchTurn, Pace, ServerLimits
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +24,9 @@ Dispatch = Callable[[Connection, memoryview], "Sequence[Buffer] | Pending | None
 """Called for each frame in order. Returns the whole answer without its size, or a Pending, or
 None for "no answer"; raises CloseConnection or WireError to close this connection."""
 
-SWEEP_S = 1.0
+SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
+TURNED_AWAY_S = 60.0
+MEMORY_SWEEP_S = 0.3
 CLOSE_GRACE_S = 1.0
 
 
@@ -38,14 +43,24 @@ class Server:
         *,
         listener: str = "PLAINTEXT",
         census: Census | None = None,
-        budget: Budget | None = None,
+        budget: FrameMemory | None = None,
+        answers: AnswerMemory | None = None,
+        broker_answers: AnswerMemory | None = None,
+        turn: DispatchTurn | None = None,
+        between_brokers: bool = False,
         held: bool = False,
     ) -> None:
+        """Prepare to listen. `between_brokers`: no client is told this listener's address."""
         self.limits = limits or ServerLimits()
         self.dispatch = dispatch
         self.listener = listener
+        self.unread = runtime.unread_bytes
         self.held = held
-        self.budget = budget or Budget(self.limits.queued_bytes)
+        self.between_brokers = between_brokers
+        self.budget = budget or FrameMemory(self.limits.queued_bytes)
+        self.turn = turn or DispatchTurn(world.clock.monotonic)
+        self.answers = answers or AnswerMemory(self.limits.queued_answer_bytes)
+        self.broker_answers = broker_answers or AnswerMemory(self.limits.queued_answer_bytes)
         self.connections: dict[int, Connection] = {}
         self.now = world.clock.monotonic()
         self.accepted_count = 0
@@ -59,13 +74,17 @@ class Server:
         self._pace = Pace(self.limits.max_connection_rate)
         self._listener: Listener | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self._sweep_s = min(
-            SWEEP_S, self.limits.idle_ms / 2000, self.limits.request_read_deadline_ms / 2000
+        self._sweep_s = max(
+            LEAST_SWEEP_S,
+            min(SWEEP_S, self.limits.idle_ms / 2000, self.limits.request_read_deadline_ms / 2000),
         )
+        self._memory_timer: asyncio.TimerHandle | None = None
         self._touched: list[Connection] = []
         self._drained: asyncio.Event | None = None
         self._quiet_until = 0.0
         self._unlogged = 0
+        self._turned_away = 0
+        self._turned_away_quiet_until = 0.0
 
     @property
     def port(self) -> int:
@@ -94,6 +113,9 @@ class Server:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+        if self._memory_timer is not None:
+            self._memory_timer.cancel()
+            self._memory_timer = None
         for connection in list(self.connections.values()):
             connection.close()
         if not self.connections:
@@ -114,7 +136,7 @@ class Server:
         """Count a new connection in, or refuse it. Connections call it."""
         refusal = self._census.admit(connection.peer[0])
         if refusal is not None:
-            self.note_refusal(connection, refusal)
+            self._note_turned_away(connection, refusal)
             return False
         self.connections[connection.id] = connection
         now = self._world.clock.monotonic()
@@ -153,7 +175,38 @@ class Server:
         for connection, why in overdue:
             self.note_refusal(connection, why)
             connection.abort()
+        self.answers.sweep(now)
+        self.broker_answers.sweep(now)
         self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+    def watch_memory(self) -> None:
+        """Look for slow frames now and then, as long as others wait for their memory."""
+        if self._memory_timer is None:
+            loop = asyncio.get_running_loop()
+            self._memory_timer = loop.call_later(MEMORY_SWEEP_S, self._sweep_memory)
+
+    def _sweep_memory(self) -> None:
+        self._memory_timer = None
+        self.budget.sweep(self._world.clock.monotonic())
+        if self.budget.waiting:
+            self.watch_memory()
+
+    def _note_turned_away(self, connection: Connection, reason: str) -> None:
+        """Count and log a connection that one too many made: one line a minute at most."""
+        self.refused_count += 1
+        self._turned_away += 1
+        now = self._world.clock.monotonic()
+        if now < self._turned_away_quiet_until:
+            return
+        self._turned_away_quiet_until = now + TURNED_AWAY_S
+        count, self._turned_away = self._turned_away, 0
+        logger.warning(
+            "connections refused count=%d last_peer=%s:%d listener=%s reason=%r",
+            count,
+            *connection.peer,
+            self.listener,
+            reason,
+        )
 
     def note_refusal(self, connection: Connection, reason: str) -> None:
         """Count and log why a connection was closed: one line a second at most."""
@@ -186,4 +239,5 @@ class Server:
             "refused": self.refused_count,
             "queued_bytes": self.budget.used_bytes,
             "waiting_for_bytes": self.budget.waiting,
+            "answer_bytes": self.answers.used_bytes,
         }

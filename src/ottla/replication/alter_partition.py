@@ -6,8 +6,10 @@ Who may call: `replica_manager`. Invariants:
   lost is sent again, since the controller recognises a change that it already made (R6)
 - an answer goes to the partition, which knows whether its proposal is still the one it waits for
 
-Version 3 while all topics have ids, else 1, bounded by what the controller lists. In ZooKeeper mode
-the members' broker epochs are -1 (PROTOCOL 6.2). Answers to Kafka's `DefaultAlterPartitionManager`.
+Version 3 while all topics have ids, else 1, bounded by what the controller lists. Version 3 names
+each member's broker epoch as it was when the change was proposed, so that a controller can refuse a
+member that has died since (KIP-903); Kafka's leaders in ZooKeeper mode send -1, its controller does
+not look. Answers to Kafka's `DefaultAlterPartitionManager`.
 """
 
 import asyncio
@@ -39,11 +41,12 @@ LISTED_VERSIONS = 4
 
 @dataclass(slots=True)
 class Change:
-    """One partition's open ISR change."""
+    """One partition's open ISR change. `lives` pairs each member with its broker epoch."""
 
     partition: Partition
     state: IsrState
     wanted: LeaderAndIsr
+    lives: tuple[tuple[int, int], ...]
 
 
 class AlterPartitionManager:
@@ -89,7 +92,8 @@ class AlterPartitionManager:
             partition.alter_rejected(state, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         # An open change that its partition gave up (a new leader epoch) makes way.
-        self._queue[partition.tp] = Change(partition, state, wanted)
+        lives = partition.lives_of(wanted.isr, self._broker_epoch())
+        self._queue[partition.tp] = Change(partition, state, wanted, lives)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -169,8 +173,8 @@ class AlterPartitionManager:
             )
             if version >= 3:
                 item.new_isr_with_epochs = [
-                    AlterPartitionRequest.BrokerState(broker_id=b, broker_epoch=-1)
-                    for b in change.wanted.isr
+                    AlterPartitionRequest.BrokerState(broker_id=b, broker_epoch=epoch)
+                    for b, epoch in change.lives
                 ]
             else:
                 item.new_isr = list(change.wanted.isr)

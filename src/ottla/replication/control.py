@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING
-from ottla.model.errors import ErrorCode, OttlaError, StorageError
+from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.replication.damage import Verdict
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.state_log import StateLog
@@ -35,7 +36,8 @@ class Applied:
 
     leaders: list[Partition] = field(default_factory=list)
     followers: list[Partition] = field(default_factory=list)
-    replicas_of_leaders: set[int] = field(default_factory=set)
+    expected: list[Partition] = field(default_factory=list)
+    """led in an epoch that their followers have not fetched in yet"""
     led: int = 0
     followed: int = 0
     told: StateLog = field(kw_only=True)
@@ -79,6 +81,7 @@ async def apply_leader_and_isr(
                 if request.controller_epoch < replicas.controller_epoch:
                     # A replica that the newer controller has just let go must not come back.
                     return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
+        await replicas.settle_truncations()  # clients are about to hear who leads
         took_s = replicas.clock.monotonic() - began_s
         applied.told.finished(took_s, correlation_id, request.controller_id, count)
         _spread(replicas, applied)
@@ -95,21 +98,21 @@ async def apply_leader_and_isr(
 
 def _spread(replicas: ReplicaManager, applied: Applied) -> None:
     """Tell whoever must know of the leaderships that changed so far."""
-    if applied.replicas_of_leaders:
-        replicas.expect_followers(applied.replicas_of_leaders)
+    if applied.expected:
+        replicas.expect_followers(applied.expected)
     replicas.leadership_changed(applied.leaders, applied.followers)
     applied.told.flush()
     applied.led += len(applied.leaders)
     applied.followed += len(applied.followers)
     applied.leaders = []
     applied.followers = []
-    applied.replicas_of_leaders = set()
+    applied.expected = []
 
 
 def _apply_state(
     replicas: ReplicaManager, tp: TopicPartition, topic_id: bytes, state: Any, applied: Applied
 ) -> ErrorCode:
-    if tp in replicas.offline:
+    if tp in replicas.offline and not replicas.damaged.returns(tp):
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = replicas.partitions.get(tp)
     known_id = _known_topic_id(replicas, tp, partition)
@@ -119,14 +122,21 @@ def _apply_state(
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
     if state.leader_epoch < epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH
+    verdict = replicas.damaged.judge(tp, state)
+    if verdict is Verdict.REFUSE:
+        replicas.give_up(tp)
+        return ErrorCode.KAFKA_STORAGE_ERROR
     if state.leader_epoch == epoch and partition is not None:
         return _same_epoch(replicas, partition, topic_id)
     if replicas.broker_id not in state.replicas:
         logger.warning("leader and isr for a foreign partition partition=%s", tp)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
+        replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
+        if verdict is Verdict.REBUILD:
+            replicas.damaged.set_aside(tp)
         if replicas.logs.get(tp) is None and not state.is_new:
-            replicas.logs.unclean.add(tp)  # an empty disk in the place of a known one
+            replicas.logs.suspect(tp)  # an empty disk in the place of a known one
         if partition is None:
             log = replicas.logs.get_or_create(tp, topic_id, bool(state.is_new))
             partition = Partition(tp, replicas)
@@ -148,7 +158,10 @@ def _apply_state(
         return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
         logger.error("leader and isr failed partition=%s %s", tp, error)  # noqa: TRY400
-        return error.code
+        return _code_for_controller(error)
+    except Exception:  # our bug: the request's other partitions have no part in it
+        logger.exception("leader and isr failed partition=%s", tp)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
 
 
@@ -193,7 +206,7 @@ def _transition(
             replicas.recovery.add(
                 partition,
                 log,
-                state.replicas,
+                state,
                 lambda: _lead_after_recovery(replicas, partition, topic_id, log, state),
             )
             return
@@ -226,7 +239,7 @@ def _lead(
     state: Any,
     applied: Applied,
 ) -> None:
-    replicas.in_sync(partition.tp)
+    replicas.in_sync(partition.tp)  # or alone, or allowed to lose: it says what was kept
     before = partition.leader, partition.leader_epoch
     if partition.make_leader(state, topic_id, log):
         applied.leaders.append(partition)
@@ -239,7 +252,7 @@ def _lead(
             )  # fmt: skip
     if partition.is_leader:
         applied.told.leads(partition, log, *before)
-    applied.replicas_of_leaders.update(state.replicas)
+        applied.expected.append(partition)
 
 
 def _lead_after_recovery(
@@ -342,7 +355,9 @@ def _stop(
     delete: bool,
 ) -> ErrorCode:
     if tp in replicas.offline:
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        if not (delete and replicas.damaged.returns(tp)):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        del replicas.offline[tp]
     partition = replicas.partitions.get(tp)
     if partition is not None:
         if epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and epoch < partition.leader_epoch:
@@ -368,5 +383,19 @@ def _stop(
         return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
         logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
-        return error.code
+        return _code_for_controller(error)
+    except Exception:  # our bug: the request's other partitions have no part in it
+        logger.exception("delete failed partition=%s", tp)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
+
+
+def _code_for_controller(error: OttlaError) -> ErrorCode:
+    """Return what a failed partition is answered with.
+
+    KAFKA_STORAGE_ERROR would say that its log dir is offline, and nobody would ask again; upon
+    UNKNOWN_SERVER_ERROR a controller of ours tells the broker everything anew.
+    """
+    if isinstance(error, OutOfDescriptorsError):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error.code

@@ -1,17 +1,18 @@
 """Disk reads: records that are not in memory are brought there by workers, not by the event loop.
 
-Who may call: `fetching`, through the replica manager. Invariants: what is asked for while it is
-already on its way is read once; whoever asked is told exactly once, also if the reading failed: the
-next attempt finds the error. Answers to the threads of Kafka's request handlers, each of which may
-wait for a disk.
+Who may call: `fetching`, through the replica manager, and the handler of ListOffsets. Invariants:
+what is asked for while it is already on its way is read once; whoever asked is told exactly once,
+also if the reading failed: the next attempt finds the error. Answers to the threads of Kafka's
+request handlers, each of which may wait for a disk.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
-from ottla.log.results import NotInMemoryError
-from ottla.model.ports import File, Workers
+from ottla.log.results import Bringable, NotInMemoryError, TimestampOffset
+from ottla.log.time_search import Search
+from ottla.model.ports import Workers
 
 
 class DiskReads:
@@ -19,8 +20,20 @@ class DiskReads:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._under_way: dict[tuple[File, int], asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[Bringable, int], asyncio.Task[None]] = {}
         self.total = 0
+        self._searches = asyncio.Semaphore(1)
+
+    async def search(self, search: Search) -> TimestampOffset | None:
+        """Search a log by time. One worker at a time does so: a batch may take a second."""
+        while True:
+            try:
+                job = next(search)
+            except StopIteration as end:
+                found: TimestampOffset | None = end.value
+                return found
+            async with self._searches:
+                await self._workers.run(job)
 
     def bring(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
         """Have all places read, then call `then`, in a later turn of the loop."""

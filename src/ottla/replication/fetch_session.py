@@ -103,6 +103,8 @@ class FetchSession:
 
     `dirty` is ordered: who was answered with records moves to the end, so that a response that is
     too small for all serves them in turn.
+
+    `replica_epoch` is the broker epoch of the follower's last fetch, -1 for none.
     """
 
     __slots__ = (
@@ -114,6 +116,7 @@ class FetchSession:
         "id",
         "last_used_ms",
         "privileged",
+        "replica_epoch",
         "replica_id",
         "unnamed",
         "uses_topic_ids",
@@ -125,6 +128,7 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH
         self.privileged = privileged
         self.replica_id = -1
+        self.replica_epoch = -1
         self.unnamed = False
         self.uses_topic_ids = uses_topic_ids
         self.entries: dict[EntryKey, FetchEntry] = {}
@@ -146,6 +150,16 @@ class FetchSession:
             entry.topic = topic
         self.dirty[entry] = None
         return entry
+
+    def registered_again(self, replica_epoch: int) -> None:
+        """Have every partition looked at: the same process fetches on in a later broker epoch.
+
+        A new ZooKeeper session ended nothing of what its logs have. Of idle partitions the leader
+        would still know the former epoch, and no controller accepts an ISR named by that (KIP-903).
+        """
+        self.replica_epoch = replica_epoch
+        for entry in self.entries.values():
+            self.dirty.setdefault(entry, None)
 
     def forget(self, topic: str | None, topic_id: bytes, index: int) -> None:
         """Drop a partition; unknown ones are ignored."""

@@ -4,10 +4,13 @@ Who may call: `fetcher_manager` adds and removes partitions. Invariants:
 - whatever a response says counts only for the very state that asked: a partition that was removed,
   or got a new leader epoch meanwhile, ignores it
 - R1/R11: no append and no high watermark before the leader found our epochs matching; an answer
-  that says "diverged" only truncates. Below protocol 2.7 the leader is asked beforehand
+  that says "diverged" only truncates
 - R3: a fenced partition is dropped until the next LeaderAndIsr; an epoch the leader does not know
   yet is tried again
 - one bad partition delays or fails itself, never the others (R14, KAFKA-10371)
+- R18: a log that may have lost its tail is shown to be complete by the leader's log end, asked for
+  in this epoch (ListOffsets), which our log has reached while the leader found it to continue its
+  own. An answer without records shows nothing: limits, throttles and cold disks cut answers short
 
 Each partition's answer is applied in one step; between two of them others may run. Answers to
 Kafka's `AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
@@ -33,7 +36,6 @@ from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     FetcherSettings,
-    epoch_end_version,
     fetch_version,
     list_offsets_version,
 )
@@ -41,6 +43,14 @@ from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LeaderSession,
     Wanted,
+)
+from ottla.replication.offset_queries import (
+    EARLIEST,
+    LATEST,
+    MOST_AT_ONCE,
+    Told,
+    offset_or_raise,
+    query_offsets,
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
@@ -52,11 +62,6 @@ from ottla.replication.truncation import (
 )
 from ottla.replication.turns import Turn
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
-from ottla.wire.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +83,8 @@ SESSION_LOST = (
 """After these a full request may follow at once; whoever refuses for another reason is not asked
 again and again without a pause."""
 
-LATEST = -1
-EARLIEST = -2
+ENDS_RETRY_S = 0.5
+"""A leader that did not tell some log end is asked again after this long."""
 
 
 class FetcherHost(Protocol):
@@ -94,26 +99,43 @@ class FetcherHost(Protocol):
         """Return where a live broker listens for its peers."""
         ...
 
+    def is_unclean(self, tp: TopicPartition) -> bool:
+        """Tell whether a log may have lost its tail, and was not shown to be complete since."""
+        ...
+
     def in_sync(self, tp: TopicPartition) -> None:
-        """Note that a follower has all that its leader has committed."""
+        """Note that a log holds all that was acknowledged (R18)."""
+        ...
+
+    async def settle_truncations(self) -> None:
+        """Wait until the truncations so far are durable: then records may be appended there."""
         ...
 
 
 class Followed(Wanted):
     """A partition in a fetcher: how far it is, and whether it must wait.
 
-    `unmatched`: its epochs must be compared with the leader's before it may be fetched.
+    `continues`: the leader accepted our log up to `offset` as a beginning of its own.
+    `leader_end`: the leader's log end, asked for in this epoch; only where it must be shown (R18).
     """
 
-    __slots__ = ("backoff_s", "delayed", "lag", "partition", "unmatched")
+    __slots__ = (
+        "backoff_s",
+        "continues",
+        "delayed",
+        "lag",
+        "leader_end",
+        "partition",
+    )
 
     def __init__(self, partition: Partition) -> None:
         super().__init__(partition.tp, partition.topic_id, partition.leader_epoch)
         self.partition = partition
         self.delayed = False
         self.backoff_s = FIRST_BACKOFF_S
-        self.unmatched = False
+        self.continues = False
         self.lag: int | None = None
+        self.leader_end: int | None = None
 
 
 class LeaderFetcher:
@@ -136,14 +158,14 @@ class LeaderFetcher:
         self._on_failed = on_failed
         self.states: dict[TopicPartition, Followed] = {}
         self._session = LeaderSession(fetch_version(settings.level))
-        self._unmatched: dict[TopicPartition, Followed] = {}
         self._delayed: list[tuple[float, int, Followed]] = []
         self._order = itertools.count()
         self._wake = asyncio.Event()
         self._peer: PeerConnection | None = None
         self._task: asyncio.Task[None] | None = None
-        self._had_room = False
-        """whether the last answer left out nobody's records for want of room"""
+        self._unproven: dict[TopicPartition, Followed] = {}
+        """those whose logs are still to be shown complete (R18)"""
+        self._ends_due_s = 0.0
         self.fetches_total = 0
         self.bytes_total = 0
         self.errors_total = 0
@@ -169,22 +191,16 @@ class LeaderFetcher:
         self._read_position(state)
         if state.partition.local_log(leader_only=False).latest_epoch < 0:
             self._truncate_to_high_watermark(state)
-        elif not self._settings.truncates_on_fetch:
-            state.unmatched = True
-        self._admit(state)
+        if self._host.is_unclean(partition.tp):
+            self._unproven[partition.tp] = state
+            self._ends_due_s = 0.0
+        self._session.add(state)
         self._wake.set()
 
     def remove(self, tp: TopicPartition) -> None:
         if self.states.pop(tp, None) is not None:
             self._session.remove(tp)
-            self._unmatched.pop(tp, None)
-
-    def _admit(self, state: Followed) -> None:
-        """Have a partition fetched, or first compared."""
-        if state.unmatched:
-            self._unmatched[state.tp] = state
-        else:
-            self._session.add(state)
+            self._unproven.pop(tp, None)
 
     def topic_id_changed(self, partition: Partition) -> None:
         """Fetch a topic by the id it has got, or lost."""
@@ -193,7 +209,7 @@ class LeaderFetcher:
             self._session.remove(partition.tp)
             state.topic_id = partition.topic_id
             if not state.delayed:
-                self._admit(state)
+                self._session.add(state)
             self._wake.set()
 
     async def close(self) -> None:
@@ -222,9 +238,10 @@ class LeaderFetcher:
     async def _round(self) -> None:
         self._readmit_due()
         self._wake.clear()
-        if self._unmatched:
-            await self._match_epochs()
+        if self._unproven:
+            await self._ask_ends()
         self._hold_back()
+        await self._host.settle_truncations()
         built = self._session.build()
         if built is None:
             await self._idle()
@@ -315,7 +332,6 @@ class LeaderFetcher:
     def _put_aside(self, state: Followed, due_s: float) -> None:
         state.delayed = True
         self._session.remove(state.tp)
-        self._unmatched.pop(state.tp, None)
         heapq.heappush(self._delayed, (due_s, next(self._order), state))
 
     def _readmit_due(self) -> None:
@@ -324,7 +340,7 @@ class LeaderFetcher:
             state = heapq.heappop(self._delayed)[2]
             state.delayed = False
             if self.states.get(state.tp) is state:
-                self._admit(state)
+                self._session.add(state)
 
     def _fail(self, state: Followed, why: object) -> None:
         """Give a partition up until the next LeaderAndIsr."""
@@ -343,8 +359,6 @@ class LeaderFetcher:
                 for state in list(self.states.values()):
                     self._delay(state)
             return
-        got = sum(len(d.records or b"") for t in response.responses for d in t.partitions)
-        self._had_room = got <= self._settings.max_bytes // 2
         out_of_range: list[Followed] = []
         refused: dict[ErrorCode, list[Followed]] = {}
         turn = Turn(self._world.clock)
@@ -400,6 +414,7 @@ class LeaderFetcher:
         if state.partition.log is None:
             self._fail(state, "its log is gone")
             return
+        state.continues = False
         self._read_position(state)
         self._delay(state)
 
@@ -420,22 +435,55 @@ class LeaderFetcher:
         state.backoff_s = FIRST_BACKOFF_S
         end = log.log_end_offset
         state.lag = max(0, data.high_watermark - end)
-        if records:
-            # A record of its epoch means all from before it; since then its watermark is true.
-            whole = not state.lag and log.latest_epoch == state.leader_epoch
-        else:
-            whole = self._had_room  # the leader has nothing beyond our end
-        if whole:
-            self._host.in_sync(state.tp)
+        state.continues = True
         if end != state.offset or log.log_start_offset != state.log_start_offset:
             self._read_position(state)
             self._session.changed(state)
+        if state.leader_end is not None:
+            self._show(state)
+
+    def _show(self, state: Followed) -> None:
+        """Note that a log is complete, if it is shown (R18).
+
+        The leader has all that was acknowledged before its epoch, and what it acknowledges itself
+        lies below its log end. What it acknowledges after it told that end, a member of the ISR
+        has fetched before.
+        """
+        if state.continues and state.leader_end is not None and state.offset >= state.leader_end:
+            state.leader_end = None
+            if self._unproven.pop(state.tp, None) is not None:
+                self._host.in_sync(state.tp)
+
+    async def _ask_ends(self) -> None:
+        """Ask for the leader's log ends, which logs that may have lost their tails must reach."""
+        now_s = self._world.clock.monotonic()
+        if now_s < self._ends_due_s:
+            return
+        wanted = [
+            state
+            for state in self._unproven.values()
+            if state.leader_end is None and not state.delayed
+        ][:MOST_AT_ONCE]
+        if not wanted:
+            return
+        told = await self._query([(s.tp, s.leader_epoch) for s in wanted], LATEST)
+        for state in wanted:
+            code, offset = told.get(state.tp, (ErrorCode.UNKNOWN_SERVER_ERROR, -1))
+            # If it was removed, or is followed in a later epoch by now, another state is in there.
+            if self._unproven.get(state.tp) is not state:
+                continue
+            if not code and offset >= 0:
+                state.leader_end = offset
+                self._show(state)
+            else:
+                self._unproven[state.tp] = self._unproven.pop(state.tp)  # the others' turn is next
+                self._ends_due_s = now_s + ENDS_RETRY_S
 
     def _read_position(self, state: Followed) -> None:
         log = state.partition.local_log(leader_only=False)
         state.offset = log.log_end_offset
         state.log_start_offset = log.log_start_offset
-        state.last_fetched_epoch = log.latest_epoch if self._settings.truncates_on_fetch else -1
+        state.last_fetched_epoch = log.latest_epoch
 
     def _truncate_to_high_watermark(self, state: Followed) -> None:
         """Without any epoch in the log the leader cannot compare: only committed records stay."""
@@ -444,8 +492,8 @@ class LeaderFetcher:
             self._truncate(state, log.high_watermark, "no epochs")
         self._read_position(state)
 
-    def _diverged(self, state: Followed, leader: EpochEnd) -> bool:
-        """Cut where the leader's history leaves ours; True if that is known to be all."""
+    def _diverged(self, state: Followed, leader: EpochEnd) -> None:
+        """Cut where the leader's history leaves ours; the next fetch finds out if that is all."""
         if leader.end_offset < UNDEFINED:
             raise OttlaError(f"an epoch that ends at offset {leader.end_offset}")
         log = state.partition.local_log(leader_only=False)
@@ -454,55 +502,8 @@ class LeaderFetcher:
             leader, EpochEnd(epoch, end), log.log_end_offset, log.high_watermark
         )
         self._truncate(state, point.offset, f"leader's epoch {leader.epoch} ended there")
+        state.continues = False
         self._read_position(state)
-        return point.complete
-
-    async def _match_epochs(self) -> None:
-        """Ask where our last epochs ended in the leader's log, and cut there (before 2.7)."""
-        asked = {
-            state.tp: (state, state.partition.local_log(leader_only=False).latest_epoch)
-            for state in self._unmatched.values()
-        }
-        topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
-        for tp, (state, epoch) in asked.items():
-            topic = topics.get(tp.topic)
-            if topic is None:
-                topic = topics[tp.topic] = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
-                    topic=tp.topic
-                )
-            topic.partitions.append(
-                OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=state.leader_epoch,
-                    leader_epoch=epoch,
-                )
-            )
-        request = OffsetForLeaderEpochRequest(
-            replica_id=self._settings.broker_id, topics=list(topics.values())
-        )
-        peer = self._peer
-        if peer is None or peer.closed:
-            peer = await self._connect()
-        response = await peer.send(
-            request, epoch_end_version(self._settings.level), self._settings.request_timeout_s
-        )
-        for result in response.topics:
-            for answer in result.partitions:
-                tp = TopicPartition(result.topic, answer.partition)
-                if tp in asked and self._unmatched.get(tp) is asked[tp][0]:
-                    self._match(asked[tp][0], answer)
-
-    def _match(self, state: Followed, answer: OffsetForLeaderEpochResponse.EpochEndOffset) -> None:
-        if answer.error_code:
-            self._refused([state], ErrorCode(answer.error_code))
-            return
-        try:
-            if self._diverged(state, EpochEnd(answer.leader_epoch, answer.end_offset)):
-                state.unmatched = False
-                del self._unmatched[state.tp]
-                self._session.add(state)
-        except OttlaError as error:
-            self._fail(state, error)
 
     def _truncate(self, state: Followed, offset: int, why: str) -> None:
         log = state.partition.local_log(leader_only=False)
@@ -568,6 +569,7 @@ class LeaderFetcher:
                 self._truncate(state, offset, "the leader ends there")
             elif what == "start over":
                 log.truncate_fully_and_start_at(offset)
+            state.continues = False
             self._read_position(state)
             self._session.changed(state)
             if what == "resume":
@@ -575,37 +577,18 @@ class LeaderFetcher:
         except OttlaError as error:
             self._fail(state, error)
 
-    async def _leader_offset(self, state: Followed, timestamp: int) -> int:
+    async def _query(self, wanted: list[tuple[TopicPartition, int]], timestamp: int) -> Told:
         peer = self._peer
         if peer is None or peer.closed:
             peer = await self._connect()
-        request = ListOffsetsRequest(
-            replica_id=self._settings.broker_id,
-            topics=[
-                ListOffsetsRequest.ListOffsetsTopic(
-                    name=state.tp.topic,
-                    partitions=[
-                        ListOffsetsRequest.ListOffsetsPartition(
-                            partition_index=state.tp.partition,
-                            current_leader_epoch=state.leader_epoch,
-                            timestamp=timestamp,
-                        )
-                    ],
-                )
-            ],
-        )
-        response = await peer.send(
-            request, list_offsets_version(self._settings.level), self._settings.request_timeout_s
-        )
-        for topic in response.topics:
-            for answer in topic.partitions:
-                if answer.error_code:
-                    code = ErrorCode(answer.error_code)
-                    raise OttlaError(f"{state.tp}: {code.name}", code)
-                if answer.offset < 0:
-                    raise OttlaError(f"{state.tp}: {answer.offset} is no offset")
-                return int(answer.offset)
-        raise OttlaError(f"{state.tp}: no offset in the answer")
+        settings = self._settings
+        version = list_offsets_version(settings.level)
+        timeout_s = settings.request_timeout_s
+        return await query_offsets(peer, version, timeout_s, settings.broker_id, wanted, timestamp)
+
+    async def _leader_offset(self, state: Followed, timestamp: int) -> int:
+        told = await self._query([(state.tp, state.leader_epoch)], timestamp)
+        return offset_or_raise(told, state.tp)
 
     def statistics(self) -> dict[str, object]:
         return {

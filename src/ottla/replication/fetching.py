@@ -24,7 +24,7 @@ from ottla.log.log import Log
 from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
-from ottla.model.ids import ZERO_UUID
+from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.replication.fetch_session import (
     FINAL_EPOCH,
@@ -59,7 +59,12 @@ UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 class FetchHost(Protocol):
     """What serving a fetch needs of the replica manager."""
 
+    broker_id: int
     leader_quota: ReplicationQuota
+
+    def is_unclean(self, tp: TopicPartition) -> bool:
+        """Tell whether a log may have lost its tail, and was not shown to be complete since."""
+        ...
 
     def now_ms(self) -> float: ...
 
@@ -75,6 +80,10 @@ class FetchHost(Protocol):
         """Have a worker read these, then call `then`."""
         ...
 
+    def leaves(self, topic: str, index: int) -> bool:
+        """Tell whether a damaged partition will soon be served by another replica."""
+        ...
+
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
         """Return the broker that a consumer had better read a partition from, None to stay."""
         ...
@@ -88,6 +97,7 @@ class Fetch(Parked):
 
     __slots__ = (
         "answers",
+        "asks_if_whole",
         "brought",
         "deliver",
         "failed",
@@ -106,6 +116,7 @@ class Fetch(Parked):
         "reader",
         "replica_epoch",
         "replica_id",
+        "room",
         "session",
         "session_epoch",
         "size",
@@ -145,6 +156,8 @@ class Fetch(Parked):
         # From version 11 on consumers may read from followers (KIP-392).
         self.leader_only = replica_id >= 0 or version < 11
         self.reader = reader
+        self.asks_if_whole = False
+        """whether it is to be told which logs cannot have lost anything (R18)"""
         self.answers: list[Answer] = []
         self.size = 0
         self.got = 0
@@ -156,6 +169,8 @@ class Fetch(Parked):
         self.on_disk: list[NotInMemoryError] = []
         """what would have been read had it been in memory"""
         self.brought = False
+        self.room: Callable[[], int] | None = None
+        """how many bytes the answer may have when it is read: less where many do not take theirs"""
         self.may_wait = False
         """whether to read from the disk in the loop's own thread: the last resort"""
         self.deliver: Callable[[Fetch], None] | None = None
@@ -181,6 +196,7 @@ class Fetch(Parked):
             content = min(self.min_bytes, 1) if self.brought else self.min_bytes
             if self.size < content and not self.urgent and not self.hurry:
                 path.watch(self)
+                self.answers = []
                 return
         self._leave()
 
@@ -227,6 +243,8 @@ class FetchPath:
         """Read; True if `fetch.answers` may leave now, False if it is parked with `deliver` due."""
         session = fetch.session
         self.sessions.settle(session)
+        if fetch.replica_epoch != session.replica_epoch:
+            session.registered_again(fetch.replica_epoch)
         fetch.may_wait = not park
         self.read(fetch, observe=True)
         if fetch.on_disk:
@@ -247,6 +265,7 @@ class FetchPath:
         if isinstance(previous, Fetch) and not previous.done:
             previous.reconsider()  # the same session from another connection: the old one ends
         self.watch(fetch)
+        fetch.answers = []  # read again when it is answered: who waits holds no records
         replica = fetch.replica_id
         if replica >= 0:
             self._replicas_waiting.setdefault(replica, {})[fetch] = None
@@ -287,6 +306,9 @@ class FetchPath:
         """Read every dirty entry within the limits; fills `answers`, `size`, `urgent`."""
         session = fetch.session
         limit = fetch.max_bytes
+        if fetch.room is not None:
+            limit = min(limit, fetch.room())
+            fetch.min_bytes = min(fetch.min_bytes, limit)
         min_one = fetch.version > 2
         size = 0
         fetch.urgent = False
@@ -352,6 +374,9 @@ class FetchPath:
                 raise OffsetOutOfRangeError(f"{partition.tp}: no offset {entry.fetch_offset}")
             if observe:
                 partition.observe_fetch(follower, entry, now_ms, fetch.replica_epoch)
+                if entry.fetch_offset == follower.sent_offset:
+                    # It could not use what it was sent: is it what was appended?
+                    log.check_memory(entry.fetch_offset, entry.max_bytes)
             bound = log.log_end_offset
         elif fetch.isolation == READ_UNCOMMITTED:
             bound = log.high_watermark
@@ -363,7 +388,10 @@ class FetchPath:
         size = min(limit, entry.max_bytes)
         if is_follower and self._held_back(fetch, partition):
             size, min_one = 0, False
-        return self._read_log(fetch, partition, log, entry, bound, size, min_one)
+        data = self._read_log(fetch, partition, log, entry, bound, size, min_one)
+        if is_follower and data is not None and data.records:
+            follower.sent_offset = entry.fetch_offset
+        return data
 
     def _held_back(self, fetch: Fetch, partition: Partition) -> bool:
         """Tell whether a follower gets no records for now: throttled, and not in sync (KIP-73)."""
@@ -454,7 +482,9 @@ class FetchPath:
             if got.from_file:
                 fetch.from_files += got.size
             if fetch.isolation == READ_COMMITTED:
-                aborted = self._aborted(log, offset, bound)
+                # Of what was read, as in Kafka: up to the bound it may be a great deal.
+                upper = min(bound, log.upper_bound(got)) if got.parts else offset
+                aborted = self._aborted(log, offset, upper)
         elif not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")
         elif fetch.isolation == READ_COMMITTED:
@@ -480,6 +510,11 @@ class FetchPath:
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log_start,
             aborted_transactions=aborted,
+            preferred_read_replica=(
+                self._host.broker_id
+                if fetch.asks_if_whole and not self._host.is_unclean(partition.tp)
+                else -1
+            ),
             records=records,
         )
 
@@ -494,6 +529,9 @@ class FetchPath:
         self, fetch: Fetch, entry: FetchEntry, error: OttlaError
     ) -> FetchResponse.PartitionData:
         code = error.code
+        if code is ErrorCode.CORRUPT_MESSAGE and self._host.leaves(entry.topic or "", entry.index):
+            # A consumer gives up at a corrupt message; after this it asks who leads, and goes on.
+            code = ErrorCode.KAFKA_STORAGE_ERROR
         if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.version <= 5:
             code = NotLeaderError.code  # older clients do not know 56
         entry.detach()

@@ -8,12 +8,20 @@ Answers to Kafka's `MetadataVersion`.
 
 from dataclasses import dataclass
 
-from ottla.model.config import BrokerConfig
+from ottla.model.config import BrokerConfig, protocol_level_of
 
 Level = tuple[int, int]
 
-TRUNCATION_ON_FETCH: Level = (2, 7)
-"""From here on a fetch answer tells where logs diverge; before, OffsetForLeaderEpoch is asked."""
+DEBUGGING_REPLICA = -2
+"""The replica id with which any replica tells its log end (ListOffsets)."""
+
+FUTURE_LOCAL_REPLICA = -3
+"""The replica id with which any replica gives its log up to the log end (Fetch). To a JVM broker -2
+is a consumer in a Fetch, which gets nothing above the high watermark (`FetchIsolation.of`)."""
+
+WHOLE_LOG_QUESTION = "ottla:is-your-log-whole"
+"""As the rack of such a Fetch: a broker of ours whose log holds all that it ever
+acknowledged to hold names itself as the preferred read replica; all others answer -1, as ever."""
 
 _FETCH: tuple[tuple[Level, int], ...] = (
     ((3, 9), 17),
@@ -21,23 +29,19 @@ _FETCH: tuple[tuple[Level, int], ...] = (
     ((3, 5), 15),
     ((3, 1), 13),
     ((2, 7), 12),
-    ((2, 3), 11),
-    ((2, 2), 10),
 )
 _LIST_OFFSETS: tuple[tuple[Level, int], ...] = (
     ((3, 9), 9),
     ((3, 5), 8),
     ((3, 1), 7),
     ((2, 8), 6),
-    ((2, 2), 5),
+    ((2, 7), 5),
 )
-_EPOCH_END: tuple[tuple[Level, int], ...] = (((2, 8), 4), ((2, 3), 3), ((2, 2), 2))
 
 
 def protocol_level(text: str) -> Level:
     """Return (major, minor) of an inter.broker.protocol.version such as `3.9-IV0`."""
-    major, minor = text.split("-", maxsplit=1)[0].split(".")[:2]
-    return int(major), int(minor)
+    return protocol_level_of(text)
 
 
 def _version_at(level: Level, table: tuple[tuple[Level, int], ...]) -> int:
@@ -57,9 +61,8 @@ def list_offsets_version(level: Level) -> int:
     return _version_at(level, _LIST_OFFSETS)
 
 
-def epoch_end_version(level: Level) -> int:
-    """Return the OffsetForLeaderEpoch version replicas speak."""
-    return _version_at(level, _EPOCH_END)
+LEAST_WAIT_MS = 10
+"""What a follower's fetch waits at least for records: with 0 it would ask again without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +86,11 @@ class FetcherSettings:
         return cls(
             broker_id=config.broker_id,
             level=protocol_level(config.text("inter.broker.protocol.version")),
-            max_wait_ms=number("replica.fetch.wait.max.ms"),
+            max_wait_ms=max(number("replica.fetch.wait.max.ms"), LEAST_WAIT_MS),
             min_bytes=number("replica.fetch.min.bytes"),
             max_bytes=number("replica.fetch.response.max.bytes"),
             partition_max_bytes=number("replica.fetch.max.bytes"),
-            backoff_s=number("replica.fetch.backoff.ms") / 1000,
+            backoff_s=config.interval_s("replica.fetch.backoff.ms"),
             request_timeout_s=number("replica.socket.timeout.ms") / 1000,
             connect_timeout_s=number("socket.connection.setup.timeout.ms") / 1000,
         )
-
-    @property
-    def truncates_on_fetch(self) -> bool:
-        return self.level >= TRUNCATION_ON_FETCH

@@ -41,6 +41,7 @@ class Follower:
         "log_end_offset",
         "log_start_offset",
         "not_before_ms",
+        "sent_offset",
     )
 
     def __init__(self, broker_id: int) -> None:
@@ -52,6 +53,8 @@ class Follower:
         self.last_fetch_ms = NEVER
         self.last_caught_up_ms = NEVER
         self.not_before_ms = NEVER
+        self.sent_offset = UNKNOWN_OFFSET
+        """where the records began that it was sent last"""
 
     def forget(self, *, in_isr: bool, now_ms: float) -> None:
         """Start over for a new leader epoch.
@@ -70,6 +73,10 @@ class Follower:
         """Tell whether a fetch comes from an earlier life of this broker (KIP-903)."""
         return -1 < broker_epoch < self.broker_epoch
 
+    def registered_again(self, broker_epoch: int) -> bool:
+        """Tell whether a fetch is the first one of a later life of this broker (R8)."""
+        return broker_epoch > self.broker_epoch > -1
+
     def observe(
         self,
         offset: int,
@@ -80,6 +87,7 @@ class Follower:
     ) -> bool:
         """Note a fetch at `offset`: the follower has all below it. True if its log end moved.
 
+        `broker_epoch` is the one the fetch carries, -1 for none (JVM brokers in ZooKeeper mode).
         Caught up *now* if it asks for the leader's end; caught up *at the previous fetch* if it
         asks for what the end was then: under a steady stream it never asks for the very end.
         """
@@ -95,8 +103,7 @@ class Follower:
         )
         self.last_fetch_ms = now_ms
         self.log_start_offset = log_start_offset
-        if broker_epoch >= 0:
-            self.broker_epoch = broker_epoch
+        self.broker_epoch = broker_epoch
         moved = offset != self.log_end_offset
         self.log_end_offset = offset
         return moved

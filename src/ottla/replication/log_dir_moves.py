@@ -198,12 +198,14 @@ class LogDirMoves:
     async def _run(self) -> None:
         """Copy until nothing is left to move. A loop root: what goes wrong delays one partition."""
         written_s = self._world.clock.monotonic()
-        while self._moves:
+        # A move may also begin while the last checkpoints are written: it has no other task.
+        while self._moves or self._unwritten:
             self._wake.clear()
             now_s = self._world.clock.monotonic()
-            if self._unwritten and now_s - written_s >= CHECKPOINT_S:
+            if self._unwritten and (not self._moves or now_s - written_s >= CHECKPOINT_S):
                 await self._write_checkpoints()
                 written_s = now_s
+                continue
             move = self._choose(now_s)
             if move is None:
                 await self._sleep(min(m.not_before_s for m in self._moves.values()) - now_s)
@@ -226,8 +228,6 @@ class LogDirMoves:
             except Exception:
                 logger.exception("move delayed partition=%s", move.partition.tp)
                 self._delay(move)
-        if self._unwritten:
-            await self._write_checkpoints()
 
     async def _sleep(self, seconds: float) -> None:
         try:
@@ -264,6 +264,9 @@ class LogDirMoves:
             self._delay(move)
             return
         self._match(move, log, future)
+        if self._logs.owes_truncations:
+            await self._logs.settle_truncations(self._world.workers)
+            return
         try:
             self._copy(log, future, now=not move.brought)
         except NotInMemoryError as place:
@@ -335,23 +338,12 @@ class LogDirMoves:
         if future.flushing:
             await asyncio.sleep(RETRY_S)
         elif future.recovery_point < log.recovery_point:
-            await self._flush(future)
+            await self._logs.flush(self._world.workers, future)
         elif not move.announced:
             await self._logs.announce_replacement(self._world.workers, move.partition.tp)
             move.announced = True
         else:
             self._replace(move, log)
-
-    async def _flush(self, future: Log) -> None:
-        job = future.prepare_flush()
-        if job is None:
-            return
-        failure: OSError | None = None
-        try:
-            await self._world.workers.run(job.run)
-        except OSError as error:
-            failure = error
-        future.complete_flush(job, failure)
 
     def _replace(self, move: Move, log: Log) -> None:
         partition = move.partition

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
+from ottla.log.validate import Header
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import (
     ErrorCode,
@@ -40,6 +41,7 @@ from ottla.model.ids import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition
 from ottla.replication import isr as rules
 from ottla.replication.fetch_session import FetchEntry
 from ottla.replication.isr import AfterRejection, Follower, IsrState
+from ottla.wire.record_check import UNLIMITED, Effort
 
 logger = logging.getLogger(__name__)
 
@@ -269,8 +271,14 @@ class Partition:
         wall_ms: int,
         origin: str = "client",
         guard: object = TRUSTED,
+        effort: Effort = UNLIMITED,
+        checked: tuple[memoryview, Header] | None = None,
     ) -> AppendInfo:
-        """Append what a client sent and let followers and the high watermark know."""
+        """Append what a client sent and let followers and the high watermark know.
+
+        EffortExceededError, and nothing done, if checking the batch takes more than `effort`;
+        `checked` is what came of checking it elsewhere.
+        """
         log = self.log
         if log is None or not self.is_leader:
             raise NotLeaderError(f"{self.tp} is not led by broker {self.host.broker_id}")
@@ -279,7 +287,15 @@ class Partition:
                 f"{self.tp}: ISR {self.isr.committed} is below min.insync.replicas {self.min_isr}"
             )
         end = log.log_end_offset
-        info = log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin, guard=guard)
+        info = log.append_as_leader(
+            records,
+            self.leader_epoch,
+            wall_ms,
+            origin=origin,
+            guard=guard,
+            effort=effort,
+            checked=checked,
+        )
         if log.log_end_offset != end:
             if self._at_end:
                 self._wake_followers(end)
@@ -294,10 +310,8 @@ class Partition:
         """Note how far a follower is; it may join the ISR, and the high watermark may move."""
         log = self.log
         assert log is not None
-        if follower.is_stale(broker_epoch):
-            raise NotLeaderError(
-                f"{self.tp}: fetch of broker {follower.broker_id} from an earlier incarnation"
-            )
+        if broker_epoch != follower.broker_epoch:
+            self._check_life(follower, now_ms, broker_epoch)
         moved = follower.observe(
             entry.fetch_offset, entry.log_start_offset, now_ms, log.log_end_offset, broker_epoch
         )
@@ -305,6 +319,18 @@ class Partition:
             self._maybe_expand(follower, log, now_ms)
         if moved:
             self.raise_high_watermark(now_ms)
+
+    def _check_life(self, follower: Follower, now_ms: float, broker_epoch: int) -> None:
+        """Refuse a fetch of an earlier life; what an earlier life had says nothing of a later one.
+
+        A broker that lost power has less than it once fetched (R8, F11).
+        """
+        if follower.is_stale(broker_epoch):
+            raise NotLeaderError(
+                f"{self.tp}: fetch of broker {follower.broker_id} from an earlier incarnation"
+            )
+        if follower.registered_again(broker_epoch):
+            follower.forget(in_isr=follower.broker_id in self.isr.committed, now_ms=now_ms)
 
     def raise_high_watermark(self, now_ms: float) -> None:
         """Move the high watermark as far as R4, R7 and R13 allow."""
@@ -471,6 +497,18 @@ class Partition:
         self.isr = state
         assert state.proposed is not None
         self.host.propose(self, state, self.proposal(state.proposed))
+
+    def lives_of(self, members: Sequence[int], ours: int) -> tuple[tuple[int, int], ...]:
+        """Return members with the broker epochs of the lives we know them in (KIP-903).
+
+        Our own is `ours`. -1 stands for a follower whose fetches carry none, or that has not
+        fetched yet: then only the controller can tell whether it is the one we mean.
+        """
+        known = self.followers
+        return tuple(
+            (m, ours if m == self.host.broker_id else known[m].broker_epoch if m in known else -1)
+            for m in members
+        )
 
     def proposal(self, members: Sequence[int]) -> LeaderAndIsr:
         """Return the state that an ISR change asks the controller to write."""

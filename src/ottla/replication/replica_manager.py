@@ -14,12 +14,12 @@ Answers to Kafka's `ReplicaManager`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from ottla.log.manager import LogManager
 from ottla.model.cluster import Endpoint, LeaderAndIsr
-from ottla.model.config import BrokerConfig, TopicConfig
+from ottla.model.config import LEAST_INTERVAL_S, BrokerConfig, TopicConfig
 from ottla.model.errors import (
     ErrorCode,
     NotLeaderError,
@@ -31,7 +31,9 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
+from ottla.replication.damaged_replicas import DamagedReplicas
 from ottla.replication.disk_reads import DiskReads
+from ottla.replication.expected_followers import ExpectedFollowers
 from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
@@ -47,9 +49,8 @@ from ottla.replication.turns import Turn
 
 logger = logging.getLogger(__name__)
 
-IMPATIENT_MS = 1_000
 IMPATIENT_WAIT_MS = 20
-"""After an election followers' fetches are parked only this long, for so long (`patience_ms`)."""
+"""The fetches of followers that have partitions to ask for are parked only this long."""
 
 MAX_SESSION_ID = 2**31 - 1
 
@@ -90,7 +91,9 @@ class ReplicaManager:
         controller_peer: Callable[[], Awaitable[PeerConnection]],
         on_leadership: LeadershipListener | None = None,
         on_log_dir_offline: Callable[[str], None] | None = None,
+        announce: Callable[[], None] = lambda: None,
     ) -> None:
+        """`announce` has the controller ask, by LeaderAndIsr, which replicas are to be had."""
         self.world = world
         self.config = config
         self.logs = logs
@@ -110,7 +113,7 @@ class ReplicaManager:
         self._cluster = cluster
         self._listener = config.inter_broker_listener
         self._broker_epoch = broker_epoch
-        self._impatient_until_ms: dict[int, float] = {}
+        self._expected = ExpectedFollowers()
         self._started = False
         self._checkpointing = False
         self._loops: list[asyncio.Task[None]] = []
@@ -141,6 +144,7 @@ class ReplicaManager:
         )
         self.recovery = TailRecovery(world, self, settings)
         self.moves = LogDirMoves(world, self, logs, self.log_dirs_quota, settings.backoff_s)
+        self.damaged = DamagedReplicas(world, self, logs, announce)
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -149,6 +153,7 @@ class ReplicaManager:
         loop = asyncio.get_running_loop()
         self._started = True
         self.alter.start()
+        self.damaged.start()
         self._loops = [
             loop.create_task(self._expire_isr(), name="isr-expiration"),
         ]
@@ -171,6 +176,7 @@ class ReplicaManager:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
+        await self.damaged.close()
         await self.recovery.close()
         await self.moves.close()
         await self.fetchers.close()
@@ -179,7 +185,7 @@ class ReplicaManager:
         self.purgatory.close()
         if self._started:
             # Not after a start that failed: the folders may be another broker's.
-            self.logs.checkpoint_high_watermarks({})
+            await self.logs.write_high_watermarks(self.world.workers)
 
     def fence(self) -> None:
         """Stop proposing ISR changes: the ZooKeeper session is gone."""
@@ -216,17 +222,9 @@ class ReplicaManager:
             quota.throttle(topic, throttled_partitions(replicas, self.broker_id))
 
     def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
-        """Return how long a fetch may be parked: briefly for a follower that we just got.
-
-        A follower can name a new partition only in its next fetch, and what waits with acks=all
-        waits for that. Kafka lets it wait for replica.fetch.wait.max.ms.
-        """
-        if replica_id >= 0:
-            until_ms = self._impatient_until_ms.get(replica_id)
-            if until_ms is not None:
-                if self.now_ms() < until_ms:
-                    return min(max_wait_ms, IMPATIENT_WAIT_MS)
-                del self._impatient_until_ms[replica_id]
+        """Return how long a fetch may be parked: briefly while its follower has more to ask for."""
+        if replica_id >= 0 and self._expected.awaits(replica_id, self.now_ms()):
+            return min(max_wait_ms, IMPATIENT_WAIT_MS)
         return max_wait_ms
 
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
@@ -247,17 +245,26 @@ class ReplicaManager:
         ]  # fmt: skip
         return nearest(rack, self._cluster.rack(self.broker_id, listener), near)
 
+    def is_unclean(self, tp: TopicPartition) -> bool:
+        """Tell whether a log may have lost its tail, and was not shown to be complete since."""
+        return tp in self.logs.unclean
+
+    def leaves(self, topic: str, index: int) -> bool:
+        """Tell whether a damaged partition will soon be served by another replica."""
+        return self.damaged.leaves(TopicPartition(topic, index))
+
     def in_sync(self, tp: TopicPartition) -> None:
-        """Note that a log recovered after an unclean stop is known to be whole again."""
+        """Note that a log holds all that was acknowledged (R18)."""
         self.logs.unclean.discard(tp)
 
-    def expect_followers(self, replicas: set[int]) -> None:
-        """Have these brokers' fetches come round quickly: they have new partitions to follow."""
-        until_ms = self.now_ms() + IMPATIENT_MS
-        for replica in sorted(replicas):
-            if replica != self.broker_id:
-                self._impatient_until_ms[replica] = until_ms
-                self.fetches.hurry(replica)
+    async def settle_truncations(self) -> None:
+        """Wait until the truncations so far are durable; a worker sees to it."""
+        await self.logs.settle_truncations(self.world.workers)
+
+    def expect_followers(self, partitions: Sequence[Partition]) -> None:
+        """Have the fetches of all who have these partitions to follow anew come round quickly."""
+        for replica in self._expected.expect(partitions, self.now_ms()):
+            self.fetches.hurry(replica)
 
     # --- lookups --------------------------------------------------------------------------------
 
@@ -325,6 +332,15 @@ class ReplicaManager:
         if self.on_log_dir_offline is not None:
             self.on_log_dir_offline(log_dir)
 
+    def give_up(self, tp: TopicPartition) -> None:
+        """Neither lead nor follow a partition that is damaged here; its log stays."""
+        partition = self.partitions.get(tp)
+        self.recovery.cancel(tp)
+        self.fetchers.remove((tp,))
+        if partition is not None:
+            self.take_offline(partition)
+        self.offline[tp] = None
+
     def take_offline(self, partition: Partition) -> None:
         self.partitions.pop(partition.tp, None)
         self.moves.remove((partition.tp,))
@@ -340,7 +356,7 @@ class ReplicaManager:
             self.on_leadership(gained, lost)
 
     async def _checkpoint(self) -> None:
-        interval_s = self.config.integer("replica.high.watermark.checkpoint.interval.ms") / 1000
+        interval_s = self.config.interval_s("replica.high.watermark.checkpoint.interval.ms")
         while True:
             await asyncio.sleep(interval_s)
             try:
@@ -353,7 +369,7 @@ class ReplicaManager:
     # --- ISR expiry -----------------------------------------------------------------------------
 
     async def _expire_isr(self) -> None:
-        interval_s = self.lag_ms / 2000
+        interval_s = max(self.lag_ms / 2000, LEAST_INTERVAL_S)
         while True:
             await asyncio.sleep(interval_s)
             try:
@@ -388,4 +404,5 @@ class ReplicaManager:
             "follower_throttle": self.follower_quota.statistics(self.now_ms()),
             "tail_recovery": self.recovery.statistics(),
             "log_dir_moves": self.moves.statistics(),
+            "damaged_replicas": self.damaged.statistics(),
         }

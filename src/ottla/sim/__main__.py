@@ -4,14 +4,18 @@ Who may call: people and CI. Exit code 0 when every checker is content, 1 otherw
 """
 
 import argparse
+import json
 import logging
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ottla.sim.cluster import Verdict, run
-from ottla.sim.nemesis import NAMES
-from ottla.sim.plans import SIZES, Plan, drawn
+from ottla.sim.cluster import run
+from ottla.sim.nemesis import ALL_NAMES, NAMES
+from ottla.sim.plans import MASKS, SIZES, Plan, drawn
+from ottla.sim.shrink_runs import Budget, shrink_run
+from ottla.sim.verdict import Verdict
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -43,23 +47,79 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--coordinated", action="store_true", help="with --drawn: draw members and copiers, too"
     )
     parser.add_argument("--gap", type=float, default=4.0, help="mean seconds between faults")
+    parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between writes")
+    parser.add_argument("--slowness", type=float, default=1.0, help="of brokers; 0: no time passes")
+    parser.add_argument("--no-interleave", action="store_true", help="workers' calls are atomic")
+    parser.add_argument("--evicted", type=float, default=0.0, help="how often reads are cold")
+    parser.add_argument("--small-fetches", action="store_true", help="followers fetch little")
+    parser.add_argument("--in-order", action="store_true", help="power losses keep a prefix")
     parser.add_argument(
-        "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(NAMES)}"
+        "--faults", default=",".join(NAMES), help=f"'none' or any of {','.join(ALL_NAMES)}"
     )
+    for name in MASKS:
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=_names,
+            default=getattr(Plan(0), name),
+            metavar="NAMES",
+            help="by their names after '#' in a failure's report, such as 3,c2 or a0.7; or 'none'",
+        )
+    parser.add_argument("--log-dirs", type=int, default=2, choices=(1, 2, 3))
+    parser.add_argument("--cooperative", action="store_true", help="members of KIP-429")
     parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
     parser.add_argument(
+        "--hard", action="store_true", help="break as much as is promised after a power loss"
+    )
+    parser.add_argument(
         "--careless", action="store_true", help="break more than is promised after a power loss"
+    )
+    parser.add_argument("--json", action="store_true", help="print each verdict as JSON")
+    parser.add_argument(
+        "--shrink", action="store_true", help="find a smaller run with the same failure"
+    )
+    parser.add_argument("--shrink-seconds", type=float, default=900.0, help="CPU time for that")
+    parser.add_argument("--shrink-runs", type=int, default=400, help="runs for that")
+    parser.add_argument(
+        "--failure", help="the kind of failure to keep; by default the run's gravest one"
     )
     parser.add_argument("--until", type=float, help="stop at this virtual second, unjudged")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--log-level", default="critical", help="what the product logs, to stderr")
     arguments = parser.parse_args(argv)
     chosen = tuple(f for f in arguments.faults.split(",") if f and f != "none")
-    unknown = sorted(set(chosen) - set(NAMES))
+    unknown = sorted(set(chosen) - set(ALL_NAMES))
     if unknown:
         parser.error(f"--faults: unknown {', '.join(unknown)}")
     arguments.faults = chosen
     return arguments
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return () if text == "none" else tuple(filter(None, text.split(",")))
+
+
+def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
+    """Return the plan of one seed: the drawn one, or the one the arguments spell out."""
+    masks = {name: getattr(arguments, name) for name in MASKS}
+    if arguments.drawn:
+        return replace(drawn(seed, coordinated=arguments.coordinated), **masks)
+    return Plan(
+        seed,
+        **{name: getattr(arguments, name) for name in SIZES},
+        **masks,
+        faults=arguments.faults,
+        mean_gap_s=arguments.gap,
+        pause_s=arguments.pause,
+        operators=not arguments.no_operators,
+        cooperative=arguments.cooperative,
+        slowness=arguments.slowness,
+        interleave=not arguments.no_interleave,
+        evicted=arguments.evicted,
+        small_fetches=arguments.small_fetches,
+        in_order=arguments.in_order,
+        hard=arguments.hard,
+        careless=arguments.careless,
+    )
 
 
 def report(verdict: Verdict, wall_s: float) -> str:
@@ -70,12 +130,15 @@ def report(verdict: Verdict, wall_s: float) -> str:
         f"seed {verdict.plan.seed} {outcome} trace={verdict.digest} steps={verdict.steps} "
         f"virtual_s={verdict.virtual_s:.0f} wall_s={wall_s:.1f} faults={len(verdict.faults)} "
         f"gaps={len(verdict.gaps_s)} gap_p50_s={verdict.gap_s(0.5):.1f} "
-        f"gap_p99_s={verdict.gap_s(0.99):.1f} {counts}"
+        f"gap_p99_s={verdict.gap_s(0.99):.1f} {counts} "
+        f"callback_p999_ms={verdict.stalls.p999_s * 1e3:.0f} "
+        f"callback_max_ms={verdict.stalls.longest_s * 1e3:.0f} ({verdict.stalls.longest})"
     )
     lines = [head]
     if not verdict.passed:
         lines += [f"  {line}" for line in verdict.anomalies]
         lines += [f"  fault {line}" for line in verdict.faults]
+        lines += [f"  operation {line}" for line in verdict.operations]
         lines.append(f"replay: {verdict.plan.replayed_by()}")
     return "\n".join(lines)
 
@@ -86,26 +149,31 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(
         level=arguments.log_level.upper(), format="%(levelname)s %(name)s %(message)s"
     )
+    if arguments.shrink:
+        budget = Budget(arguments.shrink_seconds, arguments.shrink_runs)
+        return shrink_run(plan_of(arguments, arguments.seed), arguments.failure, budget)
     failed = 0
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        plan = (
-            drawn(seed, coordinated=arguments.coordinated)
-            if arguments.drawn
-            else Plan(
-                seed,
-                **{name: getattr(arguments, name) for name in SIZES},
-                faults=arguments.faults,
-                mean_gap_s=arguments.gap,
-                operators=not arguments.no_operators,
-                careless=arguments.careless,
-            )
-        )
+        plan = plan_of(arguments, seed)
         sink = _print_line if arguments.trace else None
         began = time.monotonic()
         verdict = run(plan, sink=sink, until_s=arguments.until)
-        _print_line(report(verdict, time.monotonic() - began))
+        if arguments.json:
+            _print_line(json.dumps(_facts(verdict)))
+        else:
+            _print_line(report(verdict, time.monotonic() - began))
         failed += not verdict.passed
     return 1 if failed else 0
+
+
+def _facts(verdict: Verdict) -> dict[str, object]:
+    return {
+        "anomalies": verdict.anomalies,
+        "faults": verdict.faults,
+        "operations": verdict.operations,
+        "digest": verdict.digest,
+        "virtual_s": verdict.virtual_s,
+    }
 
 
 def _print_line(line: str) -> None:

@@ -3,18 +3,20 @@
 Who may call: `cluster`, on the client node. Invariants: the Kafka protocol only; what one asks for
 is asked once, and a refusal is an answer like another (the others are at work, too); the topics
 they create and delete are their own, on the clients' topics they only hold preferred elections and
-change settings that lose nothing (faults F24 to F27, F43).
+change settings that lose nothing, and move replicas to another log dir (faults F24 to F27, F43).
 """
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.clients import REQUEST_TIMEOUT_S
+from ottla.sim.masks import Operations
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
@@ -52,11 +54,20 @@ class Administrator:
         name: str,
         brokers: int,
         clients_topic: str,
+        operations: Operations,
+        movable: Sequence[TopicPartition] = (),
+        log_dirs: Sequence[str] = (),
     ) -> None:
         self.world = world
         self.client = Client(world, bootstrap, name, timeout_s=REQUEST_TIMEOUT_S)
         self.brokers = brokers
         self.clients_topic = clients_topic
+        self.operations = operations
+        self.movable = movable
+        """The clients' and the internal partitions, which may change their log dir, too."""
+        self.log_dirs = log_dirs
+        self.rng = world.random
+        """Chance of the operation under way."""
         self.stopping = False
         self.ended = False
         self.done = 0
@@ -67,28 +78,32 @@ class Administrator:
         acts: tuple[Callable[[], Awaitable[None]], ...] = (
             self._create, self._create, self._delete, self._grow, self._move, self._move,
             self._cancel, self._elect, self._elect_clients, self._configure,
-            self._configure_clients,
+            self._configure_clients, self._change_log_dir, self._change_log_dir,
         )  # fmt: skip
-        while not self.stopping:
-            await asyncio.sleep(self.world.random.expovariate(1.0))
+        if len(self.log_dirs) > 1:
+            acts += (self._move_log_dir,) * 3
+        async for rng in self.operations.due(lambda: self.stopping):
+            self.rng = rng
+            act = self.rng.choice(acts)
+            self.operations.note(act.__name__.strip("_"))
             with contextlib.suppress(OttlaError):
-                await self.world.random.choice(acts)()
+                await act()
                 self.done += 1
         await self.client.close()
         self.ended = True
 
     def _topic(self) -> str:
-        return self.world.random.choice(TOPICS)
+        return self.rng.choice(TOPICS)
 
     def _replicas(self) -> list[int]:
-        rng = self.world.random
+        rng = self.rng
         return rng.sample(range(self.brokers), rng.randint(1, min(4, self.brokers)))
 
     async def _ask(self, request: object) -> None:
         await self.client.call(request, "controller")
 
     async def _create(self) -> None:
-        rng = self.world.random
+        rng = self.rng
         topic = CreateTopicsRequest.CreatableTopic(
             name=self._topic(),
             num_partitions=rng.randint(1, 3),
@@ -110,18 +125,40 @@ class Administrator:
         await self.client.call(request, "controller", version=DELETE_VERSION)
 
     async def _grow(self) -> None:
-        count = self.world.random.randint(2, MOST_PARTITIONS)
+        count = self.rng.randint(2, MOST_PARTITIONS)
         topic = CreatePartitionsRequest.CreatePartitionsTopic(
             name=self._topic(), count=count, assignments=None
         )
         await self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=3000))
 
     async def _move(self) -> None:
-        partitions = range(self.world.random.randint(1, MOST_PARTITIONS))
+        partitions = range(self.rng.randint(1, MOST_PARTITIONS))
         await self._reassign({p: self._replicas() for p in partitions})
+
+    async def _move_log_dir(self) -> None:
+        """Have one broker's replicas of some partitions lie in one log dir, wherever they are."""
+        rng = self.rng
+        chosen = [TopicPartition(self._topic(), rng.randrange(MOST_PARTITIONS))]
+        chosen += rng.sample(list(self.movable), min(len(self.movable), rng.randint(1, 3)))
+        r = AlterReplicaLogDirsRequest
+        topics: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
+        for topic, partition in chosen:
+            named = topics.setdefault(topic, r.AlterReplicaLogDirTopic(name=topic))
+            named.partitions.append(partition)
+        wish = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(topics.values()))
+        await self.client.call(r(dirs=[wish]), rng.randrange(self.brokers))
 
     async def _cancel(self) -> None:
         await self._reassign(dict.fromkeys(range(MOST_PARTITIONS)))
+
+    async def _change_log_dir(self) -> None:
+        """Move replicas of one broker to a log dir, where they may be already."""
+        rng = self.world.random
+        topic = rng.choice((*TOPICS, self.clients_topic, self.clients_topic))
+        r = AlterReplicaLogDirsRequest
+        named = r.AlterReplicaLogDirTopic(name=topic, partitions=[rng.randrange(4)])
+        folder = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=[named])
+        await self.client.call(r(dirs=[folder]), rng.randrange(self.brokers))
 
     async def _reassign(self, targets: "dict[int, list[int]] | dict[int, None]") -> None:
         r = AlterPartitionReassignmentsRequest
@@ -133,7 +170,7 @@ class Administrator:
         await self._ask(r(timeout_ms=3000, topics=[topic]))
 
     async def _elect(self) -> None:
-        await self._hold(self._topic(), self.world.random.choice((PREFERRED, UNCLEAN)))
+        await self._hold(self._topic(), self.rng.choice((PREFERRED, UNCLEAN)))
 
     async def _elect_clients(self) -> None:
         await self._hold(self.clients_topic, PREFERRED)
@@ -151,7 +188,7 @@ class Administrator:
         await self._alter(self.clients_topic, HARMLESS_SETTINGS)
 
     async def _alter(self, topic: str, settings: Sequence[tuple[str, Sequence[str]]]) -> None:
-        rng = self.world.random
+        rng = self.rng
         name, values = rng.choice(settings)
         r = IncrementalAlterConfigsRequest
         operation = rng.choice((SET, SET, DELETE))

@@ -5,7 +5,7 @@ values: each function returns what does not agree, one line each. ZooKeeper is t
 controller's context has to equal it, and every broker's metadata cache and replicas the context.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.metadata_cache import Snapshot
 from ottla.controller.context import Context
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.log.log_dir import FUTURE
 from ottla.model.cluster import LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import TopicPartition
 from ottla.replication.replica_manager import ReplicaManager
@@ -186,8 +187,52 @@ def replicas_against(manager: ReplicaManager, context: Context) -> Iterator[str]
             yield from _differ(f"{tp} ISR", isr, (set(state.isr), state.partition_epoch))
 
 
-def disagreements(nodes: Mapping[str, Znode], brokers: Iterable[Broker]) -> list[str]:
-    """Compare everything with everything; nothing is to be under way any more."""
+def log_dirs_against(manager: ReplicaManager, folders: Collection[str]) -> Iterator[str]:
+    """Compare where a broker says that its replicas lie with its disk; no move is under way.
+
+    A broker that was down when a partition moved away keeps what it had of it, as in Kafka: the
+    current log and, if that was moving to another dir, the future log, for when it comes back.
+    """
+    places: dict[str, list[str]] = {}
+    for folder in sorted(folders):
+        places.setdefault(folder.rpartition("/")[2], []).append(folder)
+    kept = _futures_of_strays(manager, places)
+    for name, there in places.items():
+        if name.endswith(FUTURE) and there != kept.get(name):
+            yield f"{' '.join(there)} is there, should have taken a log's place or be gone"
+    yield from _differ("moves under way", manager.moves.statistics()["moving"], 0)
+    for tp, partition in sorted(manager.partitions.items()):
+        if partition.future is not None:
+            yield f"{tp} is still on its way to {partition.future.parent_dir}"
+        if partition.log is not None and (found := places.get(str(tp))):
+            yield from _differ(f"{tp} folders", found, [partition.log.dir])
+
+
+def _futures_of_strays(
+    manager: ReplicaManager, places: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """Return the future logs, by folder name, of partitions that are not this broker's any more.
+
+    Only with the current log beside it: a future log that a deletion has left behind has none.
+    """
+    kept = {}
+    for log in manager.logs.logs():
+        future = manager.logs.future(log.tp)
+        if future is None or log.tp in manager.partitions or places.get(str(log.tp)) != [log.dir]:
+            continue
+        kept[future.dir.rpartition("/")[2]] = [future.dir]
+    return kept
+
+
+def disagreements(
+    nodes: Mapping[str, Znode],
+    brokers: Iterable[Broker],
+    folders: Sequence[Collection[str]] = (),
+) -> list[str]:
+    """Compare everything with everything; nothing is to be under way any more.
+
+    `folders`: of each broker's disk.
+    """
     facts = read_facts(nodes)
     brokers = list(brokers)
     active = [b for b in brokers if b.services.controller.is_active]
@@ -204,6 +249,9 @@ def disagreements(nodes: Mapping[str, Znode], brokers: Iterable[Broker]) -> list
         found += [f"broker {broker.broker_id} metadata cache: {d}" for d in cache]
         replicas = replicas_against(broker.services.replicas, context)
         found += [f"broker {broker.broker_id} replicas: {d}" for d in replicas]
+    for broker, there in zip(brokers, folders, strict=bool(folders)):
+        lines = log_dirs_against(broker.services.replicas, there)
+        found += [f"broker {broker.broker_id} log dirs: {d}" for d in lines]
     return found
 
 

@@ -2,15 +2,18 @@
 
 Who may call: `cluster`. Invariants: whoever ends is started again after a while, as by a
 supervisor, under a new name; a role may have an understudy, which takes over while the first is
-paused or still at work (a zombie); chance comes from a stream of its own, so that the nemesis of
-the brokers does the same with and without a cast. Faults F1 and F7 on the clients' side.
+paused or still at work (a zombie); chance comes from streams of its own, so that the nemesis of
+the brokers does the same with and without a cast, and each strike can be left out alone (`masks`).
+ Faults F1 and F7 on the clients' side.
 """
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ottla.model.ports import World
 from ottla.sim.history import History
+from ottla.sim.masks import ALL, Mask
 from ottla.sim.members import GroupReader
 from ottla.sim.transactors import Copier
 from ottla.sim.world import Main, Node, Simulation
@@ -35,11 +38,15 @@ class Role:
 class Cast:
     """All roles. `start` begins the faults, `heal` ends them, `finish` ends the actors."""
 
-    def __init__(self, simulation: Simulation, history: History, mean_gap_s: float) -> None:
+    def __init__(
+        self, simulation: Simulation, history: History, mean_gap_s: float, mask: Mask = ALL
+    ) -> None:
         self._simulation = simulation
         self._history = history
         self._mean_gap_s = mean_gap_s
-        self._random = simulation.random("cast")
+        self._schedule = simulation.random("cast")
+        self._mask = mask
+        self._number = 0
         self._quiet = False
         self._over = False
         self.roles: list[Role] = []
@@ -115,12 +122,17 @@ class Cast:
         return main
 
     def _refill_later(self, role: Role) -> None:
-        delay_s = 1.0 if self._quiet else self._random.choice((0.2, 2.0, 12.0))
+        delay_s = 1.0 if self._quiet else self._chance(role).choice((0.2, 2.0, 12.0))
         self._simulation.scheduler.after(delay_s, self._fill, role)
+
+    def _chance(self, role: Role) -> random.Random:
+        """Return chance for the next process of a role."""
+        count = sum(node.incarnation for node in role.nodes)
+        return self._simulation.random(f"cast/{role.name}/{count}")
 
     def _fill(self, role: Role) -> None:
         if not any(node.up for node in role.nodes):
-            self._boot(role, self._random.choice(role.nodes))
+            self._boot(role, self._chance(role).choice(role.nodes))
 
     def _crash(self, role: Role, node: Node) -> None:
         actor = role.actors.pop(node.name, None)
@@ -138,27 +150,30 @@ class Cast:
     # --- trouble ----------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        delay_s = self._random.expovariate(1.0 / self._mean_gap_s)
+        delay_s = self._schedule.expovariate(1.0 / self._mean_gap_s)
         self._simulation.scheduler.after(delay_s, self._strike)
 
     def _strike(self) -> None:
         if self._quiet:
             return
-        role = self._random.choice(self.roles)
-        fault = self._random.choice((KILL, PAUSE, RESET, RESET, TAKE_OVER, TAKE_OVER))
+        self._number += 1
+        name = f"c{self._number}"
+        rng = self._simulation.random(f"cast/{name}")
+        role = rng.choice(self.roles)
+        fault = rng.choice((KILL, PAUSE, RESET, RESET, TAKE_OVER, TAKE_OVER))
         running = [n for n in role.nodes if n.up and not n.loop.paused]
-        if running:
-            node = self._random.choice(running)
+        if running and self._mask.allows(name):
+            node = rng.choice(running)
             other = next((n for n in role.nodes if n is not node), None)
-            self.done.append(f"{self._simulation.now:.3f} {fault} {node.name}")
+            self.done.append(f"{self._simulation.now:.3f} #{name} {fault} {node.name}")
             self._simulation.note("cast", fault, node.name)
             if fault == KILL:
                 self._crash(role, node)
             if fault == RESET:
                 self._simulation.internet.reset_connections(node.name)
-            if fault == PAUSE or (fault == TAKE_OVER and self._random.random() < 0.5):
+            if fault == PAUSE or (fault == TAKE_OVER and rng.random() < 0.5):
                 node.pause()
-                seconds = self._random.choice((1.0, 4.0, 8.0, 15.0))
+                seconds = rng.choice((1.0, 4.0, 8.0, 15.0))
                 self._simulation.scheduler.after(seconds, self._wake, node, node.incarnation)
             if fault == TAKE_OVER and other is not None:
                 self._boot(role, other)

@@ -14,7 +14,7 @@ from typing import Any
 from ottla.admin.coordinators import GROUP, TRANSACTION, VERSION_OF_ONE_KEY
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
+from ottla.model.ports import Buffer, World
 from ottla.net.client import Client
 from ottla.sim.history import History, Read, Stable, Write
 from ottla.wire.messages.create_topics import CreateTopicsRequest
@@ -27,6 +27,7 @@ from ottla.wire.records import (
     BatchHeader,
     Record,
     build_batch,
+    crc_ok,
     iter_batches,
     iter_records,
     parse_control_record,
@@ -232,6 +233,10 @@ class HastyProducer(Producer):
                 write.completed_s = asyncio.get_running_loop().time()
 
 
+AUDIT_S = 1.0
+"""How long an auditor waits after it has come to an end."""
+
+
 class Consumer:
     """Reads every partition from its start, one task each."""
 
@@ -293,6 +298,7 @@ class Consumer:
         self._saw(tp, data, now)
         records = data.records or b""
         for position, header, visible in batches_of(data, self.isolation_level):
+            self._check(tp, records, position, header)
             if visible:
                 for record in iter_records(records, position):
                     if record.offset >= self.offsets[tp]:
@@ -300,8 +306,38 @@ class Consumer:
                         self.history.reads.append(Read(self.name, tp, record.offset, value, now))
             self.offsets[tp] = max(self.offsets[tp], header.next_offset)
 
+    def _check(
+        self, tp: TopicPartition, records: Buffer, position: int, batch: BatchHeader
+    ) -> None:
+        """Note a batch that is not what its checksum says (F20)."""
+        if not crc_ok(records, position, batch):
+            self.history.complaints.append(f"{self.name} got {tp}@{batch.base_offset} damaged")
+
     def _saw(self, tp: TopicPartition, data: FetchResponse.PartitionData, now: float) -> None:
         """Note how far the leader says its log is."""
+
+
+class Auditor(Consumer):
+    """Reads every partition from its start, again and again: damage is found by those who read."""
+
+    ended = False
+
+    async def run(self) -> None:
+        await super().run()
+        self.ended = True
+
+    async def _fetch(self, tp: TopicPartition, leader: int) -> bool:
+        before = self.offsets[tp]
+        data = await fetch(self.world, self.client, tp, before, leader, max_wait_ms=1)
+        if data is not None and not data.error_code:
+            records = data.records or b""
+            for position, header in iter_batches(records, allow_partial=True):
+                self._check(tp, records, position, header)
+                self.offsets[tp] = header.next_offset
+        if data is None or self.offsets[tp] == before:
+            self.offsets[tp] = 0
+            await asyncio.sleep(AUDIT_S)
+        return data is None or bool(data.error_code)
 
 
 class CommittedConsumer(Consumer):
@@ -328,7 +364,7 @@ async def fetch(
     leader: int,
     *,
     isolation_level: int = READ_UNCOMMITTED,
-    max_wait_ms: int = 500,
+    max_wait_ms: int = 2000,
     max_bytes: int = FETCH_BYTES,
 ) -> FetchResponse.PartitionData | None:
     """Fetch one partition from its leader; None for an answer that does not tell of it."""

@@ -2,20 +2,37 @@
 
 Who may call: `world` builds them per incarnation. Invariants: `monotonic` is virtual time plus a
 node's own start and never jumps; `wall_ms` does when the nemesis says so (fault F23). Work handed
-to the workers runs later, on the node's loop, so a crash in between means it never ran.
+to the workers runs later. Where workers interleave, a call runs in a thread of its own, in lock
+step with everything else: it stops before each file operation, and the loop and other calls run
+meanwhile, by seed. So a crash may come between any two operations of a call.
 """
 
 import asyncio
+import contextvars
 import random
+import sys
+import threading
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
 
+from ottla.sim.files import DiedError, SimFiles
+from ottla.sim.loop import SimLoop
 from ottla.sim.scheduler import Scheduler
+from ottla.sim.threads import LockStepThread, Threads
 
 T = TypeVar("T")
+LockType = type(threading.Lock())
 
 EPOCH_MS = 1_767_225_600_000
 """Virtual time 0 on every wall clock: 2026-01-01."""
+
+WORKER_S = 0.001
+"""How long a worker's call waits on average before it begins, and between its operations."""
+AT_ONCE_CHANCE = 0.5
+"""How often a call's next operation follows without anything in between."""
+THREADS = 4
 
 
 class SimClock:
@@ -34,25 +51,197 @@ class SimClock:
 
 
 class SimWorkers:
-    """A worker's call takes a seeded while; then it happens all at once."""
+    """The workers of one incarnation of a node. `interleave`: calls stop at file operations."""
 
-    def __init__(self, rng: random.Random, mean_s: float = 0.001) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        mean_s: float = WORKER_S,
+        files: SimFiles | None = None,
+        *,
+        interleave: bool = False,
+        threads: Threads | None = None,
+    ) -> None:
+        self.threads = threads or Threads()
         self._random = rng
+        self._files = files
         self.mean_s = mean_s
+        self.interleave = interleave and files is not None
+        self.calls: dict[_Call, None] = {}
+        """Those that have begun and not ended."""
+        self.most = 0
+        self._waiting: list[_Call] = []
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
         done: asyncio.Future[T] = loop.create_future()
-
-        def work() -> None:
-            try:
-                result = function(*args)
-            except BaseException as error:  # noqa: BLE001 - as an executor: all go to the caller
-                if not done.done():
-                    done.set_exception(error)
-            else:
-                if not done.done():
-                    done.set_result(result)
-
-        loop.call_later(self._random.expovariate(1.0 / self.mean_s), work)
+        call = _Call(self, loop, done, function, args)
+        loop.call_later(self._random.expovariate(1.0 / self.mean_s), self._begin, call)
         return await done
+
+    def _begin(self, call: "_Call") -> None:
+        if not self.interleave:
+            call.run_at_once()
+        elif len(self.calls) < THREADS:
+            self.calls[call] = None
+            self.most = max(self.most, len(self.calls))
+            call.go_on()
+        else:
+            self._waiting.append(call)
+
+    def ended(self, call: "_Call") -> None:
+        """Give a call's thread to the next that waits."""
+        self.calls.pop(call, None)
+        if self._waiting and len(self.calls) < THREADS:
+            following = self._waiting.pop(0)
+            self.calls[following] = None
+            following.go_on()
+
+    def pause_s(self) -> float:
+        """Return how long a call stops before its next operation; 0 where it does not."""
+        if self._random.random() < AT_ONCE_CHANCE:
+            return 0.0
+        return self._random.expovariate(1.0 / self.mean_s)
+
+    def kill(self) -> None:
+        """End every call where it stands, as the process's end does."""
+        self._waiting.clear()
+        for call in list(self.calls):
+            call.kill()
+        self.calls.clear()
+
+    @property
+    def files(self) -> SimFiles:
+        assert self._files is not None
+        return self._files
+
+
+def _holds_a_guard() -> bool:
+    """Whether the code that runs holds a lock that the loop may want: it must not stop then.
+
+    By name: what the product's workers and its loop exclude each other with is called `guard`.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the stack is what this is about
+    while frame is not None and frame.f_code.co_name != "_work":
+        # Who takes a lock of that name has the name in its code; all locals would take long.
+        if "guard" in frame.f_code.co_names:
+            for value in frame.f_locals.values():
+                guard = getattr(value, "guard", None)
+                if isinstance(guard, LockType) and guard.locked():
+                    return True
+        frame = frame.f_back
+    return False
+
+
+def _tell(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
+class _Call:
+    """One worker's call, in a thread that runs only while everything else stands still."""
+
+    def __init__(
+        self,
+        workers: SimWorkers,
+        loop: SimLoop,
+        done: asyncio.Future[Any],
+        function: Callable[..., Any],
+        args: tuple[object, ...],
+    ) -> None:
+        self._workers = workers
+        self._loop = loop
+        self._done = done
+        self._function = function
+        self._args = args
+        self._thread: LockStepThread | None = None
+        self._killed = False
+        self._wait_s = 0.0
+        self._outcome: Callable[[], object] | None = None
+        self._died = False
+
+    def _work(self) -> None:
+        """Call the function and note how it ended, to be told to the caller."""
+        done = self._done
+        try:
+            result = self._function(*self._args)
+        except DiedError:
+            self._died = True
+        except BaseException as error:  # noqa: BLE001 - as an executor: all go to the caller
+            self._outcome = partial(_tell, done, None, error)
+        else:
+            self._outcome = partial(_tell, done, result, None)
+
+    def run_at_once(self) -> None:
+        """Do all of it now; it is not the loop's time that passes."""
+        with self._loop.scheduler.elsewhere():
+            self._work()
+        if self._outcome is not None:
+            self._outcome()
+
+    def go_on(self) -> None:
+        """Let the thread run up to where it stops next; called by the loop."""
+        files = self._workers.files
+        self._switch(files)
+        if self._died:
+            self._end()
+            files.ended()
+        elif self._outcome is not None:
+            self._end()
+            self._outcome()
+        else:
+            self._loop.call_later(self._wait_s, self.go_on)
+
+    def _end(self) -> None:
+        """Give the thread back."""
+        thread, self._thread = self._thread, None
+        assert thread is not None
+        self._workers.threads.give(thread)
+        self._workers.ended(self)
+
+    def _switch(self, files: SimFiles) -> None:
+        """Run the thread until it stops or ends."""
+        files.job = self
+        with self._loop.scheduler.elsewhere():
+            thread = self._thread
+            if thread is None:
+                thread = self._thread = self._workers.threads.take()
+                thread.run(partial(contextvars.copy_context().run, self._work))
+            else:
+                thread.run()
+        files.job = None
+
+    def hand_over(self, cost_s: float) -> None:
+        """Stop before a file operation (called in the thread)."""
+        if self._killed:
+            return
+        pause_s = self._workers.pause_s()
+        if pause_s <= 0.0 or _holds_a_guard():
+            return
+        self._stop(pause_s + cost_s)
+
+    def wait(self) -> None:
+        """Let others run for a while: what this call needs is taken (called in the thread)."""
+        if self._killed:
+            raise DiedError("the process has ended")
+        self._stop(self._workers.mean_s)
+
+    def _stop(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        assert self._thread is not None
+        self._thread.stop()
+        if self._killed:
+            raise DiedError("the process has ended")
+
+    def kill(self) -> None:
+        """End the thread where it stands (its process is dead, so nothing it does has effects)."""
+        self._killed = True
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run()
+            self._workers.threads.give(thread)

@@ -8,18 +8,25 @@ small segments, so that they move, are compacted and get new coordinators within
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.admin.coordinators import GROUP
 from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
 from ottla.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from ottla.coordinators.transaction_states import MAY_EXPIRE
+from ottla.model.errors import RETRIABLE
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.net.client import Client
 from ottla.sim.cast import Actor, Cast
 from ottla.sim.checkers import LogRecord, few
+from ottla.sim.cooperative_reader import CooperativeReader
+from ottla.sim.coordinated import Coordinator
 from ottla.sim.group_checkers import check_groups
-from ottla.sim.members import GroupReader
+from ottla.sim.history import Commit
+from ottla.sim.members import GroupReader, partition_codes
 from ottla.sim.plans import Plan
 from ottla.sim.transaction_checkers import Fate, check_transactions, fates_in, latest_by_key
 from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
+from ottla.wire.messages.offset_commit import OffsetCommitRequest
 
 if TYPE_CHECKING:
     from ottla.sim.cluster import Cluster
@@ -64,7 +71,9 @@ class Coordination:
         self._cluster = cluster
         self._plan = plan = cluster.plan
         self._history = cluster.history
-        self.cast = Cast(cluster.simulation, cluster.history, plan.mean_gap_s * 1.5)
+        self.cast = Cast(
+            cluster.simulation, cluster.history, plan.mean_gap_s * 1.5, plan.fault_mask
+        )
         self.copies = [TopicPartition(COPIES, p) for p in range(plan.partitions) if plan.copiers]
         self.internal = [
             TopicPartition(topic, p)
@@ -80,7 +89,8 @@ class Coordination:
 
     def _reader(self, instance_id: str | None) -> Callable[[World, str], Actor]:
         c = self._cluster
-        return lambda world, process: GroupReader(
+        kind = CooperativeReader if self._plan.cooperative else GroupReader
+        return lambda world, process: kind(
             world, c.bootstrap, process, READERS, c.firm, c.history, instance_id
         )
 
@@ -90,25 +100,55 @@ class Coordination:
             world, c.bootstrap, process, transactional_id, COPYING, c.firm, COPIES, c.history
         )
 
+    async def begin_groups(self, world: World, client: Client) -> None:
+        """Commit an offset of each group, so that it is never forgotten.
+
+        Coordinators forget an empty group without offsets (as Kafka's): its generations begin anew
+        then, and nobody could tell two members of one generation from those of two groups.
+        """
+        r = OffsetCommitRequest
+        partitions = [
+            r.OffsetCommitRequestPartition(
+                partition_index=tp.partition, committed_offset=0, committed_metadata=""
+            )
+            for tp in self._cluster.firm
+        ]
+        for group in (READERS, COPYING):
+            request = r(
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                topics=[r.OffsetCommitRequestTopic(name=self._plan.topic, partitions=partitions)],
+            )
+            now = self._cluster.simulation.now
+            tried = [Commit(group, tp, 0, -1, now) for tp in self._cluster.firm]
+            self._history.commits += tried
+            await Coordinator(world, client, group, GROUP).ask(
+                request, partition_codes, again=RETRIABLE
+            )
+            for commit in tried:
+                commit.completed_s = self._cluster.simulation.now
+
     # --- what has to come true --------------------------------------------------------------------
 
-    def stages(self, *, timely: bool) -> Stages:
+    def stages(self) -> Stages:
         """Yield names, conditions and seconds allowed (None: as for all), one after the other.
 
-        Begins once all is healed and nothing is written any more. `timely`: transactions without
-        an end are aborted in time, as no clock has jumped; then some are left open to see it.
+        Begins once all is healed and nothing is written any more. Some transactions are left open:
+        they must be aborted in time, whatever clocks have jumped (F23).
         """
         if self._plan.members:
             yield "members have consumed and committed everything", self._all_committed, None
         if self._plan.copiers:
+            for copier in self.cast.copiers:
+                copier.hurried = True
             yield "everything is copied", self._all_copied, None
-            if timely:
-                for copier in self.cast.copiers:
-                    copier.doomed = True
-                yield "copiers have left transactions open", self._left_open, None
-                self.cast.kill_all()
-                allowed_s = TRANSACTION_TIMEOUT_MS / 1000 + MARKER_S
-                yield "transactions left open have timed out", self._all_ended, allowed_s
+            for copier in self.cast.copiers:
+                copier.doomed = True
+            yield "copiers have left transactions open", self._left_open, None
+            self.cast.kill_all()
+            allowed_s = TRANSACTION_TIMEOUT_MS / 1000 + MARKER_S
+            yield "transactions left open have timed out", self._all_ended, allowed_s
         self.cast.finish()
         yield "members and copiers have ended", lambda: self.cast.ended, None
         yield "every transaction has ended", self._all_ended, None

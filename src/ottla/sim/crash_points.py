@@ -29,9 +29,10 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.agreement import Facts, read_facts
 from ottla.sim.clients import create_topic
-from ottla.sim.cluster import ZOOKEEPER_PORT, Cluster, Tracebacks
+from ottla.sim.cluster import ZOOKEEPER_PORT, Cluster
 from ottla.sim.plans import Plan
 from ottla.sim.scheduler import DeadlockError, SimulationError
+from ottla.sim.verdict import Tracebacks
 from ottla.sim.znode_rules import check_znodes
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
@@ -79,6 +80,8 @@ class Scene:
             consumers=few,
             operators=False,
             faults=(),
+            slowness=0.0,
+            interleave=False,  # each death is a fork of the simulation: no threads survive it
             properties={"auto.leader.rebalance.enable": "false"},
         )
         self.cluster = Cluster(plan)

@@ -2,9 +2,10 @@
 
 Who may call: `world` and `nemesis` hold the `SimDisk`, which outlives the node; nodes see only
 their `SimFiles`, the Files port of one incarnation. Invariants: what was fsynced survives any
-crash; what was not may be lost, kept, or torn at a page, by seed (faults F5 and F19); renames,
-creations and removals survive in their order, as a journalling file system keeps them, and an
-fsync of anything makes all earlier ones durable. A dead incarnation's files refuse everything.
+crash; what was not may be lost or kept, page by page, by seed (`pages`; faults F5 and F19);
+renames, creations and removals survive in their order, as a journalling file system keeps them,
+and an fsync of anything makes all earlier ones durable. A worker's job gives the loop a turn
+before each of its operations. A dead incarnation's files refuse everything.
 """
 
 import errno
@@ -12,92 +13,24 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
 
 from ottla.model.ports import Buffer, File
+from ottla.sim.costs import FREE, Costs
+from ottla.sim.pages import Inode
 
-PAGE_BYTES = 4096
+READ_AHEAD_BYTES = 128 << 10
 SPACIOUS_BYTES = 1 << 40
 """The size of a disk without a capacity of its own."""
-
-
-class Inode:
-    """A file's bytes: as the program sees them, and as the platter has them."""
-
-    __slots__ = ("data", "dirty", "durable")
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.durable = bytearray()
-        self.dirty: list[tuple[int, bytes | None]] = []
-        """Since the last fsync: (offset, bytes written) or (size, None) for a truncation."""
-
-    def write(self, offset: int, data: bytes) -> None:
-        _apply(self.data, offset, data)
-        self.dirty.append((offset, data))
-
-    def truncate(self, size: int) -> None:
-        _apply(self.data, size, None)
-        self.dirty.append((size, None))
-
-    def sync(self) -> None:
-        for offset, data in self.dirty:
-            _apply(self.durable, offset, data)
-        self.dirty.clear()
-
-    def lose(self, rng: random.Random) -> int:
-        """Fall back to what the platter has after a power loss; return the lost operations."""
-        operations = self.dirty
-        kept, torn = _survivors(operations, rng)
-        for offset, data in operations[:kept]:
-            _apply(self.durable, offset, data)
-        if torn:
-            offset, data = operations[kept]
-            if data is not None:
-                _apply(self.durable, offset, _torn(offset, data, rng))
-        self.data = bytearray(self.durable)
-        lost = len(operations) - kept
-        self.dirty = []
-        return lost
-
-
-def _apply(target: bytearray, offset: int, data: bytes | None) -> None:
-    if data is None:
-        if offset < len(target):
-            del target[offset:]
-        else:
-            target.extend(bytes(offset - len(target)))
-        return
-    if offset > len(target):
-        target.extend(bytes(offset - len(target)))
-    target[offset : offset + len(data)] = data
-
-
-def _survivors(operations: list[tuple[int, bytes | None]], rng: random.Random) -> tuple[int, bool]:
-    """Return how many unsynced operations reached the platter, and whether the next one half."""
-    if not operations:
-        return 0, False
-    fate = rng.random()
-    if fate < 0.3:
-        return 0, False
-    if fate < 0.5:
-        return len(operations), False
-    kept = rng.randrange(len(operations))
-    return kept, rng.random() < 0.7
-
-
-def _torn(offset: int, data: bytes, rng: random.Random) -> bytes:
-    """Return the start of a write, cut at a page of the file or, rarely, anywhere."""
-    cut = rng.randrange(len(data) + 1)
-    if rng.random() < 0.7:
-        cut = max(0, (offset + cut) // PAGE_BYTES * PAGE_BYTES - offset)
-    return data[:cut]
 
 
 @dataclass(slots=True)
 class DiskFault:
     """Operations (`read`, `write`, `fsync`, `open`) under a path fail with an errno.
 
-    `torn`: a failing write leaves its first half behind.
+    `torn`: a failing write leaves its first half behind. `drops`: a failing fsync loses what it
+    was to write, and the next one does not tell of it.
     """
 
     prefix: str
@@ -105,6 +38,21 @@ class DiskFault:
     error: int
     left: int = 1 << 62
     torn: bool = False
+    drops: bool = False
+
+
+class DiedError(BaseException):
+    """The process ended at this file operation."""
+
+
+class Job(Protocol):
+    """A worker's call that is running now."""
+
+    def hand_over(self, cost_s: float) -> None:
+        """Let others run before the next operation, which takes so long."""
+
+    def wait(self) -> None:
+        """Let others run for a while: what the call needs is taken."""
 
 
 class SimDisk:
@@ -117,8 +65,19 @@ class SimDisk:
         self.locks: dict[str, SimFiles] = {}
         self.faults: list[DiskFault] = []
         self.slow_fsync: Callable[[str], None] | None = None
+        self.power_losses = 0
         self.writes = 0
         self.fsyncs = 0
+        self.changes = 0
+        """Counts files that came, went and were renamed."""
+        self.in_order = False
+        """Whether a power loss keeps what was written in its order."""
+        self.chance: random.Random | None = None
+        """What pages in memory depend on, with the next; None: what is read stays in memory."""
+        self.evicted_share = 0.0
+        """How often what is looked for is not in memory any more."""
+        self.on_replaced: Callable[[str, bytes, bytes], object] | None = None
+        """Hears of a file that is renamed over another: path, what was there, what is."""
         self._journal: list[Callable[[], None]] = []
         """Undo steps of the directory changes that are not durable yet, oldest first."""
 
@@ -132,9 +91,10 @@ class SimDisk:
         *,
         times: int = 1 << 62,
         torn: bool = False,
+        drops: bool = False,
     ) -> None:
         """Make operations under a path fail (faults F17 and F18)."""
-        self.faults.append(DiskFault(prefix, frozenset(operations), error, times, torn))
+        self.faults.append(DiskFault(prefix, frozenset(operations), error, times, torn, drops))
 
     def mend(self) -> None:
         """Take every fault and the capacity limit away."""
@@ -144,6 +104,7 @@ class SimDisk:
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
         """Damage one bit where it lies (fault F20)."""
         inode = self.inodes[path]
+        inode.changes += 1
         inode.data[offset] ^= 1 << bit
         if offset < len(inode.durable):
             inode.durable[offset] ^= 1 << bit
@@ -156,8 +117,16 @@ class SimDisk:
         self._journal.clear()
         lost = undone
         for path in sorted(self.inodes):
-            lost += self.inodes[path].lose(rng)
+            lost += self.inodes[path].lose(rng, in_order=self.in_order)
+        self.power_losses += 1
+        self.changes += 1
+        self.evict()
         return lost
+
+    def evict(self) -> None:
+        """Empty the page cache, as a restarted machine or a crowded one has it."""
+        for inode in self.inodes.values():
+            inode.evict()
 
     def wipe(self, folder: str = "/") -> None:
         """Put an empty disk in place of the one mounted at `folder` (fault F11)."""
@@ -165,6 +134,7 @@ class SimDisk:
         for path in [p for p in self.inodes if p.startswith(inside)]:
             del self.inodes[path]
         self.folders = {f for f in self.folders if not f.startswith(inside)} | {"/"}
+        self.changes += 1
         self._journal.clear()
 
     def check(self, operation: str, path: str) -> None:
@@ -196,7 +166,15 @@ class SimDisk:
         """Make all directory changes so far durable."""
         self._journal.clear()
 
-    def sync(self, inode: Inode) -> None:
+    def sync_one(self, path: str, inode: Inode) -> None:
+        """Make one file durable, or fail as a fault says."""
+        fault = self.fault("fsync", path)
+        if fault is not None:
+            if fault.drops:
+                inode.fail_sync()
+            raise OSError(fault.error, os.strerror(fault.error), path)
+        if self.slow_fsync is not None:
+            self.slow_fsync(path)
         self.fsyncs += 1
         inode.sync()
         self.commit()
@@ -204,6 +182,7 @@ class SimDisk:
     # Directory changes, each with its undo.
 
     def add(self, path: str) -> Inode:
+        self.changes += 1
         inode = self.inodes[path] = Inode()
         self._journal.append(lambda: self._drop(path, inode))
         return inode
@@ -211,8 +190,10 @@ class SimDisk:
     def _drop(self, path: str, inode: Inode) -> None:
         if self.inodes.get(path) is inode:
             del self.inodes[path]
+            self.changes += 1
 
     def remove(self, path: str) -> None:
+        self.changes += 1
         inode = self.inodes.pop(path)
         self._journal.append(lambda: self.inodes.__setitem__(path, inode))
 
@@ -226,10 +207,13 @@ class SimDisk:
 
     def move(self, source: str, target: str) -> None:
         """Rename a file, or a folder with all in it."""
+        self.changes += 1
         if source in self.inodes:
             replaced = self.inodes.get(target)
             inode = self.inodes.pop(source)
             self.inodes[target] = inode
+            if replaced is not None and self.on_replaced is not None:
+                self.on_replaced(target, bytes(replaced.data), bytes(inode.data))
 
             def undo() -> None:
                 if replaced is None:
@@ -244,6 +228,7 @@ class SimDisk:
             self._journal.append(lambda: self._move_folder(target, source))
 
     def _move_folder(self, source: str, target: str) -> None:
+        self.changes += 1
         inside = source + "/"
         for path in [p for p in self.inodes if p.startswith(inside)]:
             self.inodes[target + path[len(source) :]] = self.inodes.pop(path)
@@ -256,6 +241,23 @@ class SimDisk:
         names = {p[len(inside) :].split("/", 1)[0] for p in self.inodes if p.startswith(inside)}
         names |= {p[len(inside) :].split("/", 1)[0] for p in self.folders if p.startswith(inside)}
         return sorted(names - {""})
+
+
+class SimWorkerLock:
+    """A lock for which a worker waits in simulated time: a real one would stop the simulation."""
+
+    def __init__(self, files: "SimFiles") -> None:
+        self._files = files
+        self._held = False
+
+    def __enter__(self) -> None:
+        while self._held:
+            assert self._files.job is not None, "the event loop never takes a lock of workers"
+            self._files.job.wait()
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
 
 
 class SimFile:
@@ -285,26 +287,49 @@ class SimFile:
         return disk
 
     def pread(self, size: int, offset: int) -> bytes:
+        files, inode = self._files, self._inode
+        costs = files.costs
+        cost_s = costs.file_s + costs.read_byte_s * size
+        if inode.cold and not inode.is_warm(offset, size):
+            cost_s += costs.seek_s
+        files.step(cost_s)
         self._check("read")
-        return bytes(self._inode.data[offset : offset + size])
+        if inode.cold:
+            inode.warm(offset, size)
+        return bytes(inode.data[offset : offset + size])
 
     def in_memory(self, size: int, offset: int) -> bool:
-        del size, offset
-        return True
+        disk, inode = self._files.disk, self._inode
+        if disk.chance is not None and disk.chance.random() < disk.evicted_share:
+            inode.evict()
+        return not inode.cold or inode.is_warm(offset, size)
 
     def bring(self, size: int, offset: int) -> None:
-        """Nothing: all of it is in memory."""
+        """Read these bytes and some more, as the kernel reads ahead."""
+        self._files.step(self._files.costs.seek_s)
+        if self.closed:
+            return
+        self._check("read")
+        self._inode.warm(offset, size + READ_AHEAD_BYTES)
+
+    def reader(self) -> "SimFile | None":
+        return None if self.closed else SimFile(self._files, self._path, self._inode)
+
+    def worker_lock(self) -> "SimWorkerLock":
+        return SimWorkerLock(self._files)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> int:
-        disk = self._disk()
+        files = self._files
         data = b"".join(parts)
-        fault = disk.fault("write", self._path)
-        if fault is not None:
+        files.step(files.costs.file_s + files.costs.write_byte_s * len(data))
+        disk = self._disk()
+        if disk.faults and (fault := disk.fault("write", self._path)) is not None:
             if fault.torn:
                 self._inode.write(offset, data[: len(data) // 2])
             raise OSError(fault.error, os.strerror(fault.error), self._path)
         end = offset + len(data)
-        disk.check_room(self._path, max(0, end - len(self._inode.data)))
+        if disk.capacity_bytes is not None:
+            disk.check_room(self._path, max(0, end - len(self._inode.data)))
         disk.writes += 1
         self._inode.write(offset, data)
         return len(data)
@@ -314,14 +339,21 @@ class SimFile:
         return len(self._inode.data)
 
     def truncate(self, size: int) -> None:
+        self._files.step(self._files.costs.file_s)
         self._check("write")
         self._inode.truncate(size)
 
     def fsync(self) -> None:
-        disk = self._check("fsync")
-        if disk.slow_fsync is not None:
-            disk.slow_fsync(self._path)
-        disk.sync(self._inode)
+        """Make the file durable. Nothing to do once it is closed."""
+        self._files.step(self._files.costs.fsync_s)
+        disk = self._files.alive(self._path)
+        if self.closed:
+            return
+        disk.check("open", self._path)  # of a descriptor of the worker's own
+        disk.sync_one(self._path, self._inode)
+
+    def moved(self, path: str) -> None:
+        self._path = path
 
     def close(self) -> None:
         self.closed = True
@@ -343,15 +375,44 @@ class SimLock:
 class SimFiles:
     """The Files port of one incarnation of a node."""
 
-    def __init__(self, disk: SimDisk) -> None:
+    def __init__(
+        self,
+        disk: SimDisk,
+        costs: Costs = FREE,
+        spend: Callable[[float], None] | None = None,
+    ) -> None:
         self.disk = disk
+        self.costs = costs
         self.dead = False
+        self.job: Job | None = None
+        """The worker's call in which the present operation happens."""
+        self.last_operations: int | None = None
+        """After so many operations the process ends, in the middle of what it does."""
+        self.ended: Callable[[], None] = lambda: None
+        """Called when it does so in a callback; a job's worker finds out by itself."""
+        self._spend = spend
 
     def kill(self) -> None:
         """End the incarnation: its locks are free, its files refuse everything."""
         self.dead = True
+        self.last_operations = None
         for path in [p for p, owner in self.disk.locks.items() if owner is self]:
             del self.disk.locks[path]
+
+    def step(self, cost_s: float) -> None:
+        """Come to the next operation: time passes, a job lets others run, a process may end."""
+        job = self.job
+        if job is not None:
+            job.hand_over(cost_s)
+        elif self._spend is not None:
+            self._spend(cost_s)
+        if self.last_operations is not None:
+            self.last_operations -= 1
+            if self.last_operations < 0:
+                self.last_operations = None
+                if job is None:
+                    self.ended()
+                raise DiedError("the process ended at a file operation")
 
     def alive(self, path: str) -> SimDisk:
         """Return the disk; OSError for a process that is dead."""
@@ -368,6 +429,7 @@ class SimFiles:
 
     def open(self, path: str, *, create: bool = False) -> File:
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
         disk.check("open", path)
         if path in disk.folders:
@@ -392,6 +454,7 @@ class SimFiles:
 
     def listdir(self, path: str) -> list[str]:
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
         disk.check("read", path)
         if path in disk.inodes:
@@ -409,6 +472,7 @@ class SimFiles:
 
     def make_dirs(self, path: str) -> None:
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
         disk.check("write", path)
         parts = path.strip("/").split("/")
@@ -421,6 +485,7 @@ class SimFiles:
 
     def rename(self, source: str, target: str) -> None:
         source, target = _clean(source), _clean(target)
+        self.step(self.costs.folder_s)
         disk = self.alive(source)
         disk.check("write", source)
         if not self.exists(source):
@@ -437,6 +502,7 @@ class SimFiles:
 
     def remove(self, path: str) -> None:
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
         disk.check("write", path)
         if path in disk.folders:
@@ -445,35 +511,49 @@ class SimFiles:
             raise _missing(path)
         disk.remove(path)
 
-    def remove_tree(self, path: str) -> None:
+    def remove_some(self, path: str) -> bool:
+        """Remove one file, or one folder that is empty."""
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
         disk.check("write", path)
         inside = path + "/"
-        for inner in [p for p in disk.inodes if p.startswith(inside)]:
-            disk.remove(inner)
-        for folder in sorted(p for p in disk.folders if p == path or p.startswith(inside)):
-            disk.remove_folder(folder)
+        files = sorted(p for p in disk.inodes if p == path or p.startswith(inside))
+        if files:
+            if self.job is None and self._spend is not None:
+                self._spend(self.costs.unlink_byte_s * len(disk.inodes[files[0]].data))
+            disk.remove(files[0])
+            return files == [path]
+        folders = sorted(p for p in disk.folders if p == path or p.startswith(inside))
+        if folders:
+            disk.remove_folder(folders[-1])
+        return len(folders) <= 1
 
     def read_bytes(self, path: str) -> bytes:
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
+        disk.check("open", path)
         disk.check("read", path)
         if path in disk.folders:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if path not in disk.inodes:
             raise _missing(path)
-        return bytes(disk.inodes[path].data)
+        inode = disk.inodes[path]
+        inode.cold.clear()
+        return bytes(inode.data)
 
-    def write_atomic(self, path: str, data: bytes) -> None:
-        path = _clean(path)
-        draft = path + ".tmp"
-        file = self.open(draft, create=True)
+    def write_durable(self, path: str, data: bytes) -> None:
+        file = self.open(path, create=True)
         file.truncate(0)
         file.pwrite([data], 0)
         file.fsync()
         file.close()
-        self.rename(draft, path)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        path = _clean(path)
+        self.write_durable(path + ".tmp", data)
+        self.rename(path + ".tmp", path)
         self.fsync_dir(path.rsplit("/", 1)[0] or "/")
 
     def write(self, path: str, data: bytes) -> None:
@@ -485,19 +565,27 @@ class SimFiles:
     def sync_tree(self, path: str) -> None:
         path = _clean(path)
         disk = self.alive(path)
-        disk.check("fsync", path)
-        for inner in sorted(p for p in disk.inodes if p.startswith(path + "/")):
-            disk.check("fsync", inner)
-            disk.sync(disk.inodes[inner])
+        inside = path + "/"
+        # As syncfs: the files there are now, whatever they are called by the time it comes to them.
+        for inner, inode in sorted((p, i) for p, i in disk.inodes.items() if p.startswith(inside)):
+            if inode.dirty:
+                self.step(self.costs.fsync_s)
+                self.alive(path).sync_one(inner, inode)
+        self.step(self.costs.fsync_s)
+        self.alive(path).check("fsync", path)
         disk.commit()
 
     def fsync_dir(self, path: str) -> None:
         path = _clean(path)
+        self.step(self.costs.folder_s)
         disk = self.alive(path)
         disk.check("fsync", path)
         if path not in disk.folders:
             raise _missing(path)
         disk.commit()
+
+    def boot_id(self, path: str) -> str:
+        return f"boot {self.alive(path).power_losses}"
 
     def space(self, path: str) -> tuple[int, int]:
         disk = self.alive(path)
@@ -516,6 +604,7 @@ class SimFiles:
         return SimLock(self, path)
 
 
+@lru_cache(maxsize=4096)
 def _clean(path: str) -> str:
     """Return the path without a slash at its end or two in a row; it must be absolute."""
     assert path.startswith("/"), f"not absolute: {path}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.model.ids import TopicPartition
 from ottla.sim.checkers import LogRecord, few
-from ottla.sim.history import Commit, History
+from ottla.sim.history import Assigned, Commit, History
 
 
 def check_groups(
@@ -16,6 +16,8 @@ def check_groups(
     """Run every checker. `complete`: the groups were to have consumed all there is."""
     return [
         *check_one_owner(history),
+        *check_kept(history),
+        *check_given_up(history),
         *check_generations(history),
         *check_offsets_stay(history),
         *check_offsets_are_somebodys(history),
@@ -36,6 +38,58 @@ def check_one_owner(history: History) -> list[str]:
                     f"{given.at_s:.3f} s, {given.owner}'s"
                 )
     return few("two owners", found)
+
+
+def check_kept(history: History) -> list[str]:
+    """Nobody is given what another member of the same generation says it owns (KIP-429).
+
+    A process that takes the place of a static member is the same member.
+    """
+    owned: dict[tuple[str, int, TopicPartition], set[str]] = {}
+    for share in history.assigned:
+        for tp in share.owned:
+            owned.setdefault((share.group, share.generation, tp), set()).add(share.owner)
+    found = []
+    for share in history.assigned:
+        for tp in share.partitions:
+            others = owned.get((share.group, share.generation, tp), set()) - {share.owner}
+            found += [
+                f"{share.group} generation {share.generation}: {tp} was given to {share.process} "
+                f"at {share.at_s:.3f} s, while {other} owned it"
+                for other in sorted(others)
+            ]
+    return few("given before it was given up", found)
+
+
+def check_given_up(history: History) -> list[str]:
+    """Nobody consumes what it was not given, or gave up, in the generation it takes part in.
+
+    In a generation in which another member has a partition, a process that has its share of that
+    generation, too, must not consume it any more from the moment the other was given it: before it
+    joined it has to have given the partition up. (A process that was put out of the group may
+    still consume until it hears of it: the new generation has no share for it.)
+    """
+    shares: dict[tuple[str, str, int], set[TopicPartition]] = {}
+    given: dict[tuple[str, TopicPartition], list[Assigned]] = {}
+    for share in history.assigned:
+        key = (share.group, share.process, share.generation)
+        shares.setdefault(key, set()).update(share.partitions)
+        for tp in share.partitions:
+            given.setdefault((share.group, tp), []).append(share)
+    found = []
+    for taken in history.taken:
+        what = f"{taken.group} {taken.tp}@{taken.offset} was taken by {taken.process} "
+        if taken.tp not in shares.get((taken.group, taken.process, taken.generation), ()):
+            found.append(what + f"at {taken.at_s:.3f} s, not its own in {taken.generation}")
+        for share in given.get((taken.group, taken.tp), ()):
+            later = share.generation > taken.generation and share.at_s < taken.at_s
+            both = (taken.group, taken.process, share.generation) in shares
+            if later and both and share.process != taken.process:
+                found.append(
+                    what + f"of generation {taken.generation} at {taken.at_s:.3f} s, but is "
+                    f"{share.process}'s since {share.at_s:.3f} s, generation {share.generation}"
+                )
+    return few("consumed what was given up", found)
 
 
 def _by_partition(history: History) -> dict[tuple[str, TopicPartition], list[Commit]]:
@@ -95,7 +149,7 @@ def check_offsets_are_somebodys(history: History) -> list[str]:
         tried = {
             c.offset
             for c in commits.get((fetched.group, fetched.tp), ())
-            if c.completed_s is None or c.invoked_s <= fetched.invoked_s
+            if c.completed_s is None or c.invoked_s <= fetched.answered_s
         }
         if fetched.offset >= 0 and fetched.offset not in tried:
             found.append(

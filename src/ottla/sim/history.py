@@ -94,6 +94,21 @@ class Assigned(NamedTuple):
     owner: str
     partitions: tuple[TopicPartition, ...]
     at_s: float
+    process: str = ""
+    owned: tuple[TopicPartition, ...] = ()
+    """what a cooperative member owned, and said so, when it was given this"""
+
+
+class Taken(NamedTuple):
+    """Records of one partition, from `offset` on, given to an application as a member's share."""
+
+    group: str
+    process: str
+    generation: int
+    """the last of which the process had an assignment"""
+    tp: TopicPartition
+    offset: int
+    at_s: float
 
 
 @dataclass(slots=True)
@@ -109,14 +124,30 @@ class Commit:
 
 
 class Fetched(NamedTuple):
-    """What a member was told is committed (-1 for nothing), with stable offsets asked for."""
+    """What a member was told is committed (-1 for nothing), with stable offsets asked for.
+
+    It is of some moment between `invoked_s`, when it began to ask, and `answered_s`.
+    """
 
     group: str
     tp: TopicPartition
     offset: int
     invoked_s: float
+    answered_s: float
     process: str
     broker: int
+
+
+class Fenced(NamedTuple):
+    """A transactional producer was told that another has its place, or that its transaction ended.
+
+    `began_s` is when the transaction under way began, or None.
+    """
+
+    process: str
+    transactional_id: str
+    began_s: float | None
+    at_s: float
 
 
 @dataclass(slots=True)
@@ -134,11 +165,13 @@ class History:
     stables: dict[TopicPartition, list[Stable]] = field(default_factory=dict)
     inits: list[Init] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
+    fenced: list[Fenced] = field(default_factory=list)
     assigned: list[Assigned] = field(default_factory=list)
     committed_readers: set[str] = field(default_factory=set)
     """which processes read with read_committed"""
     commits: list[Commit] = field(default_factory=list)
     fetched: list[Fetched] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
     consumed: dict[str, set[tuple[TopicPartition, int]]] = field(default_factory=dict)
     """group -> the records that any member was given"""
 
@@ -167,8 +200,19 @@ class History:
             "aborted": sum(t.outcome is False for t in self.transactions),
             "inits": len(self.inits),
             "generations": len({(a.group, a.generation) for a in self.assigned}),
+            "handovers": self.handovers(),
             "commits": sum(c.completed_s is not None for c in self.commits),
         }
+
+    def handovers(self) -> int:
+        """Return how often a partition was given to another process than the one before."""
+        last: dict[tuple[str, TopicPartition], str] = {}
+        count = 0
+        for given in self.assigned:
+            for tp in given.partitions:
+                count += last.get((given.group, tp), given.process) != given.process
+                last[given.group, tp] = given.process
+        return count
 
     def gaps_s(self, start_s: float, end_s: float) -> list[float]:
         """Return, sorted, how long partitions acknowledged no write (acks=all), over a second.

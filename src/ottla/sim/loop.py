@@ -3,36 +3,87 @@
 Who may call: `world` makes one per incarnation of a node; product code sees it as the running
 loop. Invariants: callbacks run only while the node lives and is not paused; a paused node's
 callbacks keep their order; after `kill` nothing of the node ever runs again, not even a `finally`,
-because the loop keeps its tasks from being collected until `bury`. Only what the product uses of
-asyncio is here: the rest raises NotImplementedError, so a socket opened past the ports is found.
+because the loop keeps its tasks from being collected until `bury`. As a real loop it runs what is
+ready in turns; what comes up in a turn waits for the next one. A turn takes the time its callbacks
+cost, and the node does nothing else before it is over. Only what the product uses of asyncio is
+here: the rest raises NotImplementedError, so a socket opened past the ports is found.
 """
 
 import asyncio
 import contextvars
 import logging
 import warnings
+from asyncio.events import _get_running_loop as get_running_loop
+from asyncio.events import _set_running_loop as set_running_loop
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
 from typing import Any, TypeVar
 
-from ottla.sim.scheduler import Scheduler
+from ottla.sim.scheduler import MAX_STEPS_AT_ONCE, LivelockError, Scheduler
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _PRUNE_EVERY = 256
 _LAST_WORDS = 100
+NOTED_STALL_S = 0.005
+"""Callbacks that take longer are counted one by one."""
 
 
 class _Handle(asyncio.TimerHandle):
-    """A callback of one node in the shared heap."""
+    """A callback of one node: in its loop's queue, or as a timer in the scheduler's.
 
-    __slots__ = ()
+    The base class is for its type only: it does more than a simulation needs, at a price.
+    """
+
+    __slots__ = ("dropped",)
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: "SimLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self.dropped = False
+
+    def __repr__(self) -> str:
+        return f"<callback of {self._loop!r} {self._callback!r}>"
 
     def fire(self) -> None:
-        self._loop.run_handle(self)  # type: ignore[attr-defined]
+        """Come due: the node runs it at its next turn."""
+        self._loop.ready(self)
 
-    def is_cancelled(self) -> bool:
-        return self._cancelled
+    def cancel(self) -> None:
+        self.dropped = True
+        self._callback = _nothing
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self.dropped
+
+    def name(self) -> str:
+        """Return what a person knows the callback by: its function's or its task's."""
+        task = getattr(self._callback, "__self__", None)
+        if isinstance(task, asyncio.Task):
+            return f"task {getattr(task.get_coro(), '__qualname__', '?')}"
+        return str(getattr(self._callback, "__qualname__", self._callback))
+
+    def failed(self, error: BaseException) -> None:
+        """Give what it raised to the loop's handler, as asyncio has it."""
+        message = f"Exception in callback {self._callback!r}"
+        self._loop.call_exception_handler({"message": message, "exception": error, "handle": self})
+
+
+def _nothing() -> None:
+    """Do what a cancelled callback does."""
 
 
 def _close(coroutine: Any) -> None:
@@ -48,13 +99,25 @@ def _close(coroutine: Any) -> None:
 class SimLoop(asyncio.AbstractEventLoop):
     """One node's loop. `failures` collects what no callback caught."""
 
-    def __init__(self, scheduler: Scheduler, name: str) -> None:
+    dropped = False
+    """As an event of the scheduler (the node's next turn) it is never cancelled."""
+
+    def __init__(self, scheduler: Scheduler, name: str, callback_s: float = 0.0) -> None:
         self.name = name
         self.scheduler = scheduler
+        self.callback_s = callback_s
+        """What a callback costs beyond what it does."""
         self.dead = False
         self.paused = False
         self.failures: list[dict[str, Any]] = []
-        self._backlog: list[_Handle] = []
+        self.busy_until_s = 0.0
+        self.turns = 0
+        self.stalls: list[tuple[float, str]] = []
+        """The callbacks that took longer than `NOTED_STALL_S`: how long, and what they were."""
+        self.callbacks = 0
+        self._queue: deque[_Handle] = deque()
+        self._due = False
+        self._streak = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = _PRUNE_EVERY
         self._task_number = 0
@@ -75,7 +138,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        return self._queue(self.scheduler.now, callback, args, context)
+        handle = _Handle(0.0, callback, args, self, context)
+        if not self.dead:
+            self._queue.append(handle)
+            if not self._due and not self.paused:
+                self._due = True
+                self.scheduler.push(self.busy_until_s, self)
+        return handle
 
     call_soon_threadsafe = call_soon
 
@@ -86,7 +155,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._queue(self.scheduler.now + delay, callback, args, context)
+        return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -95,38 +164,74 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._queue(when, callback, args, context)
-
-    def _queue(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        context: contextvars.Context | None,
-    ) -> _Handle:
         handle = _Handle(when, callback, args, self, context)
         if not self.dead:
             self.scheduler.push(when, handle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Part of asyncio's contract with TimerHandle; the heap drops cancelled ones itself."""
+        """Part of asyncio's contract with TimerHandle; cancelled ones are dropped when due."""
 
-    def run_handle(self, handle: _Handle) -> None:
-        """Run one callback as this node, or keep it while the node is paused."""
-        if self.dead:
+    def ready(self, handle: _Handle) -> None:
+        """Queue a timer that is due."""
+        if not self.dead:
+            self._queue.append(handle)
+            if not self._due and not self.paused:
+                self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Have the node's next turn come as soon as its present one is over."""
+        self._due = True
+        self.scheduler.push(self.busy_until_s, self)
+
+    def fire(self) -> None:
+        """Run one turn: what is ready now, in its order.
+
+        `_due` stays set meanwhile: what comes up waits for the end of this turn, which lies as
+        far ahead as the turn's callbacks cost, so the node's time never goes back.
+        """
+        if self.dead or self.paused:
+            self._due = False
             return
-        if self.paused:
-            self._backlog.append(handle)
-            return
-        before = asyncio._get_running_loop()  # noqa: SLF001 - a loop is what may call these
-        asyncio._set_running_loop(self)  # noqa: SLF001
-        self._running = True
+        queue, scheduler = self._queue, self.scheduler
+        self._streak = self._streak + 1 if scheduler.now <= self.busy_until_s else 0
+        if self._streak > MAX_STEPS_AT_ONCE:
+            raise LivelockError(f"{self.name} is busy without an end at {scheduler.now:.6f} s")
+        count = len(queue)
+        ran = 0
+        callback_s = self.callback_s
+        before = get_running_loop()
+        set_running_loop(self)
+        self._running = scheduler.spends = True
         try:
-            handle._run()  # noqa: SLF001
+            while ran < count and queue:
+                handle = queue.popleft()
+                ran += 1
+                if handle.dropped:
+                    continue
+                began_s = scheduler.now
+                scheduler.now = began_s + callback_s
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - all that a callback raises ends here
+                    handle.failed(error)
+                if scheduler.now - began_s > NOTED_STALL_S:
+                    self.stalls.append((scheduler.now - began_s, handle.name()))
+                if self.dead or self.paused:
+                    break
         finally:
             self._running = False
-            asyncio._set_running_loop(before)  # noqa: SLF001
+            set_running_loop(before)
+            self._due = False
+            self.busy_until_s = scheduler.now
+            scheduler.back()
+        self.turns += 1
+        self.callbacks += ran
+        scheduler.count(ran)
+        if queue and not self.dead and not self.paused:
+            self._take_turn()
 
     # The node's life.
 
@@ -137,14 +242,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     def resume(self) -> None:
         """Let the process go on; what was due runs now, in its order."""
         self.paused = False
-        backlog, self._backlog = self._backlog, []
-        for handle in backlog:
-            self.scheduler.push(self.scheduler.now, handle)
+        if self._queue and not self._due:
+            self._take_turn()
 
     def kill(self) -> None:
         """End the node as kill -9 does: nothing of it runs again."""
         self.dead = True
-        self._backlog.clear()
+        self._queue.clear()
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -152,8 +256,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Let go of a dead node's tasks. Their `finally` blocks run now, on ports long dead."""
         assert self.dead
         tasks, self._tasks = self._tasks, []
-        before = asyncio._get_running_loop()  # noqa: SLF001
-        asyncio._set_running_loop(self)  # noqa: SLF001
+        before = get_running_loop()
+        set_running_loop(self)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -162,7 +266,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                         _close(task.get_coro())
                 tasks.clear()
         finally:
-            asyncio._set_running_loop(before)  # noqa: SLF001
+            set_running_loop(before)
 
     # Tasks and futures.
 

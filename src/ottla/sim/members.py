@@ -3,7 +3,8 @@
 Who may call: `cast`, as the main of a client's own node, so that a member can die and be paused
 alone. Invariants: the classic protocol over `net.client`, nothing of a broker's inside; offsets are
 fetched stable (KIP-447), as Java's consumer always does; what was read is noted before it is
-committed, and only what was read is.
+committed, and only what was read is. Members are eager (range); with `cooperative` set they follow
+KIP-429, and `CooperativeReader` reads.
 """
 
 import asyncio
@@ -18,8 +19,9 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.clients import READ_COMMITTED, READ_UNCOMMITTED, REQUEST_TIMEOUT_S, batches_of, fetch
+from ottla.sim.cooperative import Claim, assign_cooperative
 from ottla.sim.coordinated import Coordinator
-from ottla.sim.history import Assigned, Commit, Fetched, History
+from ottla.sim.history import Assigned, Commit, Fetched, History, Taken
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -39,6 +41,7 @@ HEARTBEAT_S = 1.0
 STABLE_VERSION = 7
 """OffsetFetch of one group that can ask for stable offsets."""
 COMMIT_BYTES = 8_192
+COOPERATIVE = "cooperative-sticky"
 AGAIN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT})
 """After these a commit is sent once more."""
 
@@ -53,6 +56,13 @@ def partition_codes(answer: Any) -> list[int]:
 
 def _fetched_codes(answer: Any) -> list[int]:
     return [int(answer.error_code), *partition_codes(answer)]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for tp in partitions:
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return found
 
 
 class Seat(NamedTuple):
@@ -86,6 +96,10 @@ class Member:
         self.generation = -1
         self.seat = Seat(-1, "")
         self.partitions: tuple[TopicPartition, ...] = ()
+        self.cooperative = False
+        self.added: tuple[TopicPartition, ...] = ()
+        self.revoked: tuple[TopicPartition, ...] = ()
+        """What the last assignment gave us and took from us; what was lost before is not in it."""
         self.due = True
         self.fenced = False
         """Another process has taken our instance id: nothing may be asked any more."""
@@ -107,9 +121,8 @@ class Member:
                 await asyncio.sleep(1.0)
 
     async def _try_join(self) -> ErrorCode:
-        subscription = ConsumerProtocolSubscription(topics=sorted({tp.topic for tp in self.tps}))
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(
-            name=ASSIGNOR, metadata=encode_versioned(subscription, 0)
+            name=COOPERATIVE if self.cooperative else ASSIGNOR, metadata=self._subscription()
         )
         patience_s = REBALANCE_MS / 1000 + REQUEST_TIMEOUT_S
         request = JoinGroupRequest(
@@ -143,29 +156,43 @@ class Member:
         if synced.error_code:
             return ErrorCode(synced.error_code)
         self.seat = Seat(self.generation, self.member_id)
-        self.partitions = ()
+        before, self.partitions = self.partitions, ()
         if synced.assignment:
             mine = decode_versioned(ConsumerProtocolAssignment, synced.assignment, newer_ok=True)
             self.partitions = tuple(
                 TopicPartition(t.topic, p) for t in mine.assigned_partitions for p in t.partitions
             )
+        self.added = tuple(tp for tp in self.partitions if tp not in before)
+        self.revoked = tuple(tp for tp in before if tp not in self.partitions)
         owner = self.instance_id or self.member_id
         now = asyncio.get_running_loop().time()
         self.history.assigned.append(
-            Assigned(self.group, self.generation, owner, self.partitions, now)
+            Assigned(
+                self.group,
+                self.generation,
+                owner,
+                self.partitions,
+                now,
+                self.name,
+                before if self.cooperative else (),
+            )
         )
         return ErrorCode.NONE
 
+    def _subscription(self) -> bytes:
+        """Say what we subscribe to; a cooperative member also what it owns, and since when."""
+        topics = sorted({tp.topic for tp in self.tps})
+        if not self.cooperative:
+            return encode_versioned(ConsumerProtocolSubscription(topics=topics), 0)
+        one = ConsumerProtocolSubscription.TopicPartition
+        owned = [one(topic=t, partitions=p) for t, p in _by_topic(self.partitions).items()]
+        subscription = ConsumerProtocolSubscription(
+            topics=topics, owned_partitions=owned, generation_id=self.seat.generation
+        )
+        return encode_versioned(subscription, 3)
+
     def _share_out(self, members: Sequence[Any]) -> list[Any]:
-        subscriptions: dict[str, Iterable[str]] = {
-            m.member_id: decode_versioned(
-                ConsumerProtocolSubscription, m.metadata, newer_ok=True
-            ).topics
-            for m in members
-        }
-        counts: dict[str, int] = {}
-        for tp in self.tps:
-            counts[tp.topic] = counts.get(tp.topic, 0) + 1
+        shares = self._cooperative_shares(members) if self.cooperative else self._ranges(members)
         one = ConsumerProtocolAssignment.TopicPartition
         return [
             SyncGroupRequest.SyncGroupRequestAssignment(
@@ -177,13 +204,36 @@ class Member:
                     0,
                 ),
             )
-            for member, own in assign_range(counts, subscriptions).items()
+            for member, own in shares.items()
         ]
+
+    def _cooperative_shares(self, members: Sequence[Any]) -> dict[str, dict[str, list[int]]]:
+        claims = {}
+        for m in members:
+            said = decode_versioned(ConsumerProtocolSubscription, m.metadata, newer_ok=True)
+            owned = [TopicPartition(t.topic, p) for t in said.owned_partitions
+                     for p in t.partitions]  # fmt: skip
+            claims[m.member_id] = Claim(said.generation_id, frozenset(owned))
+        given = assign_cooperative(self.tps, claims)
+        return {member: _by_topic(partitions) for member, partitions in given.items()}
+
+    def _ranges(self, members: Sequence[Any]) -> dict[str, dict[str, list[int]]]:
+        subscriptions: dict[str, Iterable[str]] = {
+            m.member_id: decode_versioned(
+                ConsumerProtocolSubscription, m.metadata, newer_ok=True
+            ).topics
+            for m in members
+        }
+        counts: dict[str, int] = {}
+        for tp in self.tps:
+            counts[tp.topic] = counts.get(tp.topic, 0) + 1
+        return assign_range(counts, subscriptions)
 
     def _heed(self, code: ErrorCode) -> bool:
         """Begin anew as far as the coordinator says so; False if it said something else."""
         if code is ErrorCode.FENCED_INSTANCE_ID:
             self.fenced = self.due = True
+            self._lose()
             return True
         if code not in REJOIN:
             return False
@@ -191,8 +241,14 @@ class Member:
             self.member_id = ""
         if code is not ErrorCode.REBALANCE_IN_PROGRESS:
             self.generation = -1
+            self._lose()
         self.due = True
         return True
+
+    def _lose(self) -> None:
+        """Own nothing any more, as our place is gone; eager members own nothing while they join."""
+        if self.cooperative:
+            self.partitions = ()
 
     def _complain(self, what: str, code: ErrorCode) -> None:
         self.history.complaints.append(f"{self.name} {what} got {code.name}")
@@ -225,23 +281,24 @@ class Member:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    async def committed(self) -> dict[TopicPartition, int]:
-        """Return where to go on with each of our partitions: 0 where nothing is committed."""
-        if not self.partitions:
+    async def committed(
+        self, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return where to go on with partitions, all of ours by default: 0 without a commit."""
+        wanted = self.partitions if partitions is None else partitions
+        if not wanted:
             return {}
-        by_topic: dict[str, list[int]] = {}
-        for tp in self.partitions:
-            by_topic.setdefault(tp.topic, []).append(tp.partition)
         r = OffsetFetchRequest
         request = r(
             group_id=self.group,
             topics=[r.OffsetFetchRequestTopic(name=t, partition_indexes=p)
-                    for t, p in by_topic.items()],
+                    for t, p in _by_topic(wanted).items()],
             require_stable=True,
         )  # fmt: skip
         patient = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
         began = asyncio.get_running_loop().time()
         answer = await self.ask(request, _fetched_codes, version=STABLE_VERSION, again=patient)
+        ended = asyncio.get_running_loop().time()
         found = {}
         for topic in answer.topics:
             for p in topic.partitions:
@@ -251,7 +308,7 @@ class Member:
                 found[tp] = p.committed_offset
                 broker = -1 if self._coordinator.broker is None else self._coordinator.broker
                 self.history.fetched.append(
-                    Fetched(self.group, tp, p.committed_offset, began, self.name, broker)
+                    Fetched(self.group, tp, p.committed_offset, began, ended, self.name, broker)
                 )
         return {tp: max(0, offset) for tp, offset in found.items()}
 
@@ -340,6 +397,7 @@ class GroupReader:
         self.name = name
         self.member = Member(world, self.client, group, tps, history, name, instance_id)
         self.stopping = False
+        self._history = history
         self._consumed = history.consumed.setdefault(group, set())
 
     async def run(self) -> None:
@@ -368,10 +426,20 @@ class GroupReader:
                     records, positions[tp] = await member.poll(
                         tp, positions[tp], committed_only=False, max_bytes=COMMIT_BYTES
                     )
-                    self._consumed.update((tp, r.offset) for r in records)
+                    self._consume(tp, records)
                 await asyncio.sleep(0.1)
             await self._commit(positions, sent)
         await self._commit(positions, sent)
+
+    def _consume(self, tp: TopicPartition, records: Sequence[Record]) -> None:
+        """Give records to the application: note them."""
+        if not records:
+            return
+        self._consumed.update((tp, r.offset) for r in records)
+        seat, now = self.member.seat, asyncio.get_running_loop().time()
+        self._history.taken.append(
+            Taken(self.member.group, self.name, seat.generation, tp, records[0].offset, now)
+        )
 
     async def _commit(
         self, positions: dict[TopicPartition, int], sent: dict[TopicPartition, int]

@@ -1,46 +1,31 @@
 """The nemesis: breaks things by a seeded schedule, and mends what it broke.
 
 Who may call: `cluster`. Invariants: every fault has its end in the same schedule; a fault is
-drawn from the seed's own stream, so adding clients does not change it; power is taken from one
-broker only, while every other is up and every replica in sync, and until its disk has caught up
-no other broker is taken away: the controller may not have seen the loss, and would elect a log
-with a hole. Kafka promises no more without an fsync per record (R13 is what goes beyond it).
-Fault numbers are RELIABILITY's.
+drawn from the seed's own stream, so adding clients does not change it; each has a number and a
+stream of chance of its own, so that one can be left out alone (`masks`). Fault numbers are
+RELIABILITY's. How much may be lost at once:
+- gentle: power is taken from one broker only, while every other is up and every replica in sync,
+  and until its disk has caught up no other broker is taken away;
+- hard: power (or a disk's pages) is taken from any brokers, again and again, as long as every
+  partition keeps one replica in sync that has lost nothing and comes back. That is the promise of
+  R13 and R18: no acknowledged record is lost while one member of the in-sync set that acknowledged
+  it kept its data. Whoever lost something counts as lacking until its disk has all that those have
+  which lost nothing; what the controller believes does not count. Who has come back waits for the
+  others for replica.lag.time.max.ms only (adr/0005): so meanwhile the whole ones are not taken
+  away for longer than that, and what lacks records may be killed and cut off as always;
+- careless: beyond any promise.
 """
 
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from ottla.sim.world import Node, Simulation
-
-
-class Target(Protocol):
-    """What the nemesis needs of a cluster."""
-
-    simulation: Simulation
-
-    def broker_nodes(self) -> list[Node]: ...
-
-    def zookeeper_node(self) -> Node: ...
-
-    def restart_gracefully(self, node: Node) -> None: ...
-
-    def expire_session(self, node: Node) -> bool: ...
-
-    def lose_zookeeper_message(self, *, reply: bool) -> None: ...
-
-    def stop_zookeeper(self) -> None: ...
-
-    def start_zookeeper(self) -> None: ...
-
-    @property
-    def log_dirs(self) -> tuple[str, ...]: ...
-
-    def all_in_sync(self) -> bool: ...
-
-    def caught_up(self, node: Node) -> bool: ...
+from ottla.sim.clock import WORKER_S
+from ottla.sim.files import DiskFault
+from ottla.sim.masks import ALL, Mask
+from ottla.sim.moments import MOMENTS, Hand
+from ottla.sim.target import Target
+from ottla.sim.world import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +59,23 @@ FAULTS = (
     Fault("kill-all", 1, "F5"),
     Fault("kill-all-power-loss", 1, "F5"),
     Fault("disk-error", 3, "F17 F18"),
+    Fault("power-loss-of-several", 3, "F5 F19"),
+    Fault("kill-at-operation", 3, "F1 F3 F19"),
+    Fault("power-loss-at-operation", 2, "F5 F19"),
+    Fault("bounce", 2, "F11 F12"),
+    Fault("brief-kill", 2, "F1 F3 F4"),
+    Fault("stop-while-waiting", 2, "F2 F5"),
+    Fault("failed-starts", 2, "F1 F2"),
+    Fault("stop-early", 2, "F2"),
+    Fault("cold-cache", 2, "F22"),
+    Fault("few-descriptors", 1, "F30"),
+    Fault("dropped-pages", 2, "F18"),
+    Fault("leader-dies-amid-catch-up", 6, "F5 F12"),
+    Fault("power-loss-at-rejoin", 6, "F5 F11"),
+    Fault("controller-lost-while-cut-off", 6, "F4 F14 F26"),
+    Fault("leader-cut-off-from-followers", 4, "F13 F36"),
+    Fault("slow-recovery", 4, "F9 F19"),
+    Fault("flipped-bit", 6, "F20"),
 )
 HARMLESS = (
     "reset",
@@ -85,9 +87,23 @@ HARMLESS = (
     "lost-request",
     "zookeeper-pause",
     "zookeeper-restart",
+    "cold-cache",
 )
 """What may happen while a broker has not got its unsynced records back."""
-NAMES = tuple(fault.name for fault in FAULTS)
+BRIEF = (
+    *HARMLESS,
+    *("power-loss", "power-loss-of-several", "power-loss-at-operation", "kill-all-power-loss"),
+    *("swap-disk", "stop-early", "kill", "kill-at-operation", "bounce", "failed-starts", "pause"),
+    *("graceful-restart", "expire", "brief-kill", "stop-while-waiting"),
+)
+"""What may happen meanwhile to those that lack records, and briefly to all (`hard`)."""
+ALL_NAMES = tuple(fault.name for fault in FAULTS)
+AIMED = tuple(MOMENTS)
+"""What waits for a moment (`moments`)."""
+ASKED_FOR = ("few-descriptors", *AIMED)
+"""What a plan does not have unless it is named: the kept seeds are older. Half of the drawn runs
+have it."""
+NAMES = tuple(name for name in ALL_NAMES if name not in ASKED_FOR)
 
 
 class Nemesis:
@@ -99,19 +115,28 @@ class Nemesis:
         *,
         mean_gap_s: float = 4.0,
         allowed: tuple[str, ...] = NAMES,
+        hard: bool = False,
         careless: bool = False,
+        mask: Mask = ALL,
     ) -> None:
         self.target = target
         self.mean_gap_s = mean_gap_s
         self.careless = careless
         """Whether others are taken away while one has not got its lost records back (R13)."""
+        self.hard = hard
+        """Whether to go to the limit of the promise; see above."""
         self.faults = [fault for fault in FAULTS if fault.name in allowed]
         self.done: list[str] = []
         self.stopped = False
-        self._lost_power: Node | None = None
+        self._lacking: dict[Node, None] = {}
+        """Brokers that have lost something unsynced and not got it back."""
         self._bad_disks: dict[str, str] = {}
         self._simulation = target.simulation
-        self._random = target.simulation.random("nemesis")
+        self._schedule = target.simulation.random("nemesis")
+        self._random = self._schedule
+        """Chance of the present strike; when and what the next one is comes from `_schedule`."""
+        self._mask = mask
+        self._number = 0
 
     def start(self) -> None:
         """Begin; without a kind of fault to draw, do nothing."""
@@ -125,7 +150,13 @@ class Nemesis:
     def heal(self) -> None:
         """Mend links and disks, wake who sleeps, start who is down."""
         self._simulation.internet.heal()
+        self.target.bit_flips.undo()
         self.target.start_zookeeper()
+        for node in self.target.broker_nodes():
+            node.workers.mean_s = WORKER_S
+            node.files.last_operations = None
+            if node.name not in self._bad_disks:
+                node.disk.mend()
         for node in [self.target.zookeeper_node(), *self.target.broker_nodes()]:
             if node.loop.paused and not node.loop.dead:
                 node.resume()
@@ -134,31 +165,54 @@ class Nemesis:
             self._boot(node)
 
     def _next(self) -> None:
-        delay = self._random.expovariate(1.0 / self.mean_gap_s)
+        delay = self._schedule.expovariate(1.0 / self.mean_gap_s)
         self._simulation.scheduler.after(delay, self._strike)
 
     def _strike(self) -> None:
         if self.stopped:
             return
-        (fault,) = self._random.choices(self.faults, [f.weight for f in self.faults])
-        if not self.careless and self._weakened() and fault.name not in HARMLESS:
+        self._number += 1
+        name = str(self._number)
+        (fault,) = self._schedule.choices(self.faults, [f.weight for f in self.faults])
+        self._random = self._simulation.random(f"nemesis/{name}")
+        harmless = BRIEF if self.hard else HARMLESS
+        forbidden = not self.careless and self._weakened() and fault.name not in harmless
+        if forbidden or not self._mask.allows(name):
             self._next()
             return
-        act: Callable[[], str | None] = getattr(self, "_" + fault.name.replace("-", "_"))
-        detail = act()
+        detail = self._do(fault.name)
         if detail is not None:
-            self.done.append(f"{self._simulation.now:.3f} {fault.name} {detail}")
+            self.done.append(f"{self._simulation.now:.3f} #{name} {fault.name} {detail}")
             self._simulation.note("nemesis", fault.name, detail)
         self._next()
 
+    def _do(self, name: str) -> str | None:
+        moment = MOMENTS.get(name)
+        if moment is None:
+            act: Callable[[], str | None] = getattr(self, "_" + name.replace("-", "_"))
+            return act()
+        return moment(
+            Hand(
+                self.target,
+                self._simulation,
+                self._random,
+                self._may_lose,
+                lambda: self.stopped,
+                self.hard,
+            )
+        )
+
     def _weakened(self) -> bool:
-        """Whether a broker that lost power still lacks records that were acknowledged."""
-        node = self._lost_power
-        if node is None:
-            return False
-        if node.up and self.target.all_in_sync() and self.target.caught_up(node):
-            self._lost_power = None
-        return self._lost_power is not None
+        """Whether nothing else is to be broken: a broker lacks records that were acknowledged."""
+        for node in list(self._lacking):
+            back = (
+                self.target.regained(node, self._lacking)
+                if self.hard
+                else node.up and self.target.all_in_sync() and self.target.caught_up(node)
+            )
+            if back:
+                del self._lacking[node]
+        return bool(self._lacking)
 
     def _later(
         self, low_s: float, high_s: float, callback: Callable[..., object], *args: object
@@ -166,9 +220,16 @@ class Nemesis:
         self._simulation.scheduler.after(self._random.uniform(low_s, high_s), callback, *args)
 
     def _broker(self) -> Node | None:
-        """Draw a broker that runs and is not paused."""
-        running = [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
-        return self._random.choice(running) if running else None
+        """Draw a broker that runs and is not paused; while some lack records, one of those.
+
+        The same one if it can be, whoever is down.
+        """
+        nodes = self.target.broker_nodes()
+        drawn = self._random.sample(nodes, len(nodes))
+        running = [n for n in drawn if n.up and not n.loop.paused]
+        if self._lacking and not self.careless:
+            running = [n for n in running if n in self._lacking]
+        return running[0] if running else None
 
     def _boot(self, node: Node) -> None:
         if not node.up:
@@ -192,14 +253,14 @@ class Nemesis:
         return " ".join(n.name for n in nodes) or None
 
     def _kill_all_power_loss(self) -> str | None:
-        """Kill every broker, one of them by its plug; all are back before one gives up waiting."""
-        unlucky = self._one_of_many()
-        if unlucky is None:
+        """Kill every broker, some by their plug; all are back before one gives up waiting."""
+        unlucky = self._some_that_may_lose() if self.hard else [self._one_of_many()]
+        if not unlucky or unlucky[0] is None:
             return None
         for node in self.target.broker_nodes():
-            node.crash(power_loss=node is unlucky)
+            node.crash(power_loss=node in unlucky)
             self._later(0.5, 4.0, self._boot, node)
-        return f"all, power {unlucky.name}"
+        return f"all, power {' '.join(n.name for n in unlucky if n is not None)}"
 
     def _power_loss(self) -> str | None:
         node = self._one_of_many()
@@ -210,17 +271,205 @@ class Nemesis:
         return node.name
 
     def _one_of_many(self) -> Node | None:
-        """Draw a broker whose records all others have too, while all others live."""
+        """Draw a broker that may lose something, and note that it does."""
+        node = self._random.choice(self.target.broker_nodes())
+        return node if self._may_lose([node]) else None
+
+    def _may_lose(self, victims: list[Node]) -> bool:
+        """Whether these brokers may lose what is not synced; they lack it then.
+
+        Gentle: only one, whose records all others have too, while all others live.
+        """
+        target = self.target
+        if self.careless:
+            pass
+        elif self.hard:
+            gone = [n for n in target.broker_nodes() if n in self._lacking or self._is_away(n)]
+            if not target.whole_everywhere(victims, gone):
+                return False
+        else:
+            nodes = target.broker_nodes()
+            blocked = self._simulation.internet.is_blocked
+            if len(victims) > 1 or self._bad_disks or any(blocked(n.name) for n in nodes):
+                return False
+            if any(not n.up or n.loop.paused for n in nodes) or not target.all_in_sync():
+                return False
+            if not all(target.caught_up(node) for node in nodes):
+                return False
+            if not target.whole_everywhere(victims, []):
+                return False
+        self._lacking.update(dict.fromkeys(victims))
+        return True
+
+    def _is_away(self, node: Node) -> bool:
+        """Whether a broker is down, stopped, cut off or about to be, for nobody knows how long."""
+        return (
+            not node.up
+            or node.loop.paused
+            or node.name in self._bad_disks
+            or node.files.last_operations is not None
+            or self._simulation.internet.is_blocked(node.name)
+        )
+
+    def _some_that_may_lose(self) -> list[Node]:
+        """Draw brokers that may lose what is not synced, all at once: as many as is allowed."""
         nodes = self.target.broker_nodes()
-        internet = self._simulation.internet
-        if self._bad_disks or any(internet.is_blocked(n.name) for n in nodes):
+        wanted = self._random.sample(nodes, self._random.randint(1, len(nodes)))
+        while wanted and not self._may_lose(wanted):
+            wanted.pop()
+        return wanted
+
+    def _power_loss_of_several(self) -> str | None:
+        victims = self._some_that_may_lose()
+        for node in victims:
+            node.crash(power_loss=True)
+            self._later(0.5, 20.0, self._boot, node)
+        return " ".join(n.name for n in victims) or None
+
+    def _kill_at_operation(self) -> str | None:
+        """Kill a broker in the middle of a callback or a worker's call."""
+        node = self._broker()
+        return None if node is None else self._end_at_operation(node, power_loss=False)
+
+    def _power_loss_at_operation(self) -> str | None:
+        node = self._one_of_many()
+        return None if node is None else self._end_at_operation(node, power_loss=True)
+
+    def _end_at_operation(self, node: Node, *, power_loss: bool) -> str:
+        count = self._random.choice((0, 1, 2, 5, 20, 100))
+        node.crash_at_operation(count, power_loss=power_loss)
+        self._later(0.5, 15.0, self._boot, node)
+        return f"{node.name} after {count} operations"
+
+    def _bounce(self) -> str | None:
+        """Kill a broker, a whole one too, and have it back before anybody notices, and again."""
+        running = [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
+        if not running:
             return None
-        if any(not n.up or n.loop.paused for n in nodes) or not self.target.all_in_sync():
+        node = self._random.choice(running)
+        times = self._random.randint(1, 3)
+        self._bounce_again(node, times)
+        return f"{node.name} {times} times"
+
+    def _bounce_again(self, node: Node, times: int) -> None:
+        if not node.up or node.loop.paused or self.stopped:
+            return
+        node.crash()
+        self._later(0.01, 0.3, self._boot, node)
+        if times > 1:
+            self._later(0.4, 2.0, self._bounce_again, node, times - 1)
+
+    def _brief_kill(self) -> str | None:
+        """Kill a broker, a whole one too, and have it back before others give up waiting."""
+        running = [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
+        if not running:
             return None
-        if not all(self.target.caught_up(node) for node in nodes):
+        node = self._random.choice(running)
+        node.crash()
+        self._later(0.3, 3.0, self._boot, node)
+        return node.name
+
+    def _stop_while_waiting(self) -> str | None:
+        """Kill every broker; one that lost power starts first, is stopped, and starts again.
+
+        The others are back soon: it must not lead before it has heard them.
+        """
+        unlucky = self._some_that_may_lose() if self.hard else [self._one_of_many()]
+        first = unlucky[0] if unlucky else None
+        if first is None:
             return None
-        self._lost_power = self._random.choice(nodes)
-        return self._lost_power
+        for node in self.target.broker_nodes():
+            node.crash(power_loss=node in unlucky)
+            if node is not first:
+                self._later(2.5, 4.0, self._boot, node)
+        boot_s = self._random.uniform(0.05, 0.3)
+        stop_s = self._random.choice((0.1, 0.4, 0.8)) * self._random.random()
+        after = self._simulation.scheduler.after
+        after(boot_s, self._boot, first)
+        after(boot_s + stop_s, self.target.restart_gracefully, first)
+        after(5.0, self._boot, first)
+        return f"all, power {' '.join(n.name for n in unlucky if n is not None)}"
+
+    def _failed_starts(self) -> str | None:
+        """Kill a broker; its next start or two end in the middle."""
+        node = self._broker()
+        if node is None:
+            return None
+        node.crash()
+        times = self._random.randint(1, 2)
+        self._later(0.2, 3.0, self._start_in_vain, node, times)
+        return f"{node.name} {times} times"
+
+    def _start_in_vain(self, node: Node, times: int) -> None:
+        if node.up or self.stopped:
+            return
+        node.boot()
+        if self._random.random() < 0.5:
+            node.crash_at_operation(self._random.randrange(200))
+        else:
+            self._later(0.0, 3.0, self._kill_in_start, node, node.incarnation)
+        following = self._start_in_vain if times > 1 else self._boot_whole
+        self._later(3.5, 8.0, following, node, times - 1)
+
+    def _kill_in_start(self, node: Node, incarnation: int) -> None:
+        if node.incarnation == incarnation and node.up:
+            node.crash()
+
+    def _boot_whole(self, node: Node, _times: int) -> None:
+        node.files.last_operations = None
+        self._boot(node)
+
+    def _stop_early(self) -> str | None:
+        """Kill a broker or take its power, and stop it by SIGTERM soon after its start."""
+        lost = self._random.random() < 0.5
+        node = self._one_of_many() if lost else self._broker()
+        if node is None:
+            return None
+        node.crash(power_loss=lost)
+        boot_s = self._random.uniform(0.1, 3.0)
+        stop_s = self._random.choice((0.0, 0.05, 0.3, 1.0, 3.0)) * self._random.random()
+        after = self._simulation.scheduler.after
+        after(boot_s, self._boot, node)
+        after(boot_s + stop_s, self.target.restart_gracefully, node)
+        self._later(8.0, 12.0, self._boot, node)
+        return f"{node.name} power={'lost' if lost else 'kept'} stop {stop_s:.3f} s after start"
+
+    def _cold_cache(self) -> str | None:
+        """Empty a broker's page cache, as another program on its machine does."""
+        node = self._broker()
+        if node is None:
+            return None
+        node.disk.evict()
+        return node.name
+
+    def _few_descriptors(self) -> str | None:
+        """Let a broker open no file for a while: its process has no descriptor left (EMFILE)."""
+        node = self._broker()
+        if node is None:
+            return None
+        times = self._random.choice((1, 3, 20, 1 << 30))
+        node.disk.fail("/", ("open",), errno.EMFILE, times=times)
+        (fault,) = node.disk.faults[-1:]
+        self._later(0.5, 6.0, self._end_fault, node, fault)
+        return f"{node.name} {times if times < 100 else 'all'} openings"
+
+    @staticmethod
+    def _end_fault(node: Node, fault: DiskFault) -> None:
+        if fault in node.disk.faults:
+            node.disk.faults.remove(fault)
+
+    def _dropped_pages(self) -> str | None:
+        """Let an fsync fail once and lose what it was to write: the next ones succeed."""
+        if self._bad_disks:
+            return None
+        node = self._one_of_many()
+        if node is None:
+            return None
+        folder = self._random.choice(self.target.log_dirs)
+        node.disk.fail(folder, ("fsync",), errno.EIO, times=self._random.choice((1, 3)), drops=True)
+        self._bad_disks[node.name] = folder
+        self._later(3.0, 15.0, self._replace_disk, node)
+        return f"{node.name}:{folder}"
 
     def _graceful_restart(self) -> str | None:
         node = self._broker()
@@ -301,9 +550,8 @@ class Nemesis:
             if other is not node
         ]
         for link in links:
-            was = link.base_s
             link.base_s = 0.1
-            self._later(2.0, 20.0, setattr, link, "base_s", min(was, 0.0003))
+            self._later(2.0, 20.0, setattr, link, "base_s", self._simulation.internet.base_s)
         return node.name
 
     def _expire(self) -> str | None:
@@ -334,8 +582,8 @@ class Nemesis:
         if node is None:
             return None
         workers = node.workers
-        was, workers.mean_s = workers.mean_s, 2.0
-        self._later(5.0, 30.0, setattr, workers, "mean_s", min(was, 0.001))
+        workers.mean_s = 2.0
+        self._later(5.0, 30.0, setattr, workers, "mean_s", WORKER_S)
         return node.name
 
     def _zookeeper_pause(self) -> str | None:
@@ -377,6 +625,7 @@ class Nemesis:
         if folder is None:
             return
         node.disk.mend()
+        node.disk.evict()  # its machine is restarted: what never reached the disk is gone
         node.crash()
         ours = self._partitions_in(node, folder)
         for other in self.target.log_dirs:

@@ -13,27 +13,16 @@ import random
 from collections.abc import Callable
 
 from ottla.model.ports import Listener
+from ottla.sim.costs import FREE
 from ottla.sim.loop import SimLoop
 from ottla.sim.scheduler import Scheduler
 from ottla.sim.trace import Trace
-from ottla.sim.transport import Pipe, SimTransport
+from ottla.sim.transport import Delivery, Link, Message, Pipe, SimTransport
 
 FIRST_PORT = 30_000
 RETRANSMIT_S = 0.2
-
-
-class Link:
-    """One direction between two hosts."""
-
-    __slots__ = ("base_s", "blocked", "held", "jitter_s", "stall_chance")
-
-    def __init__(self, base_s: float, jitter_s: float) -> None:
-        self.base_s = base_s
-        self.jitter_s = jitter_s
-        self.blocked = False
-        self.stall_chance = 0.0
-        """Chance that a segment is lost and comes 200 ms later, with all behind it."""
-        self.held: list[Callable[[], None]] = []
+ZOOKEEPER_PORT = 2181
+"""What goes over it costs what znodes cost."""
 
 
 class SimListener:
@@ -63,6 +52,7 @@ class Internet:
         self.scheduler = scheduler
         self.trace = trace
         self.random = rng
+        self.costs = FREE
         self.base_s = 0.0003
         self.jitter_s = 0.0002
         self.give_up_s = 20.0
@@ -99,30 +89,28 @@ class Internet:
         key = (source, target)
         if key not in self._links:
             local = source == target
-            self._links[key] = Link(
-                0.00002 if local else self.base_s, 0.00001 if local else self.jitter_s
-            )
+            base_s, jitter_s = (0.00002, 0.00001) if local else (self.base_s, self.jitter_s)
+            self._links[key] = Link(source, target, base_s, jitter_s)
         return self._links[key]
 
     # Delivery.
 
     def send(self, source: str, target: str, arrive: Callable[[], None]) -> None:
         """Deliver over a link. Blocked links hold it until they are healed."""
-        link = self.link(source, target)
-        if link.blocked or target in self.dark or source in self.dark:
-            link.held.append(arrive)
-            return
-        delay = link.base_s + link.jitter_s * self.random.random()
-        if link.stall_chance and self.random.random() < link.stall_chance:
-            delay += RETRANSMIT_S
-        self.scheduler.after(delay, self._arrive, source, target, arrive)
+        self.send_over(Message(self.link(source, target), self.dark, arrive))
 
-    def _arrive(self, source: str, target: str, arrive: Callable[[], None]) -> None:
-        link = self.link(source, target)
-        if link.blocked or target in self.dark:
-            link.held.append(arrive)
-        else:
-            arrive()
+    def send_over(self, delivery: Delivery) -> None:
+        """Deliver over the link that it names."""
+        link = delivery.link
+        if link.blocked or link.target in self.dark or link.source in self.dark:
+            link.held.append(delivery)
+            return
+        chance = self.random.random
+        delay = link.base_s + link.jitter_s * chance()
+        if link.stall_chance and chance() < link.stall_chance:
+            delay += RETRANSMIT_S
+        scheduler = self.scheduler
+        scheduler.push(scheduler.now + delay, delivery)
 
     # Faults.
 
@@ -142,8 +130,8 @@ class Internet:
         link = self.link(source, target)
         held, link.held = link.held, []
         when = self.scheduler.now + link.base_s + RETRANSMIT_S * self.random.random()
-        for arrive in held:
-            self.scheduler.at(when, self._arrive, source, target, arrive)
+        for delivery in held:
+            self.scheduler.push(when, delivery)
 
     def is_blocked(self, host: str) -> bool:
         """Whether any link to or from a host lets nothing through."""
@@ -157,10 +145,12 @@ class Internet:
                 self.block(b, a)
 
     def heal(self) -> None:
-        """Unblock every link."""
+        """Unblock every link, and let it lose and delay nothing."""
         for source, target in sorted(self._links):
             link = self._links[source, target]
             link.stall_chance = 0.0
+            if source != target:
+                link.base_s = self.base_s
             if link.blocked:
                 self.unblock(source, target)
 
@@ -293,6 +283,8 @@ class _Attempt:
         there = SimTransport(listener.network.loop, internet, self.target, there_address)
         here.peer, there.peer = there, here
         here.peer_host, there.peer_host = self.target, self.network.host
+        if self.port == ZOOKEEPER_PORT:
+            here.byte_s = there.byte_s = internet.costs.znode_byte_s
         here.pipe = Pipe(here, there)
         there.pipe = Pipe(there, here)
         internet.connections += [here, there]

@@ -16,6 +16,7 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.clients import REQUEST_TIMEOUT_S, create_topic
 from ottla.sim.history import History
+from ottla.sim.masks import Operations
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
@@ -156,7 +157,8 @@ class Mover:
         zookeeper: str,
         tps: Sequence[TopicPartition],
         brokers: int,
-        replicas: int = 3,
+        replicas: int,
+        operations: Operations,
     ) -> None:
         self.world = world
         self.client = Client(world, bootstrap, "mover", timeout_s=REQUEST_TIMEOUT_S)
@@ -164,6 +166,9 @@ class Mover:
         self.tps = tps
         self.brokers = brokers
         self.replicas = replicas
+        self.operations = operations
+        self.rng = world.random
+        """Chance of the operation under way."""
         self.stopping = False
         self.ended = False
         self.asked = 0
@@ -171,9 +176,10 @@ class Mover:
 
     async def run(self) -> None:
         """Ask for something every few seconds; a refusal is fine, one is under way perhaps."""
-        while not self.stopping:
-            await asyncio.sleep(self.world.random.uniform(1.0, 6.0))
-            way = self.world.random.choice((self._by_znode, self._by_api, self._elect))
+        async for rng in self.operations.due(lambda: self.stopping):
+            self.rng = rng
+            way = self.rng.choice((self._by_znode, self._by_api, self._elect))
+            self.operations.note(way.__name__.strip("_"))
             with contextlib.suppress(OttlaError):
                 await way()
                 self.asked += 1
@@ -181,7 +187,7 @@ class Mover:
         self.ended = True
 
     def _wish(self) -> list[tuple[TopicPartition, list[int]]]:
-        rng = self.world.random
+        rng = self.rng
         chosen = sorted(rng.sample(list(self.tps), rng.randint(1, len(self.tps))))
         return [(tp, rng.sample(range(self.brokers), self.replicas)) for tp in chosen]
 
@@ -205,7 +211,7 @@ class Mover:
                 partitions=[
                     AlterPartitionReassignmentsRequest.ReassignablePartition(
                         partition_index=tp.partition,
-                        replicas=None if self.world.random.random() < 0.2 else replicas,
+                        replicas=None if self.rng.random() < 0.2 else replicas,
                     )
                 ],
             )

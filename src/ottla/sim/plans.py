@@ -7,8 +7,10 @@ of a seed, so that sizes and settings vary as well as faults.
 import random
 from dataclasses import dataclass, field
 
-from ottla.sim.nemesis import NAMES
+from ottla.sim.masks import Mask, mask_of
+from ottla.sim.nemesis import ASKED_FOR, NAMES
 
+FLIPPED_BIT = "flipped-bit"
 SIZES = (
     "brokers",
     "replicas",
@@ -22,8 +24,13 @@ SIZES = (
     "administrators",
     "members",
     "copiers",
+    "log_dirs",
 )
 """The numbers of a plan that a command line may set."""
+
+
+MASKS = ("only_faults", "skip_faults", "only_operations", "skip_operations")
+"""The lists of a plan that leave single faults and operations out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +55,57 @@ class Plan:
     copiers: int = 0
     """How many transactional ids copy what there is, exactly once; their processes die, are paused
     and taken over."""
+    cooperative: bool = False
+    """Whether members keep what does not move while the group is assigned anew (KIP-429)."""
+    log_dirs: int = 2
+    """How many each broker has, up to three; administrators move replicas between them."""
     topic: str = "events"
     faults: tuple[str, ...] = NAMES
     mean_gap_s: float = 4.0
+    pause_s: float = 0.2
+    """The mean time between two writes of a producer to a partition."""
     operators: bool = True
     """Whether topics come and go, and where there are brokers enough also move."""
+    slowness: float = 1.0
+    """How slow the brokers' machines are, by the table of `costs`; 0: callbacks take no time."""
+    interleave: bool = True
+    """Whether the loop and other calls run between the file operations of a worker's call."""
+    evicted: float = 0.0
+    """How often a broker that looks for something in memory finds that it has to be read."""
+    small_fetches: bool = False
+    """Whether followers fetch a few kilobytes at a time, so that catching up takes many answers."""
+    in_order: bool = False
+    """Whether a power loss keeps what was written in its order (F5 with an old disk)."""
+    hard: bool = False
+    """Whether the nemesis goes to the limit of what is promised after a power loss: all but one
+    replica in sync lose power at once, and others are taken away while they have not caught up."""
     careless: bool = False
     """Whether the nemesis goes beyond what is promised after a power loss."""
+    only_faults: tuple[str, ...] | None = None
+    """The faults that may happen, by their names ("7", "c2"); None for all (`masks`)."""
+    skip_faults: tuple[str, ...] = ()
+    only_operations: tuple[str, ...] | None = None
+    """The operations of administrators and movers that may happen ("a0.7", "m0.2")."""
+    skip_operations: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
 
     @property
     def coordinated(self) -> bool:
         """Whether there is work for coordinators, and so internal topics."""
         return bool(self.members or self.copiers)
+
+    @property
+    def reads_disks(self) -> bool:
+        """Whether brokers keep little in memory, and somebody reads everything again and again."""
+        return FLIPPED_BIT in self.faults
+
+    @property
+    def fault_mask(self) -> Mask:
+        return mask_of(self.only_faults, self.skip_faults)
+
+    @property
+    def operation_mask(self) -> Mask:
+        return mask_of(self.only_operations, self.skip_operations)
 
     def replayed_by(self) -> str:
         """Return the one command that runs this plan again."""
@@ -72,12 +117,32 @@ class Plan:
                 parts.append(f"--{name.replace('_', '-')} {value:g}")
         if self.mean_gap_s != default.mean_gap_s:
             parts.append(f"--gap {self.mean_gap_s:g}")
+        if self.pause_s != default.pause_s:
+            parts.append(f"--pause {self.pause_s:g}")
         if not self.operators:
             parts.append("--no-operators")
+        if self.cooperative:
+            parts.append("--cooperative")
+        if self.slowness != default.slowness:
+            parts.append(f"--slowness {self.slowness:g}")
+        if not self.interleave:
+            parts.append("--no-interleave")
+        if self.evicted:
+            parts.append(f"--evicted {self.evicted:g}")
+        if self.small_fetches:
+            parts.append("--small-fetches")
+        if self.in_order:
+            parts.append("--in-order")
+        if self.hard:
+            parts.append("--hard")
         if self.careless:
             parts.append("--careless")
         if self.faults != default.faults:
             parts.append(f"--faults {','.join(self.faults) or 'none'}")
+        for name in MASKS:
+            chosen = getattr(self, name)
+            if chosen != getattr(default, name):
+                parts.append(f"--{name.replace('_', '-')} {','.join(chosen) or 'none'}")
         return " ".join(parts)
 
 
@@ -89,6 +154,12 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
     rng = random.Random(f"{seed}/plan")  # noqa: S311 - repeatable on purpose
     extra = random.Random(f"{seed}/coordinated")  # noqa: S311
     members, copiers = extra.choice(((0, 1), (0, 2), (2, 1), (2, 2), (3, 0), (3, 2), (3, 3)))
+    cooperative = random.Random(f"{seed}/cooperative").random() < 0.5  # noqa: S311
+    log_dirs = random.Random(f"{seed}/log dirs").choice((1, 2, 2, 2, 3))  # noqa: S311
+    more = random.Random(f"{seed}/aimed")  # noqa: S311
+    asked_for = ASKED_FOR if more.random() < 0.5 else ()
+    if more.random() < 0.7:  # an auditor and little memory cost time
+        asked_for = tuple(name for name in asked_for if name != FLIPPED_BIT)
     brokers = rng.choice((3, 3, 4, 4, 5, 6, 7))
     replicas = min(brokers, rng.choice((2, 3, 3, 3, 4)))
     return Plan(
@@ -102,9 +173,18 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         producers=rng.choice((1, 1, 2)),
         hasty_producers=rng.choice((0, 1)),
         consumers=1,
-        administrators=rng.choice((0, 2, 3, 4)),
+        administrators=max(rng.choice((0, 2, 3, 4)), int(log_dirs > 1)),
+        log_dirs=log_dirs,
         mean_gap_s=rng.choice((1.0, 1.5, 2.5, 4.0)),
+        pause_s=extra.choice((0.3, 0.6, 1.0)),
+        slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
+        evicted=extra.choice((0.0, 0.01, 0.2)),
+        in_order=extra.random() < 0.2,
+        hard=extra.random() < 0.5,
+        small_fetches=extra.random() < 0.3,
+        faults=(*NAMES, *asked_for),
         operators=rng.random() < 0.7,
         members=members if coordinated else 0,
         copiers=copiers if coordinated else 0,
+        cooperative=coordinated and members > 0 and cooperative,
     )

@@ -1,13 +1,17 @@
-"""Virtual time: one heap of events for every node, in the order (time, number).
+"""Virtual time: one queue of events for every node, in the order (time, number).
 
-Who may call: the sim room only. Invariants: nothing runs but from here, one event at a time; time
-moves only between events; two events of one instant run in the order they were made, so a run is
-a function of its seed. Bounds: a number of steps in all, and of steps within one instant, beyond
-which somebody spins (`LivelockError`); an empty heap while somebody waits is a `DeadlockError`.
+Who may call: the sim room only. Invariants: nothing runs but from here, one event at a time; two
+events of one instant run in the order they were made, so a run is a function of its seed. While a
+node's callback runs, `now` is that node's time: it moves on by what the callback costs (`spend`),
+and falls back to the instant of the event afterwards, because the other nodes were at work
+meanwhile. Bounds: a number of steps in all, and of steps within one instant, beyond which somebody
+spins (`LivelockError`); an empty queue while somebody waits is a `DeadlockError`.
 """
 
-import heapq
-from collections.abc import Callable
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import Protocol
 
 MAX_STEPS = 50_000_000
@@ -27,49 +31,63 @@ class LivelockError(SimulationError):
 
 
 class Runnable(Protocol):
-    """What the heap holds: a kernel event or a node's callback."""
+    """What the queue holds: a kernel event, a node's timer or a node's next turn."""
+
+    dropped: bool
+    """Whether it was cancelled: it is left out then, and time does not move for it."""
 
     def fire(self) -> None: ...
-
-    def is_cancelled(self) -> bool: ...
 
 
 class KernelEvent:
     """Something that happens below the nodes: bytes arrive, a timer of the nemesis."""
 
-    __slots__ = ("_args", "_callback")
+    __slots__ = ("_args", "_callback", "dropped")
 
     def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
         self._callback: Callable[..., object] | None = callback
         self._args = args
+        self.dropped = False
 
     def fire(self) -> None:
         if self._callback is not None:
             self._callback(*self._args)
 
     def cancel(self) -> None:
+        self.dropped = True
         self._callback = None
         self._args = ()
 
-    def is_cancelled(self) -> bool:
-        return self._callback is None
-
 
 class Scheduler:
-    """The one clock and the one queue of a simulation."""
+    """The one clock and the one queue of a simulation.
+
+    Events of the present instant wait in a deque, later ones in a heap: what is due at once is
+    the most, and a deque keeps its order for nothing.
+    """
 
     def __init__(self, *, max_steps: int = MAX_STEPS) -> None:
         self.now = 0.0
         self.steps = 0
         self.max_steps = max_steps
+        self.spends = False
+        """Whether a node's callback is running, which takes time."""
+        self._instant = 0.0
+        """When the present event happens: `now`, but for what its callback has cost."""
+        self._ready: deque[Runnable] = deque()
         self._heap: list[tuple[float, int, Runnable]] = []
         self._number = 0
-        self._steps_at_once = 0
+        self._limit = min(max_steps, MAX_STEPS_AT_ONCE)
+        """So many steps there may be by the end of the present instant."""
 
     def push(self, when: float, event: Runnable) -> None:
         """Queue an event; a time that has passed means now."""
-        self._number += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._number, event))
+        if when <= self._instant:
+            self._ready.append(event)
+        else:
+            self._number += 1
+            when = max(when, self.now)
+            heappush(self._heap, (when, self._number, event))
 
     def at(self, when: float, callback: Callable[..., object], *args: object) -> KernelEvent:
         """Call at a virtual time, outside every node."""
@@ -79,49 +97,111 @@ class Scheduler:
 
     def after(self, delay_s: float, callback: Callable[..., object], *args: object) -> KernelEvent:
         """Call after a virtual delay, outside every node."""
-        return self.at(self.now + delay_s, callback, *args)
+        event = KernelEvent(callback, args)
+        self.push(self.now + delay_s, event)
+        return event
+
+    def spend(self, seconds: float) -> None:
+        """Let a node's time pass within its callback; nothing outside of callbacks."""
+        if self.spends:
+            self.now += seconds
+
+    @contextlib.contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Do something beside the node's loop: its time does not pass by it."""
+        before, self.spends = self.spends, False
+        try:
+            yield
+        finally:
+            self.spends = before
+
+    def back(self) -> None:
+        """Return to the instant of the present event: its callbacks are over."""
+        self.now = self._instant
+        self.spends = False
+
+    def count(self, steps: int) -> None:
+        """Count callbacks that one event ran; LivelockError where there are too many."""
+        self.steps += steps
+        if self.steps > self._limit:
+            self._too_many()
+
+    def _too_many(self) -> None:
+        if self.steps > self.max_steps:
+            raise LivelockError(f"more than {self.max_steps} events by {self.now:.6f} s")
+        raise LivelockError(f"{MAX_STEPS_AT_ONCE} events at {self.now:.6f} s")
 
     def next_time(self) -> float | None:
         """Return when the next event is due; None if there is none."""
-        heap = self._heap
-        while heap and heap[0][2].is_cancelled():
-            heapq.heappop(heap)
+        ready, heap = self._ready, self._heap
+        # What was pushed for an instant before it came goes before what came up within it.
+        while heap and heap[0][2].dropped:
+            heappop(heap)
+        if heap and heap[0][0] <= self._instant:
+            return heap[0][0]
+        while ready and ready[0].dropped:
+            ready.popleft()
+        if ready:
+            return self._instant
         return heap[0][0] if heap else None
 
     def step(self) -> None:
         """Run the next event; there has to be one."""
-        when, _, event = heapq.heappop(self._heap)
-        if when > self.now:
-            self.now = when
-            self._steps_at_once = 0
-        self.steps += 1
-        self._steps_at_once += 1
-        if self._steps_at_once > MAX_STEPS_AT_ONCE:
-            raise LivelockError(
-                f"{MAX_STEPS_AT_ONCE} events at {self.now:.6f} s; the last was {event!r}"
-            )
-        if self.steps > self.max_steps:
-            raise LivelockError(f"more than {self.max_steps} events by {self.now:.6f} s")
-        event.fire()
+        ran = self._run(float("inf"), iter((False, True)).__next__)
+        assert ran, "nothing is queued"
+
+    def _run(self, deadline_s: float, done: Callable[[], bool] | None = None) -> bool:
+        """Run events until `done()`, looked at before each; False if none is due by then.
+
+        Those that were cancelled are left out.
+        """
+        ready, heap = self._ready, self._heap
+        while done is None or not done():
+            # What was pushed for an instant before it came goes before what came up within it.
+            if heap and (heap[0][0] <= self._instant or not ready):
+                when, _, event = heap[0]
+                if event.dropped:
+                    heappop(heap)
+                    continue
+                if when > deadline_s:
+                    return False
+                heappop(heap)
+                if when > self._instant:
+                    self.now = self._instant = when
+                    self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
+            elif ready:
+                event = ready.popleft()
+                if event.dropped:
+                    continue
+            else:
+                return False
+            self.steps += 1
+            if self.steps > self._limit:
+                self._too_many()
+            event.fire()
+        return True
 
     def run_until(self, done: Callable[[], bool], *, deadline_s: float = float("inf")) -> None:
         """Run until `done()`; DeadlockError if nothing is left, TimeoutError at the deadline."""
-        while not done():
-            when = self.next_time()
-            if when is None:
-                raise DeadlockError(f"nothing left to happen at {self.now:.6f} s")
-            if when > deadline_s:
-                self.now = max(self.now, deadline_s)
-                raise TimeoutError(f"not done at {deadline_s:.3f} s of virtual time")
-            self.step()
+        if self._run(deadline_s, done):
+            return
+        if self.next_time() is None:
+            raise DeadlockError(f"nothing left to happen at {self.now:.6f} s")
+        self._pass(deadline_s)
+        raise TimeoutError(f"not done at {deadline_s:.3f} s of virtual time")
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""
         deadline = self.now + seconds
-        while (when := self.next_time()) is not None and when <= deadline:
-            self.step()
-        self.now = max(self.now, deadline)
-        self._steps_at_once = 0
+        self._run(deadline)
+        self._pass(deadline)
+
+    def _pass(self, until_s: float) -> None:
+        """Let time pass in which nothing happens."""
+        if until_s > self._instant:
+            self.now = self._instant = until_s
+        self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
 
     def statistics(self) -> dict[str, object]:
-        return {"now_s": self.now, "steps": self.steps, "queued": len(self._heap)}
+        queued = len(self._heap) + len(self._ready)
+        return {"now_s": self.now, "steps": self.steps, "queued": queued}

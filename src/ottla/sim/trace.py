@@ -1,15 +1,19 @@
 """The trace: what happened, one line per event, and a hash over all of it.
 
-Who may call: the sim room. Invariants: the hash covers every line ever recorded; only the last
-lines are kept unless a sink takes them. Two runs of one seed have the same hash, whatever
-PYTHONHASHSEED is: the test of that keeps set order out of every decision.
+Who may call: the sim room. Invariants: the hash covers every line ever recorded and every byte
+that arrived; only the last lines of other things are kept unless a sink takes them. Two runs of
+one seed have the same hash, whatever PYTHONHASHSEED is: the test of that keeps set order out of
+every decision.
 """
 
 import hashlib
+import struct
+import zlib
 from collections import deque
 from collections.abc import Callable
 
 KEPT_LINES = 200
+_FACTS = struct.Struct("<dI")
 
 
 class Trace:
@@ -19,6 +23,7 @@ class Trace:
         self.count = 0
         self.tail: deque[str] = deque(maxlen=KEPT_LINES)
         self._sink = sink
+        self._labels: dict[tuple[str, str, str], bytes] = {}
         self._hash = hashlib.blake2b(digest_size=8)
 
     def record(self, now: float, node: str, kind: str, detail: str = "") -> None:
@@ -28,6 +33,16 @@ class Trace:
         self.tail.append(line)
         if self._sink is not None:
             self._sink(line)
+
+    def segment(self, now: float, node: str, kind: str, peer: str, data: bytes) -> None:
+        """Record that bytes arrived. The line tells their number and sum, the hash has them all."""
+        self.count += 1
+        label = self._labels.get((node, kind, peer))
+        if label is None:
+            label = self._labels[node, kind, peer] = f" {node} {kind} {peer} ".encode()
+        self._hash.update(_FACTS.pack(now, len(data)) + label + data)
+        if self._sink is not None:
+            self._sink(f"{now:.6f} {node} {kind} {peer} {len(data)} {zlib.crc32(data):08x}")
 
     @property
     def digest(self) -> str:

@@ -15,6 +15,11 @@ from ottla.sim.checkers import LogRecord, few
 from ottla.sim.history import History
 from ottla.wire.records import COMMIT, iter_batches, iter_records, parse_control_record
 
+TIMEOUT_S = 10.0
+"""The transactions' timeout (`transactors.TRANSACTION_TIMEOUT_MS`)."""
+SOON_S = 1.0
+"""A transaction began at its coordinator up to so long before or after its producer says."""
+
 COPY = re.compile(
     rb"(?P<topic>[^ @]+)-(?P<partition>\d+)@(?P<offset>\d+) [^=]*=(?P<value>.*)", re.DOTALL
 )
@@ -96,8 +101,34 @@ def check_transactions(
         *check_committed_reads(history, fates),
         *check_last_stable_offsets(history, fates),
         *check_fencing(history),
+        *check_reasons(history),
         *(check_all_ended(fates) if complete else ()),
     ]
+
+
+def check_reasons(history: History) -> list[str]:
+    """Nobody is fenced amid a young transaction unless another process asked for the id.
+
+    Whose transaction is as old as its timeout may find that it was aborted.
+    """
+    found = []
+    for fenced in history.fenced:
+        if fenced.began_s is None or fenced.at_s - fenced.began_s >= TIMEOUT_S - SOON_S:
+            continue
+        ours = [i.invoked_s for i in history.inits if i.process == fenced.process]
+        since_s = min(ours, default=0.0)
+        if not any(
+            i.transactional_id == fenced.transactional_id
+            and i.process != fenced.process
+            and (i.completed_s is None or i.completed_s >= since_s)
+            and i.invoked_s <= fenced.at_s
+            for i in history.inits
+        ):
+            found.append(
+                f"{fenced.process} at {fenced.at_s:.3f} s, in a transaction of "
+                f"{fenced.at_s - fenced.began_s:.1f} s, and nobody else asked for its id"
+            )
+    return few("fenced for no reason", found)
 
 
 def check_exactly_once(

@@ -18,7 +18,7 @@ from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.clients import PERHAPS, PRODUCE_VERSIONS, REQUEST_TIMEOUT_S
 from ottla.sim.coordinated import Coordinator
-from ottla.sim.history import Commit, History, Init, Transaction, Write
+from ottla.sim.history import Commit, Fenced, History, Init, Transaction, Write
 from ottla.sim.members import Member, Seat, code_of, partition_codes
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -36,6 +36,10 @@ CLIENTS_VERSION = 3
 POLL_BYTES = 2_048
 ABORT_SHARE = 0.12
 IDLE_S = 0.2
+REST_S = 15.0
+"""How long a copier rests after its coordinator was away for so long: beyond any timeout."""
+PAUSE_S = 0.3
+"""The mean time between two transactions of one copier: faults meet them as well as in a rush."""
 
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 ABORTABLE = frozenset(
@@ -77,6 +81,8 @@ class TransactionalProducer:
         self._sequences: dict[TopicPartition, int] = {}
         self._partitions: set[TopicPartition] = set()
         self._offsets_added = False
+        self._unanswered = False
+        """Whether partitions may have been added, but nobody has said so in time."""
         self._renew = False
         self.count = 0
 
@@ -107,7 +113,7 @@ class TransactionalProducer:
         self.present = Transaction(self.name, self.transactional_id, self.count, now)
         self.history.transactions.append(self.present)
         self._partitions.clear()
-        self._offsets_added = False
+        self._offsets_added = self._unanswered = False
         return self.present
 
     async def send(self, batches: Mapping[TopicPartition, Sequence[bytes]]) -> None:
@@ -163,7 +169,7 @@ class TransactionalProducer:
         assert present is not None
         loop = asyncio.get_running_loop()
         present.commit, present.end_invoked_s = commit, loop.time()
-        if self._partitions or self._offsets_added:
+        if self._partitions or self._offsets_added or self._unanswered:
             request = EndTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id,
@@ -171,11 +177,24 @@ class TransactionalProducer:
                 committed=commit,
             )
             answer = await self._coordinator.ask(request, code_of, again=RETRIABLE)
-            self._check("EndTxn", answer.error_code)
+            nothing_begun = self._unanswered and answer.error_code == ErrorCode.INVALID_TXN_STATE
+            if not nothing_begun:
+                self._check("EndTxn", answer.error_code)
         present.outcome, present.ended_s = commit, loop.time()
         self.present = None
         if self._renew:
             await self.init()
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the last transaction was aborted because the coordinator did not answer."""
+        return self._unanswered
+
+    def note_fenced(self) -> None:
+        """Note that another has our place, or so we were told."""
+        began_s = None if self.present is None else self.present.began_s
+        now = asyncio.get_running_loop().time()
+        self.history.fenced.append(Fenced(self.name, self.transactional_id, began_s, now))
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -200,9 +219,14 @@ class TransactionalProducer:
                 for p in t.results_by_partition
             ]
 
-        answer = await self._coordinator.ask(
-            request, codes, version=CLIENTS_VERSION, again=RETRIABLE
-        )
+        try:
+            async with asyncio.timeout(DELIVERY_TIMEOUT_S):
+                answer = await self._coordinator.ask(
+                    request, codes, version=CLIENTS_VERSION, again=RETRIABLE
+                )
+        except TimeoutError:
+            self._unanswered = True
+            raise AbortableError("AddPartitionsToTxn: no answer in time") from None
         for code in sorted(set(codes(answer))):
             self._check("AddPartitionsToTxn", code)
         self._partitions.update(partitions)
@@ -302,6 +326,8 @@ class Copier:
         self.doomed = False
         """Whether to open one more transaction and never end it."""
         self.left_open = False
+        self.hurried = False
+        """Whether to copy without pauses: nothing new comes."""
         self.member = Member(world, self.client, group, source, history, name)
         self.producer = TransactionalProducer(world, self.client, name, transactional_id, history)
 
@@ -313,7 +339,9 @@ class Copier:
             while not self.stopping:
                 await self._generation()
             await self.member.leave()
-        except (FencedError, AbortableError):
+        except (FencedError, AbortableError) as error:
+            if isinstance(error, FencedError):
+                self.producer.note_fenced()
             await self.member.leave()
         finally:
             beating.cancel()
@@ -332,8 +360,12 @@ class Copier:
                 await asyncio.sleep(IDLE_S)
             elif await self._copy(batches, reached):
                 positions.update(reached)
+                if not self.hurried:
+                    await asyncio.sleep(self.world.random.expovariate(1.0 / PAUSE_S))
             elif self.producer.present is not None:
                 await self.producer.end(commit=False)
+                if self.producer.gave_up and not self.hurried:
+                    await asyncio.sleep(REST_S)
 
     async def _read(
         self, positions: Mapping[TopicPartition, int]

@@ -9,11 +9,12 @@ they were sent, whatever the links did to them; bytes under way never exceed the
 import asyncio
 import errno
 import random
-import zlib
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
+from ottla.sim.costs import Costs
 from ottla.sim.loop import SimLoop
 from ottla.sim.scheduler import Scheduler
 from ottla.sim.trace import Trace
@@ -21,21 +22,95 @@ from ottla.sim.trace import Trace
 WINDOW_BYTES = 262_144
 SEGMENT_BYTES = 65_536
 READ_BYTES = 262_144
+SPLIT_CHANCE = 0.05
+"""How often what was written at once arrives in two pieces."""
 HIGH_WATER_BYTES = 65_536
 
 DATA, FIN, RST = "data", "fin", "rst"
+BYTES_LIKE = (bytes, bytearray, memoryview)
+
+
+class Link:
+    """One direction between two hosts."""
+
+    __slots__ = ("base_s", "blocked", "held", "jitter_s", "source", "stall_chance", "target")
+
+    def __init__(self, source: str, target: str, base_s: float, jitter_s: float) -> None:
+        self.source = source
+        self.target = target
+        self.base_s = base_s
+        self.jitter_s = jitter_s
+        self.blocked = False
+        self.stall_chance = 0.0
+        """Chance that a segment is lost and comes 200 ms later, with all behind it."""
+        self.held: list[Delivery] = []
+
+
+class Delivery(Protocol):
+    """Something under way over a link, as an event: it arrives, or is held where nothing comes."""
+
+    dropped: bool
+    link: Link
+
+    def fire(self) -> None: ...
+
+
+class Message:
+    """Something of the kernels: a SYN, a window that opens."""
+
+    __slots__ = ("_arrive", "_dark", "dropped", "link")
+
+    def __init__(self, link: Link, dark: AbstractSet[str], arrive: Callable[[], None]) -> None:
+        self.dropped = False
+        self.link = link
+        self._dark = dark
+        self._arrive = arrive
+
+    def fire(self) -> None:
+        link = self.link
+        if link.blocked or link.target in self._dark:
+            link.held.append(self)
+        else:
+            self._arrive()
+
+
+class Segment:
+    """Bytes of a connection, or its end."""
+
+    __slots__ = ("data", "dropped", "kind", "link", "number", "pipe")
+
+    def __init__(self, pipe: "Pipe", link: Link, number: int, kind: str, data: bytes) -> None:
+        self.dropped = False
+        self.pipe = pipe
+        self.link = link
+        self.number = number
+        self.kind = kind
+        self.data = data
+
+    def fire(self) -> None:
+        link = self.link
+        if link.blocked or link.target in self.pipe.dark:
+            link.held.append(self)
+        else:
+            self.pipe.arrive(self)
 
 
 class Carrier(Protocol):
     """What a connection needs of the network under it."""
 
     scheduler: Scheduler
+    costs: Costs
     trace: Trace
     random: random.Random
     give_up_s: float
     tap: Callable[[str, str, bytes], object] | None
+    dark: set[str]
 
     def send(self, source: str, target: str, arrive: Callable[[], None]) -> None: ...
+
+    def link(self, source: str, target: str) -> Link: ...
+
+    def send_over(self, delivery: Delivery) -> None: ...
 
     def forget(self, transport: "SimTransport") -> None: ...
 
@@ -49,10 +124,12 @@ class Pipe:
         self.queue: deque[bytes] = deque()
         self.queued_bytes = 0
         self.closing = False
+        self.dark = sender.carrier.dark
+        self._link = sender.carrier.link(sender.host, receiver.host)
         self._window_used = 0
         self._sent = 0
         self._arrived = 0
-        self._early: dict[int, tuple[str, bytes]] = {}
+        self._early: dict[int, Segment] = {}
         self._progress_s = 0.0
         self._timer_armed = False
 
@@ -64,23 +141,26 @@ class Pipe:
     def pump(self) -> None:
         """Send what the window allows; FIN when the writer closed and all is sent."""
         queue = self.queue
-        rng = self.sender.carrier.random
+        chance = self.sender.carrier.random.random
         while queue and self._window_used < WINDOW_BYTES:
             head = queue.popleft()
+            size = len(head)
             limit = min(WINDOW_BYTES - self._window_used, SEGMENT_BYTES)
-            if len(head) > 1 and rng.random() < 0.05:
-                limit = min(limit, rng.randrange(1, len(head)))
-            if len(head) > limit:
+            if size > 1 and (drawn := chance()) < SPLIT_CHANCE:
+                limit = min(limit, 1 + int((size - 1) * (drawn / SPLIT_CHANCE)))
+            if size > limit:
                 queue.appendleft(head[limit:])
                 head = head[:limit]
-            self.queued_bytes -= len(head)
-            self._window_used += len(head)
+                size = limit
+            self.queued_bytes -= size
+            self._window_used += size
             self._segment(DATA, head)
         if self.closing and not queue:
             self.closing = False
             self._segment(FIN, b"")
             self.sender.drained()
-        self.sender.after_pump()
+        if self.sender.writer_paused:
+            self.sender.after_pump()
 
     def reset(self) -> None:
         """Drop what is queued and tell the other side."""
@@ -97,13 +177,14 @@ class Pipe:
     def _segment(self, kind: str, data: bytes) -> None:
         number = self._sent
         self._sent += 1
-        carrier = self.sender.carrier
+        sender = self.sender
+        carrier = sender.carrier
         if self._arrived == number:
             self._progress_s = carrier.scheduler.now
         if not self._timer_armed:
             self._timer_armed = True
             carrier.scheduler.after(carrier.give_up_s, self._check_progress)
-        carrier.send(self.sender.host, self.receiver.host, lambda: self._arrive(number, kind, data))
+        carrier.send_over(Segment(self, self._link, number, kind, data))
 
     def _check_progress(self) -> None:
         self._timer_armed = False
@@ -117,13 +198,19 @@ class Pipe:
             self._timer_armed = True
             carrier.scheduler.after(left, self._check_progress)
 
-    def _arrive(self, number: int, kind: str, data: bytes) -> None:
-        self._early[number] = (kind, data)
-        while self._arrived in self._early:
-            kind, data = self._early.pop(self._arrived)
+    def arrive(self, segment: Segment) -> None:
+        """Hand over what came, in its order."""
+        if segment.number != self._arrived:
+            self._early[segment.number] = segment
+            return
+        scheduler, receiver, early = self.sender.carrier.scheduler, self.receiver, self._early
+        while True:
             self._arrived += 1
-            self._progress_s = self.sender.carrier.scheduler.now
-            self.receiver.kernel_receive(kind, data)
+            self._progress_s = scheduler.now
+            receiver.kernel_receive(segment.kind, segment.data)
+            if not early or self._arrived not in early:
+                return
+            segment = early.pop(self._arrived)
 
 
 class SimTransport(asyncio.Transport):
@@ -134,6 +221,8 @@ class SimTransport(asyncio.Transport):
     ) -> None:
         super().__init__()
         self.carrier = carrier
+        self.op_s = carrier.costs.net_s
+        self.byte_s = carrier.costs.net_byte_s
         self.host = host
         self.address = address
         self.peer: SimTransport | None = None
@@ -151,7 +240,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
-        self._writer_paused = False
+        self.writer_paused = False
         self._resume_due = False
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
@@ -168,10 +257,14 @@ class SimTransport(asyncio.Transport):
 
     def kernel_receive(self, kind: str, data: bytes) -> None:
         """Take one segment in its order."""
-        trace = self.carrier.trace
-        now = self.carrier.scheduler.now
-        trace.record(now, self.host, kind, f"{self.peer_host} {len(data)} {zlib.crc32(data):08x}")
-        if kind == RST:
+        carrier = self.carrier
+        carrier.trace.segment(carrier.scheduler.now, self.host, kind, self.peer_host, data)
+        if kind == DATA and not self.lost and not self._closing:
+            self._inbox.append(data)
+            if not self._read_due and self._reading and self._protocol is not None:
+                self._read_due = True
+                self._loop.call_soon(self._read_ready)
+        elif kind == RST:
             self.kernel_reset(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
         elif self.lost or self._closing:
             if kind == DATA and self.peer is not None and not self.peer.lost:
@@ -179,9 +272,6 @@ class SimTransport(asyncio.Transport):
                 self.carrier.send(self.host, self.peer_host, self._refuse_peer)
         elif kind == FIN:
             self._eof = True
-            self._schedule_read()
-        else:
-            self._inbox.append(data)
             self._schedule_read()
 
     def _refuse_peer(self) -> None:
@@ -237,6 +327,8 @@ class SimTransport(asyncio.Transport):
                 count = self._fill_buffer() if self._buffered else self._hand_over()
                 if self.peer is not None and self.peer.pipe is not None:
                     self.peer.pipe.consumed(count)
+                    if self.op_s:
+                        self.carrier.scheduler.spend(self.op_s + self.byte_s * count)
             elif self._reset is not None:
                 self._lose(self._reset)
             elif self._eof:
@@ -287,7 +379,7 @@ class SimTransport(asyncio.Transport):
     # Writing.
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if type(data) is not bytes and not isinstance(data, BYTES_LIKE):
             raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
         if self._closing or self.lost or not data:
             return
@@ -297,26 +389,28 @@ class SimTransport(asyncio.Transport):
             return
         assert self.pipe is not None
         data = bytes(data)
+        if self.op_s:
+            self.carrier.scheduler.spend(self.op_s + self.byte_s * len(data))
         if self.carrier.tap is not None:
             self.carrier.tap(self.host, self.peer_host, data)
         self.pipe.push(data)
-        if self.pipe.queued_bytes > self._high and not self._writer_paused:
-            self._writer_paused = True
+        if self.pipe.queued_bytes > self._high and not self.writer_paused:
+            self.writer_paused = True
             self._protocol.pause_writing()
 
     def after_pump(self) -> None:
         """Tell the program that it may write again, at its next turn."""
         assert self.pipe is not None
-        if self._writer_paused and not self._resume_due and self.pipe.queued_bytes <= self._low:
+        if self.writer_paused and not self._resume_due and self.pipe.queued_bytes <= self._low:
             self._resume_due = True
             self._loop.call_soon(self._resume_writer)
 
     def _resume_writer(self) -> None:
         self._resume_due = False
         assert self.pipe is not None
-        if self.lost or not self._writer_paused or self.pipe.queued_bytes > self._low:
+        if self.lost or not self.writer_paused or self.pipe.queued_bytes > self._low:
             return
-        self._writer_paused = False
+        self.writer_paused = False
         if self._protocol is not None:
             self._protocol.resume_writing()
 

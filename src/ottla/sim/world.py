@@ -13,10 +13,12 @@ from typing import Any, Self
 
 from ottla.model.ports import World
 from ottla.sim.clock import SimClock, SimWorkers
+from ottla.sim.costs import FREE, Costs
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.sim.loop import SimLoop
 from ottla.sim.network import Internet, SimNetwork
 from ottla.sim.scheduler import MAX_STEPS, Scheduler
+from ottla.sim.threads import Threads
 from ottla.sim.trace import Trace
 
 Main = Callable[[World], Coroutine[Any, Any, Any]]
@@ -32,6 +34,11 @@ class Node:
         self.incarnation = 0
         self.main: Main | None = None
         self.failures: list[dict[str, Any]] = []
+        self.stalls: list[tuple[float, str]] = []
+        """Long callbacks of all incarnations, see `SimLoop.stalls`."""
+        self.stood_still: list[str] = []
+        """Callbacks that were too long even for what the nemesis had slowed."""
+        self._callbacks_before = 0
         self.wall_offset_ms = 0
         self.loop: SimLoop
         self.world: World
@@ -40,6 +47,7 @@ class Node:
         self.files: SimFiles
         self.workers: SimWorkers
         self.task: Any = None
+        self._loses_power = False
         self._fresh()
 
     def __repr__(self) -> str:
@@ -50,6 +58,11 @@ class Node:
         """Whether the node's main runs."""
         return self.task is not None and not self.loop.dead and not self.task.done()
 
+    @property
+    def callbacks(self) -> int:
+        """How many callbacks of all incarnations have run."""
+        return self._callbacks_before + self.loop.callbacks
+
     def random(self, purpose: str) -> random.Random:
         """Return chance for one purpose of this incarnation, independent of all others."""
         return self.simulation.random(f"{self.name}/{self.incarnation}/{purpose}")
@@ -58,14 +71,22 @@ class Node:
         simulation = self.simulation
         self.incarnation += 1
         label = f"{self.name}.{self.incarnation}"
-        self.loop = SimLoop(simulation.scheduler, label)  # type: ignore[abstract]
+        costs, scheduler = simulation.costs, simulation.scheduler
+        self.loop = SimLoop(scheduler, label, costs.callback_s)  # type: ignore[abstract]
         self.loop.failures = self.failures
+        self.loop.stalls = self.stalls
         boot_s = float(self.random("boot").randrange(1_000_000))
         self.clock = SimClock(simulation.scheduler, boot_s)
         self.clock.wall_offset_ms = self.wall_offset_ms
         self.network = SimNetwork(simulation.internet, self.name, self.loop)
-        self.files = SimFiles(self.disk)
-        self.workers = SimWorkers(self.random("workers"))
+        self.files = SimFiles(self.disk, costs, scheduler.spend)
+        self.files.ended = self._end_at_an_operation
+        self.workers = SimWorkers(
+            self.random("workers"),
+            files=self.files,
+            interleave=simulation.interleave,
+            threads=simulation.threads,
+        )
         self.world = World(
             clock=self.clock,
             random=self.random("chance"),
@@ -81,8 +102,8 @@ class Node:
             self.main = main
         assert self.main is not None, f"{self.name} has nothing to run"
         if self.loop.dead or self.task is not None:
-            self.loop.kill()
-            self.files.kill()
+            self._kill()
+            self._callbacks_before += self.loop.callbacks
             self.simulation.dead_loops.append(self.loop)
             self._fresh()
         self.simulation.internet.power_on(self.name)
@@ -94,13 +115,26 @@ class Node:
         if self.loop.dead:
             return
         self.simulation.note(self.name, "power-loss" if power_loss else "kill")
-        self.loop.kill()
-        self.files.kill()
+        self._kill()
         self.simulation.internet.host_died(self.name, silently=power_loss)
         if power_loss:
             self.simulation.internet.power_off(self.name)
             lost = self.disk.power_loss(self.random("power"))
             self.simulation.note(self.name, "lost-writes", str(lost))
+
+    def _kill(self) -> None:
+        """End the process: its loop, its files, its workers' threads."""
+        self.loop.kill()
+        self.files.kill()
+        self.workers.kill()
+
+    def crash_at_operation(self, count: int, *, power_loss: bool = False) -> None:
+        """Crash in the middle of what it does: before its next file operation but `count`."""
+        self._loses_power = power_loss
+        self.files.last_operations = count
+
+    def _end_at_an_operation(self) -> None:
+        self.crash(power_loss=self._loses_power)
 
     def pause(self) -> None:
         """Stop the process without ending it (faults F7 to F9)."""
@@ -136,11 +170,19 @@ class Simulation:
         *,
         sink: Callable[[str], object] | None = None,
         max_steps: int = MAX_STEPS,
+        costs: Costs = FREE,
+        interleave: bool = False,
     ) -> None:
         self.seed = seed
+        self.costs = costs
+        """What a node's callbacks take of its time."""
+        self.interleave = interleave
+        """Whether workers' calls stop at their file operations. Such a simulation cannot fork."""
+        self.threads = Threads()
         self.scheduler = Scheduler(max_steps=max_steps)
         self.trace = Trace(sink)
         self.internet = Internet(self.scheduler, self.random("internet"), self.trace)
+        self.internet.costs = costs
         self.nodes: dict[str, Node] = {}
         self.dead_loops: list[SimLoop] = []
 
@@ -182,7 +224,9 @@ class Simulation:
             node = self.nodes[name]
             node.loop.kill()
             node.files.kill()
+            node.workers.kill()
             self.dead_loops.append(node.loop)
+        self.threads.close()
         # A coroutine that awaits in its `finally` cannot end any more, and Python would say so.
         before, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
         try:

@@ -16,7 +16,6 @@ from ottla.model.errors import OttlaError, UnsupportedVersionError, WireError
 from ottla.model.ports import Buffer
 from ottla.wire.apis import APIS, ApiSpec
 from ottla.wire.compile_read import (
-    SLICE,
     Reader,
     SlicedReader,
     compile_reader,
@@ -43,6 +42,7 @@ __all__ = [
     "encode_request",
     "encode_request_in_slices",
     "encode_response",
+    "encode_response_in_slices",
     "encode_struct",
     "encode_versioned",
     "request_class",
@@ -58,7 +58,7 @@ _response_readers: dict[tuple[int, int], Reader] = {}
 _request_writers: dict[tuple[int, int], Writer] = {}
 _response_writers: dict[tuple[int, int], Writer] = {}
 _sliced_readers: dict[tuple[int, int], SlicedReader] = {}
-_sliced_writers: dict[tuple[int, int], SlicedWriter] = {}
+_sliced_writers: dict[tuple[type[WireStruct], int], SlicedWriter] = {}
 _struct_readers: dict[tuple[type[WireStruct], int], Reader] = {}
 _struct_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 
@@ -66,14 +66,20 @@ _part_writers: dict[tuple[type[WireStruct], int], Writer] = {}
 
 _VERSION = struct.Struct(">h")
 
-LARGE_BYTES = 1 << 20
-MAX_ELEMENTS = 500_000
-"""What a request above `LARGE_BYTES` may hold in its arrays, numbers aside.
+LARGE_BYTES = 1 << 15
+MAX_ELEMENTS = 200_000
+"""What the arrays of a request may hold, all together.
 
-An element takes three bytes on the wire, a hundred and fifty in memory and a microsecond to read:
-without a bound one frame of socket.request.max.bytes is five gigabytes and half a minute. Kafka
+An element takes one to three bytes on the wire, a hundred and fifty in memory, and a microsecond to
+read: without a bound one frame of socket.request.max.bytes is gigabytes and half a minute. Kafka
 has none; but it has more than one thread.
 """
+
+MAX_ELEMENTS_AT_ONCE = 20_000
+"""What a request above `LARGE_BYTES` may hold that is read in one go: ten milliseconds or so."""
+
+_MORE_AT_ONCE = {1: 100_000, 56: MAX_ELEMENTS}
+"""Fetch and AlterPartition of a broker that shares very many partitions with another."""
 
 _BAD_BYTES = (IndexError, struct.error, UnicodeDecodeError)
 """What compiled parse functions raise at the end of the bytes or within a bad string."""
@@ -171,14 +177,13 @@ def decode_request(
 
 def _decode_large(api_key: int, version: int, buf: memoryview, pos: int, *, rest_ok: bool) -> Any:
     """Decode what may hold very much, and stop where that is too much."""
-    steps = decode_request_in_slices(api_key, version, buf, pos, rest_ok=rest_ok)
-    for _ in range(MAX_ELEMENTS // SLICE):
+    most = _MORE_AT_ONCE.get(api_key, MAX_ELEMENTS_AT_ONCE)
+    steps = decode_request_in_slices(api_key, version, buf, pos, rest_ok=rest_ok, most=most)
+    while True:
         try:
             next(steps)
         except StopIteration as end:
             return end.value
-    steps.close()
-    raise WireError(f"{_name(api_key)} v{version}: more than {MAX_ELEMENTS} elements")
 
 
 def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
@@ -209,9 +214,18 @@ def _check_end(end: int, size: int, what: int | str, version: int, *, rest_ok: b
 
 
 def decode_request_in_slices(
-    api_key: int, version: int, buf: memoryview, pos: int = 0, *, rest_ok: bool = False
+    api_key: int,
+    version: int,
+    buf: memoryview,
+    pos: int = 0,
+    *,
+    rest_ok: bool = False,
+    most: int | None = None,
 ) -> Generator[None, None, Any]:
-    """Do what `decode_request` does, but yield every few milliseconds of work: for large ones."""
+    """Do what `decode_request` does, but yield every few milliseconds of work: for large ones.
+
+    WireError where all its arrays together hold more than `most` elements.
+    """
     reader = _sliced_readers.get((api_key, version))
     if reader is None:
         spec = _spec(api_key, version)
@@ -219,13 +233,29 @@ def decode_request_in_slices(
         reader = compile_sliced_reader(layout, version, spec.flexible_version)
         _sliced_readers[api_key, version] = reader
     try:
-        message, end = yield from reader(buf, pos)
+        message, end = yield from _counted(reader(buf, pos), most)
     except _BAD_BYTES as error:
         raise WireError(f"{_name(api_key)} v{version}: {error}") from error
     except WireError as error:
         raise WireError(f"{_name(api_key)} v{version}: {error}", error.code) from error
     _check_end(end, len(buf), api_key, version, rest_ok=rest_ok)
     return message
+
+
+def _counted(
+    steps: Generator[int, None, tuple[Any, int]], most: int | None
+) -> Generator[None, None, tuple[Any, int]]:
+    """Count what is read, and stop where that is too much."""
+    count = 0
+    while True:
+        try:
+            count += next(steps)
+        except StopIteration as end:
+            result: tuple[Any, int] = end.value
+            return result
+        if most is not None and count > most:
+            raise WireError(f"more than {most} elements")
+        yield
 
 
 def _name(what: int | str) -> str:
@@ -240,20 +270,35 @@ def encode_request(message: Message, version: int) -> list[Buffer]:
 
 def encode_request_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
     """Do what `encode_request` does, but yield every few milliseconds of work: for large ones."""
-    key = message.API_KEY
-    writer = _sliced_writers.get((key, version))
+    return _encode_in_slices(message, version)
+
+
+def encode_response_in_slices(
+    message: Message, version: int
+) -> Generator[None, None, list[Buffer]]:
+    """Do what `encode_response` does, but yield every few milliseconds of work: for large ones."""
+    return _encode_in_slices(message, version)
+
+
+def _encode_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+    kind = type(message), version
+    writer = _sliced_writers.get(kind)
     if writer is None:
-        spec = _spec(key, version)
+        spec = _spec(message.API_KEY, version)
         writer = compile_sliced_writer(type(message).LAYOUT, version, spec.flexible_version)
-        _sliced_writers[key, version] = writer
+        _sliced_writers[kind] = writer
     parts: list[Buffer] = []
+    whole: list[Buffer] = []
     try:
-        yield from writer(message, parts)
+        for _ in writer(message, parts):
+            whole.append(b"".join(parts))  # a million small parts would be joined in one go
+            parts.clear()
+            yield
     except _BAD_VALUES as error:
         raise WireError(f"{type(message).__name__}: {error}") from error
     except OttlaError as error:
         raise WireError(f"{type(message).__name__}: {error}", error.code) from error
-    return parts
+    return [*whole, b"".join(parts)]
 
 
 def encode_struct(value: WireStruct, version: int, flexible: int | None) -> bytes:
@@ -297,11 +342,25 @@ def decode_versioned(cls: type[Message], buf: Buffer, *, newer_ok: bool = False)
     newer = newer_ok and version > cls.MAX_VERSION
     if newer:
         version = cls.MAX_VERSION
+    return _decode_struct(cls, buf, version, rest_ok=newer)
+
+
+def decode_oldest(cls: type[Message], buf: Buffer) -> Any:
+    """Return a message that is no API of its own, read as version 0, whatever version it names.
+
+    For messages whose newer versions only add fields at the end: what follows is ignored.
+    """
+    if len(buf) < _VERSION.size:
+        raise WireError(f"{cls.__name__}: {len(buf)} bytes hold no version")
+    return _decode_struct(cls, buf, 0, rest_ok=True)
+
+
+def _decode_struct(cls: type[Message], buf: Buffer, version: int, *, rest_ok: bool) -> Any:
     reader = _struct_readers.get((cls, version))
     if reader is None:
         reader = compile_reader(_layout(cls, version), version, cls.FLEXIBLE_VERSION)
         _struct_readers[cls, version] = reader
-    return _decode(reader, buf, 2, cls.__name__, version, rest_ok=newer)
+    return _decode(reader, buf, _VERSION.size, cls.__name__, version, rest_ok=rest_ok)
 
 
 def encode_versioned(message: Message, version: int) -> bytes:

@@ -14,15 +14,19 @@ from struct import Struct, calcsize
 from typing import Any
 
 from ottla.wire import primitives
+from ottla.wire.primitives import MAX_TAGGED_FIELDS
 from ottla.wire.schema import FIXED, FieldLayout, StructLayout
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
-SlicedReader = Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
+SlicedReader = Callable[[memoryview, int], Generator[int, None, tuple[Any, int]]]
 
 SLICE = 512
 """Elements of arrays that a sliced function reads, or structs it writes, before it yields.
 
-Arrays of numbers, read in one call, do not count."""
+A sliced function that reads says how many it was since the last time. Of numbers `NUMBERS` count
+for one: so much less time and memory they take."""
+
+NUMBERS = 8
 
 
 def compile_reader(layout: StructLayout, version: int, flexible: int | None) -> Reader:
@@ -33,7 +37,10 @@ def compile_reader(layout: StructLayout, version: int, flexible: int | None) -> 
 
 
 def compile_sliced_reader(layout: StructLayout, version: int, flexible: int | None) -> SlicedReader:
-    """Return the same as a generator, which yields now and then and returns (message, end)."""
+    """Return the same as a generator, which yields now and then and returns (message, end).
+
+    It yields how many elements of arrays it read since the last time.
+    """
     source = _ReadSource(
         version, flexible=flexible is not None and version >= flexible, sliced=True
     )
@@ -78,6 +85,7 @@ class _ReadSource:
             "BAD_COUNT": primitives.bad_count,
             "BAD_NULL": primitives.bad_null,
             "BAD_TAG": primitives.bad_tag,
+            "MANY": _many_numbers,
         }
 
     def compile(self, layout: StructLayout) -> Any:
@@ -175,7 +183,9 @@ class _ReadSource:
         values = {item.name: self._name() for item in known}
         for item in known:
             self._line(f"{values[item.name]} = {self._default(item)}")
-        self._line(f"if {count} * 2 > E - p: BAD_COUNT({count}, p)")
+        self._line(
+            f"if {count} * 2 > E - p or {count} > {MAX_TAGGED_FIELDS}: BAD_COUNT({count}, p)"
+        )
         self._line(f"for _ in range({count}):")
         self._depth += 1
         tag = self._uvarint()
@@ -274,7 +284,13 @@ class _ReadSource:
             readers = "A_" + letter.replace("?", "o")
             self._env[readers] = _array_readers(letter)
             self._line(f"if {count} * {size} > E - p: BAD_COUNT({count}, p)")
-            self._line(f"{value} = [*{readers}[{count}](b, p)]; p += {count} * {size}")
+            read = f"{value} = [*{readers}[{count}](b, p)]"
+            if self._sliced:
+                self._line(f"if {count} <= {SLICE}: {read}; n += {count} // {NUMBERS}")
+                self._line(f"else: {value} = yield from MANY({readers}, {count}, {size}, b, p)")
+                self._line(f"p += {count} * {size}")
+            else:
+                self._line(f"{read}; p += {count} * {size}")
             return
         least = 1 if self._flexible else 2 if item.type == "string" else 4
         if item.struct is not None:
@@ -291,8 +307,24 @@ class _ReadSource:
         self._line(f"{value}.append({made})")
         if self._sliced:
             self._line("n += 1")
-            self._line(f"if not n % {SLICE}: yield")
+            self._line(f"if n >= {SLICE}: yield n; n = 0")
         self._depth -= 1
+
+
+def _many_numbers(
+    readers: primitives.ArrayReaders, count: int, size: int, buf: memoryview, pos: int
+) -> Generator[int, None, list[Any]]:
+    """Read an array of very many numbers; yields now and then."""
+    found: list[Any] = []
+    most = SLICE * NUMBERS
+    while count > most:
+        found += readers[most](buf, pos)
+        pos += most * size
+        count -= most
+        yield SLICE
+    found += readers[count](buf, pos)
+    yield count // NUMBERS
+    return found
 
 
 _READERS: dict[str, primitives.ArrayReaders] = {}

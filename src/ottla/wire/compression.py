@@ -2,13 +2,15 @@
 
 Who may call: `records`, the log's validation, the console. Invariant: no call allocates more than
 `max_size` bytes for its output (plus one block), whatever the input claims; a larger output is
-RecordTooLargeError, a broken one CorruptRecordError. Written forms are those every client reads:
-snappy in xerial framing (Java insists on it), lz4 frames with independent blocks and a correct
-header checksum (Java refuses others in v2 batches). Answers to Kafka's `CompressionType`,
-`Lz4BlockInputStream` and snappy-java's `SnappyInputStream`.
+RecordTooLargeError, a broken one CorruptRecordError. Outputs above `LARGE_BYTES` are made without
+holding the interpreter's lock for long, so that a worker thread may make them. Written forms are
+those every client reads: snappy in xerial framing (Java insists on it), lz4 frames with independent
+blocks and a correct header checksum (Java refuses others in v2 batches). Answers to Kafka's
+`CompressionType`, `Lz4BlockInputStream` and snappy-java's `SnappyInputStream`.
 """
 
 import zlib
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 
 import cramjam
@@ -24,10 +26,23 @@ _GZIP_WINDOW = 31  # zlib's way to say: gzip format, largest window
 _MOST_GZIP_MEMBERS = 64
 """Each costs a copy of what follows it; writers make one."""
 
+LARGE_BYTES = 1 << 20
+"""Larger outputs are anonymous mappings: their pages need no zeroing under the interpreter's lock,
+and go back to the system at once."""
+
+_PIECE_BYTES = 1 << 16
+_LEAST_BLOCK_BYTES = 512
+"""What a block counts for at least: without it, millions of empty ones would cost only time."""
+_FREE_BLOCKS = 64
+
+Payload = Buffer | mmap
+"""What `decompress` returns: read it by index and slice, or take a memoryview of it."""
+
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32768
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_END = bytes(4)
 _LZ4_STORED = 0x80000000
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 131072
@@ -52,7 +67,7 @@ def compress(codec: int, data: Buffer) -> bytes:
     raise CorruptRecordError(f"unknown compression codec {codec}")
 
 
-def decompress(codec: int, data: Buffer, max_size: int) -> Buffer:
+def decompress(codec: int, data: Buffer, max_size: int) -> Payload:
     """Return what `data` holds, at most `max_size` bytes; codec 0 returns `data` itself."""
     view = memoryview(data)
     try:
@@ -83,26 +98,95 @@ def _cut_short(codec: int) -> CorruptRecordError:
     return CorruptRecordError(f"{CODEC_NAMES[codec]} data is cut short")
 
 
+class _Output:
+    """Collects an output of unknown size: in pieces as long as it is small, then in one mapping."""
+
+    __slots__ = ("_codec", "_large", "_max_size", "_parts", "blocks", "size")
+
+    def __init__(self, codec: int, max_size: int) -> None:
+        self._codec = codec
+        self._max_size = max_size
+        self._parts: list[Buffer] = []
+        self._large: mmap | None = None
+        self.size = 0
+        self.blocks = 0
+
+    @property
+    def room(self) -> int:
+        return self._max_size - self.size
+
+    def add(self, part: Buffer) -> None:
+        """Take one block's bytes; RecordTooLargeError beyond the cap."""
+        at = self.size
+        self.size += len(part)
+        self.blocks += 1
+        least = (self.blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES
+        if max(self.size, least) > self._max_size:
+            raise _too_large(self._codec, self._max_size)
+        if self._large is None:
+            self._parts.append(part)
+            if self.size > LARGE_BYTES:
+                parts, self._parts = self._parts, []
+                self._large = mapping_of(4 * self.size)
+                self.size = 0
+                for one in parts:
+                    self._large[self.size : self.size + len(one)] = one
+                    self.size += len(one)
+            return
+        if self.size > len(self._large):
+            self._large = _resized(self._large, 2 * self.size)
+        self._large[at : self.size] = part
+
+    def whole(self) -> Payload:
+        if self._large is not None:
+            return _resized(self._large, self.size)
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+
+def mapping_of(size: int) -> mmap:
+    """Return so many zeros; private, since a shared mapping cannot grow beyond its first size."""
+    return mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
+
+def _resized(memory: mmap, size: int) -> mmap:
+    """Return a mapping of `size` bytes that begins with the same bytes."""
+    try:
+        memory.resize(size)
+    except SystemError:  # a system without mremap
+        grown = mapping_of(size)
+        common = min(size, len(memory))
+        grown[:common] = memory[:common]
+        return grown
+    return memory
+
+
 # -- gzip ---------------------------------------------------------------------------------------
 
 
-def _decompress_gzip(data: memoryview, max_size: int) -> bytes:
-    parts: list[bytes] = []
-    room = max_size
-    rest: Buffer = data
+def _decompress_gzip(data: memoryview, max_size: int) -> Payload:
+    if len(data) <= _PIECE_BYTES:  # what most batches are: one small member
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        whole = member.decompress(data, min(max_size + 1, LARGE_BYTES))
+        if member.eof and not member.unused_data and len(whole) <= max_size:
+            return whole
+    output = _Output(GZIP, max_size)
+    pos, end = 0, len(data)
     for _ in range(_MOST_GZIP_MEMBERS):
         member = zlib.decompressobj(_GZIP_WINDOW)
-        # One byte over the cap is asked for, to tell "exactly full" from "too large".
-        part = member.decompress(rest, room + 1)
-        room -= len(part)
-        if room < 0:
-            raise _too_large(GZIP, max_size)
-        if not member.eof:
-            raise _cut_short(GZIP)
-        parts.append(part)
-        rest = member.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        while not member.eof:
+            if pos == end:
+                raise _cut_short(GZIP)
+            piece: Buffer = data[pos : pos + _PIECE_BYTES]
+            pos += len(piece)
+            while len(piece) and not member.eof:
+                # One byte over the cap is asked for, to tell "exactly full" from "too large".
+                part = member.decompress(piece, min(output.room + 1, LARGE_BYTES))
+                if part:
+                    output.add(part)
+                piece = member.unconsumed_tail
+        pos -= len(member.unused_data)
+        if pos == end:
+            return output.whole()
     raise CorruptRecordError(f"gzip data of more than {_MOST_GZIP_MEMBERS} members")
 
 
@@ -117,13 +201,14 @@ def _compress_snappy(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, max_size: int) -> Buffer:
+def _decompress_snappy(data: memoryview, max_size: int) -> Payload:
     if bytes(data[:8]) != _XERIAL_MAGIC:  # librdkafka writes the bare format
         return _decompress_snappy_block(data, max_size, max_size)
-    parts: list[Buffer] = []
-    room = max_size
     pos = len(_XERIAL_HEADER)
     end = len(data)
+    if end - pos > 4 and _BIG_INT32.unpack_from(data, pos)[0] == end - pos - 4:  # one block
+        return _decompress_snappy_block(data[pos + 4 :], max_size, max_size)
+    output = _Output(SNAPPY, max_size)
     while pos < end:
         if end - pos < 4:
             raise _cut_short(SNAPPY)
@@ -131,33 +216,32 @@ def _decompress_snappy(data: memoryview, max_size: int) -> Buffer:
         pos += 4
         if size <= 0 or size > end - pos:
             raise CorruptRecordError(f"a snappy block claims {size} of {end - pos} bytes")
-        part = _decompress_snappy_block(data[pos : pos + size], room, max_size)
-        room -= len(part)
-        parts.append(part)
+        part = _decompress_snappy_block(data[pos : pos + size], output.room, max_size)
+        output.add(memoryview(part))
         pos += size
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return output.whole()
 
 
-def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> Buffer:
+def _decompress_snappy_block(data: memoryview, room: int, max_size: int) -> bytearray | mmap:
     size: int = cramjam.snappy.decompress_raw_len(data)
     if size > room:
         raise _too_large(SNAPPY, max_size)
     if size > len(data) * 64:  # no snappy data expands further: spare us the allocation
         raise CorruptRecordError(f"snappy data of {len(data)} bytes claims to hold {size}")
-    output = bytearray(size)
-    if cramjam.snappy.decompress_raw_into(data, output) != size:
-        raise _cut_short(SNAPPY)
+    output = mapping_of(size) if size > LARGE_BYTES else bytearray(size)
+    with memoryview(output) as view:
+        if cramjam.snappy.decompress_raw_into(data, view) != size:
+            raise _cut_short(SNAPPY)
     return output
 
 
 # -- lz4 ----------------------------------------------------------------------------------------
 
 
-def _decompress_lz4(data: memoryview, max_size: int) -> Buffer:
+def _decompress_lz4(data: memoryview, max_size: int) -> Payload:
     """Decode block by block, so that one block at most is held beyond the cap."""
     pos, block_limit, block_checksums = _lz4_header(data)
-    parts: list[Buffer] = []
-    room = max_size
+    output: _Output | None = None
     end = len(data)
     while True:
         if end - pos < 4:
@@ -166,16 +250,18 @@ def _decompress_lz4(data: memoryview, max_size: int) -> Buffer:
         pos += 4
         stored, size = size & _LZ4_STORED, size & ~_LZ4_STORED
         if size == 0:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return b"" if output is None else output.whole()
         if size > block_limit or size > end - pos:
             raise CorruptRecordError(f"an lz4 block claims {size} of {end - pos} bytes")
         block = data[pos : pos + size]
         part = block if stored else _lz4_block(block, block_limit)
-        room -= len(part)
-        if room < 0:
-            raise _too_large(LZ4, max_size)
-        parts.append(part)
         pos += size + (4 if block_checksums else 0)
+        if (
+            output is None and data[pos : pos + 4] == _LZ4_END and len(part) <= max_size
+        ):  # one block
+            return part
+        output = output or _Output(LZ4, max_size)
+        output.add(part)
 
 
 def _lz4_block(block: memoryview, block_limit: int) -> memoryview:
@@ -222,24 +308,35 @@ def xxh32_short(data: bytes) -> int:
 # -- zstd ---------------------------------------------------------------------------------------
 
 
-def _decompress_zstd(data: memoryview, max_size: int) -> Buffer:
+def _decompress_zstd(data: memoryview, max_size: int) -> Payload:
     """Allocate what the block headers can yield at most, but never more than the cap."""
-    bound = _zstd_bound(data)
-    output = memoryview(bytearray(min(bound, max_size)))
+    bound = _zstd_bound(data, max_size)
+    room = min(bound, max_size)
+    output: bytearray | mmap = mapping_of(room) if room > LARGE_BYTES else bytearray(room)
+    view = memoryview(output)
     try:
-        size: int = cramjam.zstd.decompress_into(data, output)
+        size: int = cramjam.zstd.decompress_into(data, view)
     except cramjam.DecompressionError:
         if bound > max_size:
             raise _too_large(ZSTD, max_size) from None
         raise
-    return output[:size]
+    if isinstance(output, bytearray):
+        return view[:size]
+    view.release()
+    return _resized(output, size) if size > LARGE_BYTES else output[:size]
 
 
-def _zstd_bound(data: memoryview) -> int:
-    """Return an upper bound of the output, from the block headers alone."""
-    pos = total = 0
+def _zstd_bound(data: memoryview, enough: int) -> int:
+    """Return an upper bound of the output, from the block headers alone.
+
+    Beyond `enough` bytes, or blocks that count for as many, nothing further is looked at.
+    """
+    pos = total = frames = 0
     end = len(data)
-    while pos < end:
+    while pos < end and total <= enough:
+        frames += 1
+        if (frames - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES > enough:
+            return enough + 1
         if end - pos < 8:
             raise _cut_short(ZSTD)
         (magic,) = _LITTLE_UINT32.unpack_from(data, pos)
@@ -249,20 +346,26 @@ def _zstd_bound(data: memoryview) -> int:
             continue
         if magic != _ZSTD_MAGIC:
             raise CorruptRecordError("no zstd frame")
-        pos, size = _zstd_frame(data, pos + 4)
+        pos, size = _zstd_frame(data, pos + 4, enough)
         total += size
     return total
 
 
-def _zstd_frame(data: memoryview, pos: int) -> tuple[int, int]:
-    """Return the end of a frame that starts after its magic at `pos`, and its output's bound."""
+def _zstd_frame(data: memoryview, pos: int, enough: int) -> tuple[int, int]:
+    """Return the end of a frame that starts after its magic at `pos`, and its output's bound.
+
+    The end of the data and more than `enough` for a frame that holds, or counts for, more.
+    """
     flags = data[pos]
     single_segment = flags >> 5 & 1
     content_size_bytes = (single_segment, 2, 4, 8)[flags >> 6]
     pos += 1 + (1 - single_segment) + (0, 1, 2, 4)[flags & 3] + content_size_bytes
-    total = 0
+    total = blocks = 0
     end = len(data)
     while True:
+        blocks += 1
+        if max(total, (blocks - _FREE_BLOCKS) * _LEAST_BLOCK_BYTES) > enough:
+            return end, enough + 1
         if end - pos < 3:
             raise _cut_short(ZSTD)
         header = data[pos] | data[pos + 1] << 8 | data[pos + 2] << 16

@@ -15,6 +15,10 @@ from ottla.model.errors import ErrorCode, WireError
 MAX_STRING_BYTES = 32767
 """What a Kafka reader takes at most for a string, in the compact form too."""
 
+MAX_TAGGED_FIELDS = 127
+"""What one struct may have of them: Kafka 3.9's have five at most. Each takes two bytes on the wire
+and a microsecond to skip, so that without a bound one frame takes minutes."""
+
 ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 """The varints that take one byte."""
 
@@ -62,7 +66,7 @@ def uvarint(value: int) -> bytes:
 def skip_tagged_fields(buf: memoryview, pos: int, count: int) -> int:
     """Return the position after `count` tagged fields nobody here knows."""
     end = len(buf)
-    if count * 2 > end - pos:
+    if count * 2 > end - pos or count > MAX_TAGGED_FIELDS:
         raise WireError(f"{count} tagged fields in {end - pos} bytes")
     for _ in range(count):
         _tag, pos = read_uvarint(buf, pos)

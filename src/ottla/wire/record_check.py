@@ -8,9 +8,10 @@ thousands of byte operations. Answers to Kafka's `DefaultRecord.readFrom` and `L
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from mmap import mmap
+from typing import NamedTuple, cast
 
-from ottla.model.errors import InvalidRecordError
+from ottla.model.errors import InvalidRecordError, RecordTooLargeError
 
 
 class RecordFacts(NamedTuple):
@@ -19,6 +20,39 @@ class RecordFacts(NamedTuple):
     min_timestamp_delta: int
     max_timestamp_delta: int
     has_null_key: bool
+
+
+TOO_MANY_STEPS = "the records take too many steps to check"
+
+
+class Effort:
+    """What checking may still cost: bytes that come out of decompression, and steps.
+
+    A step is a record or a header looked at by itself, or a few dozen records of one shape; it
+    takes about a microsecond. Counted, not timed: a busy machine refuses no more than an idle one.
+    """
+
+    __slots__ = ("bytes_left", "steps_left")
+
+    def __init__(self, bytes_left: int, steps_left: int) -> None:
+        self.bytes_left = bytes_left
+        self.steps_left = steps_left
+
+    def step(self, steps: int) -> None:
+        """Count steps; EffortExceededError if there are none left."""
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise EffortExceededError(TOO_MANY_STEPS)
+
+
+class EffortExceededError(RecordTooLargeError):
+    """Records that may be well-formed, but cost more than is granted to find out."""
+
+
+UNLIMITED = Effort(1 << 50, 1 << 50)
+_READ_AS_BYTES = (bytes, mmap)
+_RUN_STEPS = 32
+"""What a run costs, however many records it has: a few dozen calls over at most 8,192 of them."""
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
@@ -53,21 +87,28 @@ def varint(value: int) -> bytes:
 
 
 def check_records(
-    payload: bytes | bytearray | memoryview, count: int, *, start: int = 0, dense: bool = True
+    payload: bytes | bytearray | memoryview | mmap,
+    count: int,
+    *,
+    start: int = 0,
+    dense: bool = True,
+    effort: Effort = UNLIMITED,
 ) -> RecordFacts:
     """Check that `payload` from `start` holds exactly `count` well-formed records.
 
     `dense` demands the offset deltas 0, 1, 2 ...; otherwise they must only rise. Raise
-    InvalidRecordError naming the first bad record.
+    InvalidRecordError naming the first bad record, EffortExceededError if it takes too many steps.
     """
-    data = payload if isinstance(payload, bytes) else bytes(payload)
+    # A mapping is read as bytes are: by index, and by slices that are bytes.
+    data = cast("bytes", payload) if isinstance(payload, _READ_AS_BYTES) else bytes(payload)
     if count < 0 or count * _SMALLEST_RECORD > len(data) - start:
         raise InvalidRecordError(f"{count} records in {len(data) - start} bytes")
     try:
         if count > _SHORTEST_RUN and dense:
-            pos, facts = _Runs(data, start, count).check()
+            pos, facts = _Runs(data, start, count, effort).check()
         elif count:
-            seen = _walk(data, start, 0, count, -1, dense=dense)
+            effort.step(count)
+            seen = _walk(data, start, 0, count, -1, effort, dense=dense)
             pos, facts = seen[0], RecordFacts(seen[2], seen[3], seen[4])
         else:
             pos, facts = start, RecordFacts(0, 0, has_null_key=False)
@@ -105,7 +146,9 @@ key was null, and of the last record: its start and the positions of timestamp, 
 key, value size, value and header count (-1 if it has headers)."""
 
 
-def _walk(data: bytes, pos: int, index: int, stop: int, last_delta: int, *, dense: bool) -> _Walked:
+def _walk(
+    data: bytes, pos: int, index: int, stop: int, last_delta: int, effort: Effort, *, dense: bool
+) -> _Walked:
     """Check the records `index` to `stop`, one after another.
 
     Long for a function on purpose: a call per field would double the time.
@@ -154,7 +197,7 @@ def _walk(data: bytes, pos: int, index: int, stop: int, last_delta: int, *, dens
         if headers_at >= end:
             raise InvalidRecordError(f"record {index} ends before its fields do")
         if data[headers_at]:
-            pos = _headers(data, headers_at, end, index)
+            pos = _headers(data, headers_at, end, index, effort)
             headers_at = -1
         else:
             pos = headers_at + 1
@@ -178,11 +221,12 @@ def _walk(data: bytes, pos: int, index: int, stop: int, last_delta: int, *, dens
     )
 
 
-def _headers(data: bytes, pos: int, end: int, index: int) -> int:
+def _headers(data: bytes, pos: int, end: int, index: int, effort: Effort) -> int:
     """Check a record's headers, whose count stands at `pos`; return where they end."""
     count, pos = read_varint(data, pos)
     if not 0 <= count <= end - pos:
         raise InvalidRecordError(f"record {index} claims {count} headers")
+    effort.step(count)
     for _ in range(count):
         size, pos = read_varint(data, pos)
         if size < 0:
@@ -202,6 +246,7 @@ class _Runs:
     __slots__ = (
         "count",
         "data",
+        "effort",
         "headers_at",
         "index",
         "key_at",
@@ -218,8 +263,9 @@ class _Runs:
         "value_end",
     )
 
-    def __init__(self, data: bytes, pos: int, count: int) -> None:
+    def __init__(self, data: bytes, pos: int, count: int, effort: Effort) -> None:
         self.data = data
+        self.effort = effort
         self.pos = pos
         self.count = count
         self.index = 0
@@ -239,6 +285,10 @@ class _Runs:
         return self.pos, RecordFacts(self.min_timestamp, self.max_timestamp, self.null_key)
 
     def _plain(self, records: int) -> None:
+        effort = self.effort
+        effort.steps_left -= records
+        if effort.steps_left < 0:
+            raise EffortExceededError(TOO_MANY_STEPS)
         stop = self.index + records
         (
             self.pos,
@@ -254,7 +304,7 @@ class _Runs:
             self.value_at,
             self.value_end,
             self.headers_at,
-        ) = _walk(self.data, self.pos, self.index, stop, self.last_delta, dense=True)
+        ) = _walk(self.data, self.pos, self.index, stop, self.last_delta, effort, dense=True)
         self.index = stop
         self.min_timestamp = min(self.min_timestamp, lowest)
         self.max_timestamp = max(self.max_timestamp, highest)
@@ -278,6 +328,7 @@ class _Runs:
         length = min(self.count, limit) - self.index
         length = min(length, (len(self.data) - self.pos) // stride)
         while length >= _SHORTEST_RUN:
+            self.effort.steps_left -= _RUN_STEPS
             if self._is_run(length, stride):
                 self.index += length
                 self.last_delta = self.index - 1

@@ -10,8 +10,9 @@ Answers to Kafka's `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` an
 
 import ctypes
 from collections.abc import Iterator, Sequence
+from mmap import mmap
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import google_crc32c
 import msgspec
@@ -274,8 +275,24 @@ def iter_records(
 ) -> Iterator[Record]:
     """Yield the records of the one batch at `pos`, decompressed up to `max_size` bytes."""
     header = parse_batch_header(buf, pos)
+    return iter_payload(header, read_payload(header, buf, pos, max_size=max_size))
+
+
+def read_payload(
+    header: BatchHeader,
+    buf: Buffer,
+    pos: int = 0,
+    *,
+    max_size: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> bytes:
+    """Return the bytes of all records of the batch at `pos`, decompressed; a worker may do it."""
     view = memoryview(buf)[pos + HEADER_BYTES : pos + header.size]
-    payload = bytes(compression.decompress(header.codec, view, max_size))
+    found = compression.decompress(header.codec, view, max_size)
+    return cast("bytes", found) if isinstance(found, (bytes, mmap)) else bytes(found)
+
+
+def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
+    """Yield the records of a batch whose payload was read before."""
     fixed_timestamp = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     at = 0
     for _ in range(header.count):

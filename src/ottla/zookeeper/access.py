@@ -324,10 +324,14 @@ class Access:
         own = await self._find_own(op) if losses else None
         return error if own is None else own.result
 
+    async def catch_up(self) -> None:
+        """Have the server we are connected to know all that was written before this call."""
+        await self.read(lambda: self.session.sync("/"))
+
     async def _drop_done(self, batch: list[Write], results: dict[Any, Any]) -> list[Write]:
         """After a lost reply: note what was done all the same and return what was not."""
         left = []
-        await self.read(lambda: self.session.sync("/"))
+        await self.catch_up()
         for write in batch:
             own = await self._find_own(write.op)
             if own is None:

@@ -15,6 +15,7 @@ from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ControllerMovedError
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import ANY_VERSION, Access
+from ottla.zookeeper.eligible import encode_statement, statement_path
 from ottla.zookeeper.errors import (
     BadVersionError,
     ConnectionLossError,
@@ -78,22 +79,32 @@ class Registration(Access):
     # --- brokers ----------------------------------------------------------------------------
 
     async def register_broker(
-        self, info: BrokerInfo, *, version: int = 5, wait_ms: int | None = None
+        self,
+        info: BrokerInfo,
+        *,
+        version: int = 5,
+        wait_ms: int | None = None,
+        logs_whole: bool | None = None,
     ) -> int:
         """Register and return the broker epoch.
 
+        `logs_whole`, if given, is stated with the registration, at the same zxid (adr/0007).
         Another owner's znode is waited for up to `wait_ms` (a bit more than the session timeout):
         usually it is what a killed process left. NodeExistsError after that.
         """
         path = znodes.broker_path(info.id)
         data = znodes.encode_broker(info, self.session.world.clock.wall_ms(), version=version)
+        stated: list[Op] = []
+        if logs_whole is not None:
+            await self.create_recursive(statement_path(info.id), b"", fail_if_exists=False)
+            stated = [Set(statement_path(info.id), encode_statement(logs_whole=logs_whole))]
         clock = self.session.world.clock
         patience_s = (self.session.timeout_ms * 1.25 + 1000 if wait_ms is None else wait_ms) / 1000
         give_up_s = clock.monotonic() + patience_s
         while True:
             try:
                 results = await self.session.multi(
-                    [Create(path, None, ephemeral=True), Set(path, data, 0)]
+                    [Create(path, None, ephemeral=True), Set(path, data, 0), *stated]
                 )
                 return self._registered(info, results[1].czxid)
             except ConnectionLossError:

@@ -8,6 +8,7 @@ new session; the retry rules are those of `access`. Answers to `KafkaZkClient`.
 from ottla.model.ports import World
 from ottla.zookeeper.access import ANY_VERSION, UNKNOWN_VERSION, Access
 from ottla.zookeeper.addresses import ConnectString
+from ottla.zookeeper.eligible import EligibleReplicas
 from ottla.zookeeper.registration import Registration
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.settings import Settings
@@ -16,7 +17,7 @@ from ottla.zookeeper.topics import UpdateResult
 __all__ = ["ANY_VERSION", "UNKNOWN_VERSION", "Store", "UpdateResult", "ensure_chroot"]
 
 
-class Store(Registration, Settings):
+class Store(Registration, Settings, EligibleReplicas):
     """`Store(session, previous_session_id=..., on_malformed=...)`; see the parts for methods."""
 
 

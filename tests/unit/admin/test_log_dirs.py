@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
-from ottla.admin import log_dirs
+from ottla.admin import configs, log_dirs
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse
+from ottla.wire.messages.describe_configs import DescribeConfigsResponse
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsResponse
+from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 TP = TopicPartition("t", 0)
 A, B = "/a", "/b"
@@ -88,3 +90,49 @@ def test_a_refusal_names_the_replica_the_dir_and_the_reason():
     client.codes = [ErrorCode.LOG_DIR_NOT_FOUND]
     with pytest.raises(OttlaError, match="t-0 on broker 1 was not sent to /b: LOG_DIR_NOT_FOUND"):
         asyncio.run(log_dirs.place(client, {(TP, 1): B}))
+
+
+class SlowToObey(Brokers):
+    """Brokers that show a changed setting only when they are asked for the third time."""
+
+    def __init__(self, shown, **dirs):
+        super().__init__(**dirs)
+        self.codes = [ErrorCode.NONE]
+        self.shown = shown
+        self.steps = []
+
+    async def call(self, message, broker, **more):
+        kind = type(message).__name__.removesuffix("Request")
+        self.steps.append(kind)
+        if kind == "IncrementalAlterConfigs":
+            r = IncrementalAlterConfigsResponse
+            return r(responses=[r.AlterConfigsResourceResponse(resource_name="1")])
+        if kind == "DescribeConfigs":
+            r = DescribeConfigsResponse
+            configs = [self.shown] if self.steps.count(kind) >= 3 else []
+            return r(results=[r.DescribeConfigsResult(configs=configs)])
+        return await super().call(message, broker, **more)
+
+
+def shown(**more):
+    entry = {"name": log_dirs.THROTTLE, "value": "7", "config_source": 2, **more}
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(**entry)
+
+
+@pytest.mark.parametrize("setting", [shown(), shown(value=None, is_sensitive=True)])
+def test_no_replica_is_sent_before_its_broker_obeys_the_throttle(setting):
+    """A move that begins before the broker heard of the throttle is over when it does.
+
+    Kafka does not show the value of a throttle, only that it is set.
+    """
+    client = SlowToObey(setting)
+    asyncio.run(log_dirs.place(client, {(TP, 1): B}, 7))
+    assert client.steps == [
+        "IncrementalAlterConfigs", *["DescribeConfigs"] * 3, "AlterReplicaLogDirs"
+    ]  # fmt: skip
+
+
+def test_a_broker_that_never_obeys_is_named():
+    client = SlowToObey(shown(value="6"))
+    with pytest.raises(OttlaError, match=r"broker 1 does not obey replica\..*=7 after 0\.1 s"):
+        asyncio.run(configs.wait_in_force(client, 1, {log_dirs.THROTTLE: "7"}, 0.1))

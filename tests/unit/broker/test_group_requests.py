@@ -331,6 +331,29 @@ def test_offsets_expire_and_the_group_with_them(scene):
     assert client.describe().group_state == "Dead"
 
 
+def test_a_clock_that_jumps_forward_deletes_nothing_young(scene):
+    """F23: neither committed offsets nor records, and both still go when their time has come."""
+    scene.up(
+        0, **SETTINGS, offsets_retention_minutes="2", offsets_retention_check_interval_ms="1000",
+        log_retention_ms="120000", log_retention_check_interval_ms="1000",
+        log_message_timestamp_type="LogAppendTime",
+    )  # fmt: skip
+    create(scene)
+    client = Client(scene)
+    client.find()
+    client.commit({("t", 0): 1})
+    scene.produce("t")
+    log = scene.brokers["b0"].services.replicas.hosted("t", 0).log
+    scene.simulation.node("b0").jump_wall_clock(3_600_000)
+    scene.simulation.run_for(60)
+    assert client.fetch() == {("t", 0): 1}
+    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+    # It follows the jump by a tenth of what passes: an hour is caught up with after ten.
+    scene.simulation.run_for(120)
+    assert client.fetch() == {("t", 0): -1}
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+
+
 def test_groups_and_offsets_survive_a_restart(one):
     client = Client(one)
     client.find()

@@ -5,7 +5,7 @@ import functools
 import logging
 from types import SimpleNamespace
 
-from ottla.broker.handlers import update_metadata
+from ottla.broker.handlers import replica_control, update_metadata
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.tasks import Tasks
@@ -13,6 +13,7 @@ from ottla.model.errors import ErrorCode
 from ottla.model.state_changes import LOGGER_NAME
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header
+from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
 
 TOPICS, PARTITIONS = 3, 2000
@@ -208,3 +209,35 @@ def test_the_state_change_log_counts_what_was_taken_in(caplog):
         "[Broker id=1] Add 6000 partitions and deleted 0 partitions",
         "[Broker id=1] Add 0 partitions and deleted 12 partitions",
     ]
+
+
+@on_a_loop
+async def test_c5_a_bug_in_a_large_update_is_answered():
+    server, router = make()
+    server.metadata.apply_in_slices = None
+    conn = Answer()
+    router.dispatch(conn, frame(large(1)))
+    await count_turns_until(lambda: conn.parts or conn.closed)
+    assert conn.error == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@on_a_loop
+async def test_f46_a_large_stop_replica_is_read_in_slices():
+    server, _ = make()
+    server.epoch = 5
+    router = Router(server, {5: replica_control.stop_replica})
+    state = StopReplicaRequest.StopReplicaPartitionState
+    topics = [
+        StopReplicaRequest.StopReplicaTopicState(
+            topic_name=f"t{t}", partition_states=[state(partition_index=p) for p in range(10_000)]
+        )
+        for t in range(3)
+    ]
+    request = StopReplicaRequest(controller_epoch=4, broker_epoch=2, topic_states=topics)
+    raw = encode_request_header(5, 3, 1, "c") + b"".join(encode_request(request, 3))
+    conn = Answer()
+    assert router.dispatch(conn, memoryview(raw)) is conn
+    assert await count_turns_until(lambda: conn.parts or conn.closed) > 30
+    whole = memoryview(b"".join(conn.parts))
+    answer = decode_response(5, 3, whole, decode_response_header(5, 3, whole)[1])
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH

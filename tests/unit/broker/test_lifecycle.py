@@ -1,13 +1,22 @@
 """A whole broker's life in the simulated world: starts, ends, crashes, lost sessions, refusals."""
 
+import asyncio
+
 import pytest
 
+from ottla.broker.broker import Broker
+from ottla.broker.lifecycle import Membership
 from ottla.broker.state import BrokerState
+from ottla.controller.log_ends import LogEndQuestions
+from ottla.log.manager import LogManager
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, StartupError, StorageError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import PeerConnection
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.zookeeper.access import ANY_VERSION
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store
 from ottla.zookeeper.znodes import encode_controller
@@ -166,9 +175,20 @@ def test_what_is_ignored_is_said(scene, caplog):
     assert "keys=my.plugin.setting" in caplog.text
 
 
+@pytest.mark.parametrize("level", ["2.2", "2.6-IV0"])
+def test_r6_a_protocol_in_which_leaders_write_the_isr_is_refused(scene, level):
+    """Below 2.7 the controller would not be asked; the line names key, value, reason, way out."""
+    name = scene.boot(1, inter_broker_protocol_version=level)
+    scene.wait(lambda: name in scene.errors)
+    said = str(scene.errors[name])
+    for part in (f"inter.broker.protocol.version={level}", "leaders write the ISR", "2.7 to 3.9"):
+        assert part in said
+    assert scene.znode("/brokers/ids/1") is None
+
+
 def test_an_older_protocol_is_spoken_among_older_brokers(scene):
-    scene.up(1, inter_broker_protocol_version="2.3")
-    assert b'"version":4' in scene.znode("/brokers/ids/1").data
+    scene.up(1, inter_broker_protocol_version="2.7")
+    assert b'"version":5' in scene.znode("/brokers/ids/1").data
     before = scene.simulation.now
     scene.stop(1)
     assert scene.simulation.now - before < 3.0
@@ -245,3 +265,248 @@ def test_the_last_folder_that_fails_ends_the_broker(scene):
     loop.call_soon(broker.logs._dir_failed, broker.logs._dirs[FOLDER], OSError(5, "I/O error"))
     scene.wait(lambda: "b1" in scene.errors)
     assert isinstance(scene.errors["b1"], StorageError)
+
+
+def told_of(broker, epoch, *topics):
+    """Return an update of a controller of `epoch` about topics (name, id) led by broker 1."""
+    r = UpdateMetadataRequest
+    state = {"controller_epoch": epoch, "leader": 1, "isr": [1], "replicas": [1]}
+    return r(
+        controller_id=1,
+        controller_epoch=epoch,
+        broker_epoch=broker.services.broker_epoch,
+        live_brokers=[
+            r.UpdateMetadataBroker(
+                id=1,
+                endpoints=[r.UpdateMetadataEndpoint(port=9092, host="b1", listener="PLAINTEXT")],
+            )
+        ],
+        topic_states=[
+            r.UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=topic_id,
+                partition_states=[r.UpdateMetadataPartitionState(topic_name=name, **state)],
+            )
+            for name, topic_id in topics
+        ],
+    )
+
+
+def test_f4_what_a_dead_controller_deleted_without_telling_us_is_forgotten(scene):
+    """C3, R15: its successor never knew the topic and says nothing; ZooKeeper does not have it."""
+    broker = scene.up(1)
+    kept = CreateTopicsRequest.CreatableTopic(name="kept", num_partitions=1, replication_factor=1)
+    scene.ask(1, CreateTopicsRequest(topics=[kept], timeout_ms=10_000), 7)
+    metadata = broker.services.metadata
+    scene.wait(lambda: metadata.contains("kept"))
+    ghosts = [("ghost", b"g" * 16), ("reborn", b"r" * 16)]
+    assert scene.ask(1, told_of(broker, 2, *ghosts), 8).error_code == ErrorCode.NONE
+    scene.simulation.run_for(1)
+    assert metadata.contains("ghost"), "a controller that is there is believed"
+    successor = told_of(broker, 3, ("reborn", b"s" * 16))
+    assert scene.ask(1, successor, 8).error_code == ErrorCode.NONE
+    scene.wait(lambda: not metadata.contains("ghost"))
+    assert sorted(metadata.snapshot.topics) == ["kept", "reborn"]
+    assert metadata.topic_name(b"g" * 16) is None
+
+
+def beside_a_frozen_controller(scene):
+    """Return broker 1 beside broker 2, the controller, that is frozen but not dead for 6 s."""
+    scene.up(2)
+    broker = scene.up(1)
+    topics = [
+        CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=2)
+        for name in ("kept", "ghost")
+    ]
+    scene.ask(2, CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
+    scene.wait(lambda: len(broker.services.replicas.partitions) == 2)
+    scene.simulation.run_for(1)
+    assert broker.services.metadata.controller_id == 2
+    scene.simulation.node("b2").pause()
+    return broker
+
+
+def delete_znode(scene, broker, topic):
+    work = broker.services.store.delete_topic_znode(topic, ANY_VERSION)
+    scene.simulation.node("b1").call(work)
+
+
+def test_f11_what_was_told_to_a_former_registration_is_no_word_of_the_present_one(
+    scene, monkeypatch
+):
+    """C3, R15: the topic was told of until the new registration; its deletion never came."""
+    broker = beside_a_frozen_controller(scene)
+    delete_znode(scene, broker, "ghost")
+    register = Store.register_broker
+    answers = []
+
+    async def late(self, info, **rest):
+        """As one that has to delete the registration of the former session before."""
+        peer = await PeerConnection.open(self.session.world, "b1", 9092, "t", timeout_s=5)
+        answers.append(await peer.send(told_of(broker, 1, ("ghost", b"g" * 16)), 8, 5))
+        peer.close()
+        return await register(self, info, **rest)
+
+    monkeypatch.setattr(Store, "register_broker", late)
+    owner = scene.znode("/brokers/ids/1").owner
+    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, owner)
+    scene.wait(lambda: answers)
+    assert answers[0].error_code == ErrorCode.NONE, "it was for the registration of that time"
+    scene.wait(lambda: not broker.services.metadata.contains("ghost"), within_s=3)
+    assert sorted(broker.services.metadata.snapshot.topics) == ["kept"]
+    assert list(broker.services.replicas.partitions) == [TopicPartition("kept", 0)]
+
+
+def test_f11_what_was_deleted_before_the_controller_heard_of_us_is_forgotten(scene):
+    """C3, R15: at our registration it was there; the deletion was told to the former one only."""
+    broker = beside_a_frozen_controller(scene)
+    entry = scene.znode("/brokers/ids/1")
+    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, entry.owner)
+    scene.wait(lambda: broker.services.broker_epoch > entry.czxid, within_s=2)
+    scene.simulation.run_for(0.5)
+    delete_znode(scene, broker, "ghost")
+    metadata = broker.services.metadata
+    assert metadata.contains("ghost")
+    assert scene.ask(1, told_of(broker, 1), 8).error_code == ErrorCode.NONE
+    scene.wait(lambda: not metadata.contains("ghost"), within_s=2)
+    assert sorted(metadata.snapshot.topics) == ["kept"]
+    assert list(broker.services.replicas.partitions) == [TopicPartition("kept", 0)]
+
+
+def test_f6_deleted_topics_are_looked_for_until_zookeeper_answers(scene):
+    broker = scene.up(1)
+    assert scene.ask(1, told_of(broker, 2, ("ghost", b"g" * 16)), 8).error_code == 0
+    scene.simulation.node("zk").pause()
+    assert scene.ask(1, told_of(broker, 3), 8).error_code == ErrorCode.NONE
+    scene.simulation.run_for(2)
+    assert broker.services.metadata.contains("ghost")
+    scene.simulation.node("zk").resume()
+    scene.wait(lambda: not broker.services.metadata.contains("ghost"))
+
+
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(Broker, "_load_logs"), (Broker, "_listen"), (Membership, "_check_endpoints")],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_f19_a_session_that_expires_amid_the_start_does_not_end_it(scene, monkeypatch, owner, step):
+    """Loading took longer than the session lasts; what was loaded is not loaded again."""
+    scene.up(1)
+    original = getattr(owner, step)
+    calls = []
+
+    async def slow(self, *args):
+        result = await original(self, *args)
+        calls.append(step)
+        if len(calls) == 1:
+            broker = scene.brokers["b2"]
+            session_id = broker.membership._session.session_id
+            scene.simulation.node("zk").loop.call_soon(scene.twin.expire, session_id)
+            await asyncio.sleep(8)
+        return result
+
+    monkeypatch.setattr(owner, step, slow)
+    loads = []
+    startup = LogManager.loading
+    monkeypatch.setattr(LogManager, "loading", lambda *a: loads.append(a) or startup(*a))
+    broker = scene.up(2)
+    assert broker.state is BrokerState.RUNNING
+    assert len(loads) == 1
+    assert broker.services.broker_epoch == scene.znode("/brokers/ids/2").czxid
+    scene.wait(lambda: sorted(broker.services.metadata.snapshot.brokers) == [1, 2])
+
+
+def test_f48_a_start_that_is_ended_amid_loading_leaves_the_folder_as_it_was(scene, monkeypatch):
+    """It ends while logs are loaded: the clean marker is back, the checkpoints were not written."""
+    broker = scene.up(1)
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=3, replication_factor=1)
+    scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    scene.wait(lambda: len(broker.logs.logs()) == 3)
+    scene.stop(1)
+    disk = scene.simulation.node("b1").disk
+    assert ".kafka_cleanshutdown" in disk.children(FOLDER)
+    files = {p: bytes(i.data) for p, i in disk.inodes.items() if not p.endswith(".ottla-session")}
+    original = LogManager.loading
+
+    def stuck(self, configs):
+        steps = original(self, configs)
+        next(steps)
+        assert ".kafka_cleanshutdown" not in disk.children(FOLDER)
+        raise StartupError("ended here")
+
+    monkeypatch.setattr(LogManager, "loading", stuck)
+    name = scene.boot(1)
+    scene.wait(lambda: name in scene.errors)
+    left = {p: bytes(i.data) for p, i in disk.inodes.items() if not p.endswith(".ottla-session")}
+    assert left == files
+
+
+def says_whole(scene, number):
+    """Return what a broker said of its logs when it registered, None if that was another life."""
+    said, entry = scene.znode(f"/ottla/brokers/{number}"), scene.znode(f"/brokers/ids/{number}")
+    return b'"logs_whole":true' in said.data if said.mzxid == entry.czxid else None
+
+
+def test_r13_a_broker_says_with_its_registration_whether_it_kept_its_logs(scene):
+    """adr/0007: after a clean stop of all log dirs, or if only the process died; no empty disk."""
+    scene.up(1)
+    assert says_whole(scene, 1) is False, "an empty disk"
+    scene.stop(1)
+    scene.up(1)
+    assert says_whole(scene, 1) is True
+    scene.simulation.node("b1").crash()
+    scene.up(1)
+    assert says_whole(scene, 1) is True, "only the process died"
+    scene.simulation.node("b1").crash(power_loss=True)
+    scene.up(1)
+    assert says_whole(scene, 1) is False, "the machine crashed"
+
+
+def test_r13_a_session_that_ends_takes_nothing_from_the_logs(scene):
+    scene.up(1)
+    scene.stop(1)
+    broker = scene.up(1)
+    entry = scene.znode("/brokers/ids/1")
+    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, entry.owner)
+    scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
+    assert says_whole(scene, 1) is True
+
+
+def test_f43_brokers_tell_where_their_logs_end(scene):
+    """What an unclean election rests on: leaders and followers answer, who is dead is left out."""
+    for number in (1, 2, 3):
+        scene.up(number)
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=3)
+    scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    tp = TopicPartition("t", 0)
+
+    def logs():
+        return {b: scene.brokers[f"b{b}"].logs.get(tp) for b in (1, 2, 3)}
+
+    scene.wait(lambda: all(logs().values()))
+    leader = scene.brokers["b1"].services.metadata.partition("t", 0).leader
+    scene.produce("t")
+    scene.wait(lambda: all(log.log_end_offset == 1 for log in logs().values()))
+    scene.simulation.node("b3").crash()
+    controller = scene.brokers["b1"].services.controller
+    questions = LogEndQuestions(controller.context, controller._open, "PLAINTEXT")
+    node = scene.simulation.node("b1")
+    asked = []
+    node.loop.call_soon(
+        lambda: asked.append(node.loop.create_task(questions.ask({b: [tp] for b in (1, 2, 3)})))
+    )
+    scene.wait(lambda: asked and asked[0].done())
+    epoch = logs()[leader].latest_epoch
+    assert asked[0].result() == {tp: {1: (epoch, 1), 2: (epoch, 1)}}
+
+
+def test_r13_a_controller_that_knows_no_eligible_replicas_is_named(scene, caplog):
+    """JVM brokers say nothing of their logs when they register."""
+    broker = scene.up(1)
+    assert scene.ask(1, told_of(broker, 2, ("t", b"t" * 16)), 8).error_code == 0
+    scene.simulation.run_for(1)
+    assert "not in force" not in caplog.text
+    scene.twin.tree.nodes["/ottla/brokers/1"].mzxid -= 1  # as if of an earlier registration
+    assert scene.ask(1, told_of(broker, 3), 8).error_code == ErrorCode.NONE
+    scene.wait(lambda: "eligible leader replicas" in caplog.text)
+    assert "controller=1" in caplog.text

@@ -1,11 +1,14 @@
 """Figures under Kafka's names: what moves them, and what they cost a request."""
 
+import asyncio
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from ottla.broker.metrics import SAMPLE_S, WINDOW, Metrics, loop_busy_s
+from ottla.broker.metrics import SAMPLE_S, WINDOW, Metrics, ThreadTimes
 from ottla.broker.request_times import EVERY, RequestTimes
 from ottla.net.connection import Pending
 from ottla.wire.messages.create_topics import CreateTopicsRequest
@@ -173,6 +176,35 @@ def test_an_answer_that_comes_later_is_timed_until_it_is_there():
 
 
 def test_the_loops_busy_time_is_that_of_the_thread():
-    began = loop_busy_s()
-    while loop_busy_s() < began + 0.02:
+    times = ThreadTimes()
+    began = times.busy_s()
+    while times.busy_s() < began + 0.02:
         sum(range(1000))
+    assert times.core_wait_s() >= 0
+
+
+def test_how_late_the_loop_is_costs_no_open_file_each_time(pair, monkeypatch):
+    """A callback of 60 ms is seen; the probe, fifty times a second, opens no file again.
+
+    While nobody reads the figures it is due four times a second.
+    """
+    metrics = Metrics(pair.brokers["b1"])
+    opened = []
+    plain = os.open
+    monkeypatch.setattr(
+        os, "open", lambda *given, **more: opened.append(1) or plain(*given, **more)
+    )
+
+    async def main():
+        metrics.document()  # watched from now on
+        task = asyncio.create_task(metrics.run())
+        await asyncio.sleep(0.1)
+        time.sleep(0.06)
+        await asyncio.sleep(0.1)
+        task.cancel()
+
+    asyncio.run(main())
+    late = metrics.figures()["ottla:type=EventLoop,name=LatenessMs"]
+    assert late["CountFrom30"] >= 1
+    assert late["Max"] >= 30
+    assert not opened

@@ -16,6 +16,9 @@ from ottla.wire.headers import decode_response_header, encode_request_header
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
 CONN = SimpleNamespace(peer=("127.0.0.1", 1), listener="PLAINTEXT", state=None)
 
@@ -132,6 +135,19 @@ def test_a_bug_costs_one_connection(caplog):
     router = make(k22=break_down)
     with pytest.raises(CloseConnection):
         call(router, InitProducerIdRequest(), 0)
+    assert "handler failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [(LeaderAndIsrRequest(), 7), (StopReplicaRequest(), 4), (UpdateMetadataRequest(), 8)],
+    ids=["LeaderAndIsr", "StopReplica", "UpdateMetadata"],
+)
+def test_f15_a_bug_in_a_control_request_is_answered(request_, version, caplog):
+    """C5: of a closed connection the controller learns nothing; it would ask again for ever."""
+    router = make(k4=break_down, k5=break_down, k6=break_down)
+    response = call(router, request_, version)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "handler failed" in caplog.text
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from logs import SystemClock
 from ottla.broker.handlers import create_topics
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.mutations import Mutations
@@ -60,12 +61,13 @@ class FakePending:
 def scene(store, brokers=3, **settings):
     extra = {k.replace("_", "."): v for k, v in settings.items()}
     config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "1"} | extra)
-    world = SimpleNamespace(random=random.Random(7))
+    world = SimpleNamespace(random=random.Random(7), clock=SystemClock())
     cache = MetadataCache()
     live = [Update.UpdateMetadataBroker(id=b) for b in range(brokers)]
     cache.apply(Update(controller_id=1, live_brokers=live))
     creation = TopicCreation(world, config, cache, lambda: store)
     return SimpleNamespace(
+        world=world,
         config=config,
         metadata=cache,
         topic_creation=creation,

@@ -85,10 +85,3 @@ def test_only_the_controller_is_asked(scene):
     answer = update(scene, ("f", 1, UPGRADE), broker=2)
     assert (answer.error_code, answer.results) == (ErrorCode.NOT_CONTROLLER, [])
     assert answer.error_message == "This is not the correct controller for this cluster."
-
-
-def test_features_are_not_versioned_among_old_brokers(scene):
-    scene.up(1, inter_broker_protocol_version="2.6")
-    answer = update(scene, ("f", 1, UPGRADE))
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert answer.error_message == "Feature versioning system is disabled."

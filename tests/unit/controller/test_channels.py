@@ -146,3 +146,53 @@ def test_a_request_that_cannot_be_encoded_does_not_stop_the_line(monkeypatch):
         line.channels.close()
 
     run(story, monkeypatch)
+
+
+def test_f15_what_a_broker_never_answers_is_sent_more_and_more_rarely(monkeypatch, caplog):
+    """C5: it fails at the request and closes; ten times a second would keep it busy for ever."""
+    pauses = []
+
+    async def story():
+        line = Line(lose=12)
+        line.channels.add(BROKER)
+        sleep = asyncio.sleep
+
+        async def pause(delay_s):
+            pauses.append(delay_s)
+            await sleep(0)
+
+        monkeypatch.setattr(channels.asyncio, "sleep", pause)
+        line.channels.send(request("a"))
+        line.channels.send(request("b"))
+        async with asyncio.timeout(5):
+            while len(line.answered) < 2:
+                await sleep(0)
+        line.channels.close()
+
+    asyncio.run(story())
+    assert pauses[:2] == [0.1, 0.1], "a connection that broke is tried again at once"
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 5.0
+    said = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert len(said) == 1
+    assert "does not answer" in said[0].message
+
+
+def test_c3_a_queue_too_long_keeps_what_says_that_topics_are_deleted(monkeypatch):
+    """Nobody says it again: a broker told everything anew is told of what there is."""
+
+    async def story():
+        monkeypatch.setattr(channels, "MAX_QUEUED", 4)
+        line = Line(refuse=10**9)
+        line.channels.add(BROKER)
+        line.channels.send(request("first"))
+        await until(lambda: line.channels.statistics() == {1: 0})
+        line.channels.send(request("gone", deletes=frozenset({TopicPartition("t", 0)})))
+        for i in range(9):
+            line.channels.send(request(str(i)))
+        line.refuse = 0
+        await until(lambda: line.behind == [1] and line.channels.statistics() == {1: 0})
+        assert b"gone" in line.got
+        line.channels.close()
+
+    run(story, monkeypatch)

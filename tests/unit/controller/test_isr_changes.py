@@ -1,9 +1,17 @@
 """What a leader is told that asks for another ISR."""
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.controller.context import Context
+from ottla.controller.incarnations import note_former_lives
 from ottla.controller.isr_changes import judge, respond, version_of
+from ottla.controller.leadership import (
+    FOR_RETURNED_REPLICA,
+    plan_epoch_bump,
+    plan_isr_removal,
+)
 from ottla.model.cluster import (
     BrokerInfo,
     LeaderAndIsr,
@@ -136,3 +144,87 @@ def test_answers_carry_the_new_state():
     (partition,) = response.topics[0].partitions
     assert response.topics[0].topic_id == ID
     assert (partition.leader_id, partition.isr, partition.partition_epoch) == (1, [1, 2], 10)
+
+
+def named(*lives):
+    """Ask for an ISR by (broker, broker epoch)."""
+    request = ask(*(b for b, _ in lives))
+    for member, (_, epoch) in zip(
+        request.topics[0].partitions[0].new_isr_with_epochs, lives, strict=True
+    ):
+        member.broker_epoch = epoch
+    return request
+
+
+def bounced(c, broker, epoch):
+    """A broker dies and is back at once, out of the ISR: its partition's state is not written."""
+    c.remove_broker(broker)
+    known = c.leadership[TP]
+    assert not plan_isr_removal(c, broker, [TP], {TP: known}).writes
+    c.add_broker(BrokerInfo(broker, (), epoch=epoch))
+
+
+def test_r8_a_member_of_the_present_life_is_accepted():
+    c = context()
+    bounced(c, 3, 500)
+    assert judge(c, named((1, 101), (2, 102), (3, 500)), 3).writes
+
+
+@pytest.mark.parametrize("lives", [[(1, 101), (2, 102), (3, 103)], [(1, -1), (2, -1), (3, 103)]])
+def test_f11_a_member_named_by_a_former_life_is_ineligible(lives):
+    """A4, KIP-903: 3 had caught up, then lost its tail; the change it was proposed in is late."""
+    c = context()
+    bounced(c, 3, 500)
+    judgement = judge(c, named(*lives), 3)
+    assert not judgement.writes
+    assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert judgement.stale == {TP: (3,)}
+    assert not judgement.renew, "the leader can say better by itself"
+
+
+def test_r8_a_member_of_the_isr_named_by_a_former_life_is_ineligible():
+    judgement = judge(context(), named((1, 101), (2, 99), (3, 103)), 3)
+    assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+
+
+def test_f11_a_newcomer_without_an_epoch_that_died_since_needs_a_new_leader_epoch():
+    """A4 under a JVM leader, which names no epochs."""
+    c = context()
+    assert judge(c, ask(1, 2, 3), 3).writes, "no life of 3 has ended"
+    bounced(c, 3, 500)
+    judgement = judge(c, ask(1, 2, 3), 3)
+    assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert judgement.renew == [TP]
+    assert judge(c, ask(1), 3).writes, "a change that lets nobody in is as good as before"
+    read = {TP: c.leadership[TP]}
+    after = plan_epoch_bump(c, [TP], read, FOR_RETURNED_REPLICA).writes[TP]
+    assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1, 2))
+    c.leadership[TP] = LeaderIsrAndControllerEpoch(replace(after, partition_epoch=10), 3)
+    assert judge(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.FENCED_LEADER_EPOCH}
+    assert judge(c, ask(1, 2, 3, epoch=6, version=10), 3).writes
+
+
+def test_r8_a_death_that_was_written_needs_no_new_leader_epoch():
+    """2 leaves the ISR as it dies: whatever was asked for before has another partition epoch."""
+    c = context()
+    c.remove_broker(2)
+    written = plan_isr_removal(c, 2, [TP], {TP: c.leadership[TP]}).writes[TP]
+    c.leadership[TP] = LeaderIsrAndControllerEpoch(replace(written, partition_epoch=10), 3)
+    c.add_broker(BrokerInfo(2, (), epoch=500))
+    assert judge(c, ask(1, 2, epoch=6, version=10), 3).writes
+
+
+@pytest.mark.parametrize(("zxid", "doubtful"), [(102, True), (104, False)])
+def test_f11_a_new_controller_does_not_know_how_often_a_broker_died(zxid, doubtful):
+    """3 registered after (102) or before (104) the state was last written."""
+    c = context()
+    note_former_lives(c, {TP: zxid})
+    assert bool(judge(c, ask(1, 2, 3), 3).renew) == doubtful
+    assert judge(c, named((1, 101), (2, 102), (3, 103)), 3).writes
+
+
+def test_former_lives_go_with_their_topic():
+    c = context()
+    c.remove_broker(3)
+    c.remove_topic("t")
+    assert c.former_lives == {3: {}}

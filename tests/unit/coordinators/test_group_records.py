@@ -22,6 +22,7 @@ from ottla.wire.records import (
     Record,
     build_batch,
     build_control_batch,
+    iter_records,
     parse_batch_header,
 )
 
@@ -40,7 +41,8 @@ class Log:
 
     def _take(self, batch, count):
         view = memoryview(batch)
-        self.replay.batch(parse_batch_header(view), view)
+        for _ in self.replay.batch(parse_batch_header(view), iter_records(view)):
+            pass
         self.end += count
         return self
 

@@ -1,8 +1,12 @@
 """JoinGroup and rebalances (the cases of Kafka's GroupCoordinatorTest with their meanings)."""
 
+from struct import pack
+
 import pytest
 
 from ottla.model.errors import ErrorCode as E
+from ottla.wire.codec import encode_versioned
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 from .conftest import GROUP, RANGE, Desk, subscription
 
@@ -316,6 +320,39 @@ def test_topics_of_an_unreadable_subscription_are_unknown(quick):
     quick.stable(protocols=[("range", b"\x00")])
     assert quick.group().subscribed_topics is None
     assert quick.group().may_be_subscribed("anything")
+
+
+def version_0_as(version, *topics, user_data=None):
+    """Return what some clients write: the number of a version, and the fields of version 0."""
+    raw = pack(">hi", version, len(topics))
+    for topic in topics:
+        raw += pack(">h", len(topic)) + topic.encode()
+    return raw + (pack(">i", -1) if user_data is None else pack(">i", len(user_data)) + user_data)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "topics"),
+    [
+        (version_0_as(3, "t", "u", user_data=b'{"__faust": {}}'), {"t", "u"}),  # faust-streaming
+        (version_0_as(1, "t"), {"t"}),  # @platformatic/kafka
+        (version_0_as(0, "t"), {"t"}),
+        (version_0_as(99, "t") + b"of a later version", {"t"}),
+        (encode_versioned(ConsumerProtocolSubscription(topics=["t"], rack_id="r"), 3), {"t"}),
+        (version_0_as(1, "t")[:-1], None),
+        (pack(">hi", 0, 2**31 - 1) + bytes(100_000), None),
+    ],
+)
+def test_of_a_subscription_only_the_fields_of_version_0_count(quick, metadata, topics):
+    """As Kafka's GroupMetadata.computeSubscribedTopics reads it."""
+    quick.stable(protocols=[("range", metadata)])
+    assert quick.group().subscribed_topics == topics
+
+
+def test_subscriptions_of_too_many_topics_are_not_read(quick):
+    """F32: they are opaque to the request's own limits, and read on the event loop."""
+    many = version_0_as(0, *["t"] * 60_000)
+    quick.stable(2, protocols=[("range", many)])
+    assert quick.group().subscribed_topics is None
 
 
 def test_a_group_of_another_kind_subscribes_to_nothing_we_know(quick):

@@ -107,12 +107,36 @@ def test_a_failed_transactional_commit_leaves_no_pending_state():
     assert not offsets.any
 
 
-def test_removing_needs_tombstones_for_what_was_committed():
+def test_a_later_commit_that_failed_does_not_take_an_earlier_one_with_it():
+    """Kafka's keeps only the last pending one, so the earlier, acknowledged, was not seen."""
+    offsets = GroupOffsets()
+    offsets.prepare({T0: commit(1)})
+    offsets.prepare({T0: commit(2)})
+    offsets.failed({T0: commit(2)})
+    assert offsets.unstable(T0)
+    offsets.appended({T0: commit(1)}, 5)
+    assert offsets.get(T0) == commit(1)
+    assert not offsets.unstable(T0)
+
+
+def test_neither_does_one_of_a_transaction():
+    offsets = GroupOffsets()
+    offsets.prepare_in_transaction(PRODUCER, {T0: commit(1)})
+    offsets.prepare_in_transaction(PRODUCER, {T0: commit(2)})
+    offsets.appended_in_transaction(PRODUCER, {T0: commit(1)}, 5)
+    offsets.failed_in_transaction(PRODUCER, {T0: commit(2)})
+    assert offsets.unstable(T0)
+    offsets.complete_transaction(PRODUCER, committed=True)
+    assert offsets.get(T0) == commit(1)
+
+
+def test_removing_needs_tombstones_for_what_may_be_in_the_log():
     offsets = GroupOffsets()
     offsets.prepare({T0: commit(1)})
     offsets.appended({T0: commit(1)}, 1)
     offsets.prepare({T1: commit(2)})
-    assert offsets.remove([T0, T1, TopicPartition("u", 0)]) == [T0]
+    # T1's commit stands in the log, or will: without a tombstone it would come back.
+    assert offsets.remove([T0, T1, TopicPartition("u", 0)]) == [T0, T1]
     offsets.appended({T1: commit(2)}, 2)
     assert not offsets.any
 

@@ -7,12 +7,12 @@ import pytest
 
 from ottla.coordinators import state_log
 from ottla.coordinators.state_log import AppendSettings, Producer, StateLog
-from ottla.log.results import AppendInfo, LogRead
+from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
 from ottla.model.errors import CorruptRecordError, NotEnoughReplicasError, NotLeaderError
 from ottla.model.errors import ErrorCode as E
 from ottla.model.ids import TopicPartition
 from ottla.replication.purgatory import Purgatory
-from ottla.wire.records import Record, build_batch, iter_records, parse_batch_header
+from ottla.wire.records import Record, build_batch, parse_batch_header, read_payload
 
 TOPIC = "__state"
 
@@ -37,6 +37,10 @@ class FakeLog:
         self.batches = []
         self.high_watermark = 0
         self.broken = False
+        self.cold = False
+        self.stays_cold = False
+        self.brought = []
+        self.waited_for_disk = 0
         for n in range(count):
             self.add([Record(key=b"k%d" % n, value=b"v")])
 
@@ -44,12 +48,19 @@ class FakeLog:
     def log_end_offset(self):
         return len(self.batches)
 
-    def add(self, records):
-        self.batches.append(build_batch(records, base_offset=len(self.batches)))
+    def bring(self, size, position):
+        self.brought.append((size, position))
+        self.cold = self.stays_cold
 
-    def read(self, offset, _max_bytes, _upto):
+    def add(self, records, **more):
+        self.batches.append(build_batch(records, base_offset=len(self.batches), **more))
+
+    def read(self, offset, _max_bytes, _upto, now=False):
         if self.broken:
             raise CorruptRecordError("damaged")
+        self.waited_for_disk += not now
+        if now and self.cold:
+            raise NotInMemoryError(self, 100 * offset, 100)
         part = b"".join(self.batches[offset : offset + 3])
         return LogRead([part], len(part), offset, False)
 
@@ -93,9 +104,12 @@ class Replay:
         self.keeper, self.index = keeper, index
         self.keys = []
 
-    def batch(self, header, batch):
-        assert header.base_offset == len(self.keys)
-        self.keys.extend(r.key for r in iter_records(batch))
+    def batch(self, header, records):
+        if header.count == 1:
+            assert header.base_offset == len(self.keys)
+        for record in records:
+            self.keys.append(record.key)
+            yield
 
     def finish(self):
         yield
@@ -117,7 +131,24 @@ class Keeper:
 
     def unload(self, index):
         self.unloaded.append(index)
-        self.keys.pop(index, None)
+
+    def forget(self, indexes):
+        for index in indexes:
+            for _ in range(len(self.keys.get(index, ()))):
+                yield
+            self.keys.pop(index, None)
+
+
+class Workers:
+    """Threads, as far as the loop can tell: what they do is done in a later turn."""
+
+    def __init__(self):
+        self.ran = []
+
+    async def run(self, function, *args):
+        self.ran.append(function)
+        await asyncio.sleep(0)
+        return function(*args)
 
 
 class Rig:
@@ -125,11 +156,12 @@ class Rig:
         self.clock = Clock()
         self.partitions = {p.tp.partition: p for p in partitions}
         self.keeper = Keeper()
+        self.workers = Workers()
         replicas = SimpleNamespace(
             clock=self.clock, purgatory=Purgatory(self.clock), hosted=self.hosted
         )
         self.log = StateLog(
-            SimpleNamespace(clock=self.clock), replicas, TOPIC, self.keeper,
+            SimpleNamespace(clock=self.clock, workers=self.workers), replicas, TOPIC, self.keeper,
             lambda: len(self.partitions), AppendSettings(**settings),
         )  # fmt: skip
 
@@ -186,6 +218,65 @@ def test_what_was_appended_while_it_was_read_is_read_too():
     run(scenario)
 
 
+@pytest.mark.parametrize("evicted", [False, True])
+def test_what_is_not_in_memory_is_brought_by_a_worker(evicted):
+    """F22: a cold or slow disk is not waited for by the event loop."""
+
+    async def scenario():
+        partition = FakePartition(3)
+        rig = Rig(partition)
+        log = partition.log
+        log.cold, log.stays_cold = True, evicted
+        rig.log.gained(partition)
+        await rig.loaded()
+        assert rig.keeper.keys[0] == [b"k0", b"k1", b"k2"]
+        assert log.brought == [(100, 0)] * (state_log.TRIES_IN_MEMORY if evicted else 1)
+        # Where memory is too small for it to stay there, the loop waits after all.
+        assert log.waited_for_disk == evicted
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_one_large_batch_is_read_in_slices(codec):
+    """F9: ten thousand records in one batch are no reason to keep others waiting."""
+
+    async def scenario():
+        partition = FakePartition()
+        records = [Record(key=b"key-%d" % n, value=b"v") for n in range(10_000)]
+        partition.log.add(records, codec=codec)
+        # One batch counts as one offset here.
+        rig = Rig(partition)
+        rig.log.gained(partition)
+        turns = 0
+        while rig.log.standing(0) is not E.NONE:
+            turns += 1
+            await asyncio.sleep(0)
+        assert len(rig.keeper.keys[0]) == 10_000
+        # The clock moves by a millisecond with each look, so a slice is no longer than its time.
+        assert turns > 10_000 / 10
+        assert rig.workers.ran == ([read_payload] if codec else [])
+
+    run(scenario)
+
+
+def test_losing_it_amid_a_batch_ends_the_reading():
+    async def scenario():
+        partition = FakePartition()
+        partition.log.add([Record(key=b"k", value=b"v")] * 1_000)
+        rig = Rig(partition)
+        rig.log.gained(partition)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        rig.log.lost(partition)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert rig.keeper.finished == 0
+        assert rig.log.standing(0) is E.NOT_COORDINATOR
+
+    run(scenario)
+
+
 def test_losing_it_while_it_is_read_leaves_nothing_behind():
     async def scenario():
         rig = Rig(FakePartition(200))
@@ -197,6 +288,32 @@ def test_losing_it_while_it_is_read_leaves_nothing_behind():
         assert rig.log.standing(0) is E.NOT_COORDINATOR
         assert rig.keeper.finished == 0
         assert rig.keeper.keys == {}
+
+    run(scenario)
+
+
+def test_what_was_served_is_forgotten_in_slices_before_it_is_read_anew():
+    """F9: a partition may hold a hundred thousand groups."""
+
+    async def scenario():
+        partition = FakePartition()
+        partition.log.add([Record(key=b"k", value=b"v")] * 5_000)
+        rig = Rig(partition)
+        rig.log.gained(partition)
+        await rig.loaded()
+        begun = rig.keeper.begun
+        rig.log.lost(partition)
+        assert rig.log.standing(0) is E.NOT_COORDINATOR, "at once"
+        partition.leader_epoch += 1
+        rig.log.gained(partition)
+        turns = 0
+        while rig.log.unloading:
+            assert rig.keeper.begun == begun, "it would be forgotten again"
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 5_000 / 10
+        await rig.loaded()
+        assert len(rig.keeper.keys[0]) == 5_000
 
     run(scenario)
 
@@ -271,8 +388,37 @@ def test_an_append_that_waits_too_long_or_loses_its_leader_fails():
         await asyncio.sleep(0.05)
         rig.clock.now_s += 1
         await asyncio.sleep(0.05)
-        assert late == [(E.REQUEST_TIMED_OUT, -1)]
-        assert lost == [(E.NOT_LEADER_OR_FOLLOWER, -1)]
+        # In doubt: the offsets say that the batches stand in this log.
+        assert late == [(E.REQUEST_TIMED_OUT, 3)]
+        assert lost == [(E.NOT_LEADER_OR_FOLLOWER, 4)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", [E.NONE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.NOT_COORDINATOR])
+def test_what_became_of_an_append_in_doubt_is_told_later(end):
+    """R4: whoever must know whether the log has it hears it, however late."""
+
+    async def scenario():
+        partition = FakePartition(3)
+        rig = Rig(partition, timeout_ms=10)
+        rig.log.gained(partition)
+        await rig.loaded()
+        later = []
+        heard = rig.append(settled=lambda error, at: later.append((error, at)))
+        rig.clock.now_s += 1
+        while not heard:
+            await asyncio.sleep(0.01)
+        assert heard == [(E.REQUEST_TIMED_OUT, 3)]
+        assert later == []
+        if end is E.NOT_COORDINATOR:
+            partition.waiters[0].lost(end)
+        else:
+            partition.min_isr = 1 if end is E.NONE else 2
+            partition.commit()
+        await asyncio.sleep(0)
+        assert heard == [(E.REQUEST_TIMED_OUT, 3)]
+        assert later == [(end, 3)]
 
     run(scenario)
 

@@ -35,6 +35,16 @@ class Cluster:
         self.leaders = {TopicPartition("t", int(k[1:])): v for k, v in leaders.items()}
         self.script = []
         self.asked = []
+        self.deleted = set()
+        """What ZooKeeper says is deleted; an error: it cannot be asked."""
+        self.checked = []
+
+    async def deleted_of(self, partitions):
+        self.checked.append(sorted(partitions))
+        await asyncio.sleep(0)
+        if isinstance(self.deleted, Exception):
+            raise self.deleted
+        return self.deleted & set(partitions)
 
     def partition(self, topic, index):
         leader = self.leaders.get(TopicPartition(topic, index))
@@ -89,6 +99,7 @@ def send_of(partitions=(A, B), committed=True):
 def run(monkeypatch):
     """Run the markers of some sends until `enough` of the partitions are marked."""
     monkeypatch.setattr(transaction_markers, "RETRY_S", 0.001)
+    monkeypatch.setattr(transaction_markers, "CHECK_S", 0.003)
 
     def go(cluster, sends, enough, meanwhile=None):
         monkeypatch.setattr(transaction_markers, "Channel", cluster.channel)
@@ -96,7 +107,11 @@ def run(monkeypatch):
 
         async def work():
             markers = TransactionMarkers(
-                None, CONFIG, cluster, lambda send, tps: marked.extend((send, tp) for tp in tps)
+                None,
+                CONFIG,
+                cluster,
+                lambda send, tps: marked.extend((send, tp) for tp in tps),
+                cluster.deleted_of,
             )
             for send in sends:
                 markers.send(send)
@@ -164,8 +179,9 @@ def test_only_what_failed_is_sent_again(run):
     assert list(again) == [1]
 
 
-def test_partitions_without_a_leader_wait_and_those_that_are_gone_count_as_done(run):
+def test_partitions_without_a_leader_wait_and_deleted_ones_count_as_done(run):
     cluster = Cluster(p0=-1)
+    cluster.deleted = {B}
 
     def elect(turn):
         if turn == 5:
@@ -174,6 +190,49 @@ def test_partitions_without_a_leader_wait_and_those_that_are_gone_count_as_done(
 
     marked = run(cluster, [send_of()], 2, elect)
     assert [tp for _, tp in marked] == [B, A]
+    assert cluster.checked == [[B]]
+
+
+def test_a_partition_that_only_the_metadata_does_not_know_gets_its_marker(run):
+    """R3: a coordinator that has just started knows no partition yet. Seed 9100046."""
+    cluster = Cluster()
+
+    def update_metadata(turn):
+        assert len(cluster.checked) <= 1 + turn  # not at every look for a leader
+        if turn == 5:
+            assert cluster.asked == []
+            cluster.leaders |= {A: 1, B: 2}
+
+    marked = run(cluster, [send_of()], 2, update_metadata)
+    assert sorted(tp for _, tp in marked) == [A, B]
+    assert sorted(where for where, _ in cluster.asked) == [1, 2]
+
+
+@pytest.mark.parametrize("failure", [ConnectionLostError("no session"), ValueError("our bug")])
+def test_while_zookeeper_cannot_tell_nothing_counts_as_deleted(run, failure):
+    cluster = Cluster(p0=1)
+    cluster.deleted = failure
+
+    def tell(turn):
+        if turn == 20:
+            assert len(cluster.checked) > 1
+            cluster.deleted = {B}
+
+    marked = run(cluster, [send_of()], 2, tell)
+    assert [tp for _, tp in marked] == [A, B]
+
+
+def test_a_coordination_that_is_over_asks_about_nothing(run):
+    cluster = Cluster()
+    send = send_of()
+
+    def lose(turn):
+        if turn == 5:
+            send.shard.over = True
+            cluster.leaders |= {A: 1, B: 2}
+
+    assert run(cluster, [send], 2, lose) == []
+    assert cluster.asked == []
 
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])

@@ -11,7 +11,7 @@ from ottla.coordinators.transaction_records import (
 )
 from ottla.coordinators.transaction_states import TransactionState
 from ottla.model.ids import TopicPartition
-from ottla.wire.records import Record, build_batch, iter_batches
+from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 
 S = TransactionState
 A0, A2, B1 = TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1)
@@ -46,7 +46,8 @@ def replay(*records):
     gathered = TransactionReplay()
     batch = memoryview(build_batch([Record(timestamp=1, key=k, value=v) for k, v in records]))
     for _, header in iter_batches(batch):
-        gathered.batch(header, batch)
+        for _ in gathered.batch(header, iter_records(batch)):
+            pass
     found = [gathered.read(key, raw) for key, raw in gathered.found.items()]
     return {t.transactional_id: t.state for t in found if t is not None}
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import MAX_EPOCH, Transaction
 from ottla.coordinators.transaction_states import (
     TRANSACTION_MOVES,
@@ -28,6 +29,7 @@ E = ErrorCode
 ID = "id"
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 NOW = 1_700_000_000_000
+JUMP_MS = 3_600_000
 
 
 class Bench:
@@ -37,12 +39,15 @@ class Bench:
         self.decider = Transactions(max_timeout_ms=900_000, id_expiration_ms=1_000)
         self.shard = self.decider.begin(0, 7)
         self.log = E.NONE
+        self.in_doubt = False
+        """whether what fails may be in the log"""
         self.held = []
         self.sends = []
         self.again = []
         self.written = []
         self.answers = []
         self.now = NOW
+        self.jumped_ms = 0
         self.next_id = 100
 
     def settle(self):
@@ -57,18 +62,28 @@ class Bench:
                 elif isinstance(effect, Send):
                     self.sends.append(effect)
                 elif isinstance(effect, Again):
-                    self.again.append(effect.append)
+                    self.again.append(effect.what)
                 else:
                     assert isinstance(effect, Forget)
-                    self.decider.forgotten(effect, self.log or E.NONE)
+                    doubt = self.in_doubt and self.log is not E.NONE
+                    self.decider.forgotten(effect, self.log or E.NONE, in_doubt=doubt)
 
     def write(self, error=E.NONE):
         """End the oldest append."""
         append = self.held.pop(0)
         if error is E.NONE:
             self.written.append(append.to.state)
-        self.decider.appended(append, error, self.now)
+        doubt = self.in_doubt and error is not E.NONE
+        self.decider.appended(append, error, self.at, in_doubt=doubt)
         self.settle()
+
+    def try_again(self):
+        self.decider.again(self.again.pop())
+        self.settle()
+
+    @property
+    def at(self):
+        return Now(float(self.now - NOW), self.now + self.jumped_ms)
 
     @property
     def it(self):
@@ -79,12 +94,12 @@ class Bench:
 
     def init(self, expected=None, timeout_ms=60_000):
         done = self.decider.init_producer_id(
-            self.shard, ID, timeout_ms, expected, None, "t", self.now
+            self.shard, ID, timeout_ms, expected, None, "t", self.at
         )
         if not done:
             self.next_id += 1
             assert self.decider.init_producer_id(
-                self.shard, ID, timeout_ms, expected, self.next_id, "t", self.now
+                self.shard, ID, timeout_ms, expected, self.next_id, "t", self.at
             )
         self.settle()
         return self.answer()
@@ -94,13 +109,13 @@ class Bench:
 
     def add(self, *partitions, who=None):
         who = who or self.me()
-        self.decider.add_partitions(self.shard, ID, who, partitions, "t", self.now)
+        self.decider.add_partitions(self.shard, ID, who, partitions, "t", self.at)
         self.settle()
         return self.answer()
 
     def end(self, committed=True, who=None):
         who = who or self.me()
-        self.decider.end(self.shard, ID, who, "t", self.now, committed=committed)
+        self.decider.end(self.shard, ID, who, "t", self.at, committed=committed)
         self.settle()
         return self.answer()
 
@@ -298,15 +313,44 @@ def test_what_takes_too_long_is_aborted_once(bench):
     bench.init(timeout_ms=1_000)
     bench.add(A)
     bench.now += 1_000
-    assert bench.decider.abort_timed_out(bench.now) == 0, "exactly at its time is in time"
+    assert bench.decider.abort_timed_out(bench.at) == 0, "exactly at its time is in time"
     bench.now += 1
-    assert bench.decider.abort_timed_out(bench.now) == 1
+    assert bench.decider.abort_timed_out(bench.at) == 1
     bench.settle()
     assert (bench.it.state, bench.it.epoch) == (S.PREPARE_ABORT, 1)
-    assert bench.decider.abort_timed_out(bench.now) == 0
+    assert bench.decider.abort_timed_out(bench.at) == 0
     bench.mark()
     assert bench.it.state is S.COMPLETE_ABORT
     assert bench.answers == []
+
+
+@pytest.mark.parametrize("by_ms", [JUMP_MS, -JUMP_MS])
+def test_a_transactions_time_does_not_jump_with_the_wall_clock(bench, by_ms):
+    """F23: Kafka's coordinator aborts every open transaction when the clock jumps forward."""
+    bench.init(timeout_ms=60_000)
+    bench.add(A)
+    bench.now += 1_000
+    bench.jumped_ms = by_ms
+    assert bench.decider.abort_timed_out(bench.at) == 0, "it began a second ago"
+    bench.add(B)
+    bench.now += 59_000
+    assert bench.decider.abort_timed_out(bench.at) == 0
+    bench.now += 1
+    assert bench.decider.abort_timed_out(bench.at) == 1, "nor is it open for longer"
+
+
+@pytest.mark.parametrize("by_ms", [JUMP_MS, -JUMP_MS, 0])
+def test_a_transaction_that_was_read_has_its_whole_time_again(bench, by_ms):
+    """F23: the former coordinator's clock may be another."""
+    shard = bench.decider.begin(1, 9)
+    shard.transactions["o"] = Transaction(
+        "o", 5, 0, 60_000, S.ONGOING, {A}, NOW - 50_000 + by_ms, NOW - 50_000 + by_ms
+    )
+    bench.decider.serve(shard, bench.at)
+    bench.now += 60_000
+    assert bench.decider.abort_timed_out(bench.at) == 0
+    bench.now += 1
+    assert bench.decider.abort_timed_out(bench.at) == 1
 
 
 def test_an_append_that_fails_changes_nothing(bench):
@@ -319,6 +363,92 @@ def test_an_append_that_fails_changes_nothing(bench):
     assert bench.end() is E.NONE
 
 
+def test_an_append_in_doubt_is_written_again_until_the_log_is_known(bench):
+    """Kafka goes back to the state before, and so answers from a state the log may not have.
+
+    A client that ends its transaction would hear that it is over while the log says Ongoing: the
+    next coordinator aborts it in time, with a higher epoch, and fences a healthy producer.
+    """
+    bench.init()
+    me = bench.me()
+    bench.add(A)
+    bench.end(committed=False)
+    bench.mark()
+    bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
+    assert bench.add(A) is E.COORDINATOR_NOT_AVAILABLE
+    bench.in_doubt = False  # refused from now on: that tells nothing of the first try
+    for tries in range(1, 4):
+        assert bench.it.pending is S.ONGOING
+        assert bench.end(committed=False) is E.CONCURRENT_TRANSACTIONS
+        assert bench.add(A) is E.CONCURRENT_TRANSACTIONS
+        assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+        assert bench.decider.abort_timed_out(Now(1e9, NOW)) == 0
+        (again,) = bench.again
+        assert (again.ticket, again.in_doubt, again.tries) == (None, True, tries)
+        bench.try_again()
+    bench.log = E.NONE
+    bench.try_again()
+    assert bench.answers == [], "nobody is answered twice"
+    assert (bench.it.state, bench.it.pending, bench.me()) == (S.ONGOING, None, me)
+    assert bench.end(committed=False) is E.NONE
+    bench.mark()
+    assert bench.me() == me
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_decision_in_doubt_is_not_turned_round(bench, committed):
+    bench.init()
+    bench.add(A)
+    bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
+    assert bench.end(committed) is E.COORDINATOR_NOT_AVAILABLE
+    assert bench.sends == [], "no marker before the decision is known to stand"
+    assert bench.end(not committed) is E.CONCURRENT_TRANSACTIONS
+    bench.log = E.NONE
+    bench.try_again()
+    (send,) = bench.sends
+    assert send.committed is committed
+    bench.mark()
+    assert bench.end(not committed) is E.INVALID_TXN_STATE
+    assert bench.end(committed) is E.NONE
+
+
+def test_an_epoch_in_doubt_is_not_given_to_two(bench):
+    bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
+    assert bench.init() == InitResult(E.COORDINATOR_NOT_AVAILABLE)
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    bench.log = E.NONE
+    bench.try_again()
+    assert bench.init() == InitResult(E.NONE, 101, 1)
+
+
+def test_a_fence_in_doubt_goes_on_to_the_abort(bench):
+    bench.init(timeout_ms=1_000)
+    bench.add(A)
+    bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
+    assert bench.decider.abort_timed_out(Now(1_001, NOW)) == 1
+    bench.settle()
+    assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
+    bench.log = E.NONE
+    bench.try_again()
+    (send,) = bench.sends
+    assert (send.committed, send.then.epoch) == (False, 1)
+
+
+def test_a_tombstone_in_doubt_is_written_again(bench):
+    bench.init()
+    bench.now += 1_000
+    bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
+    assert bench.decider.expire(bench.now) == 1
+    bench.settle()
+    assert bench.add(A) is E.CONCURRENT_TRANSACTIONS, "the log may not know this id any more"
+    bench.in_doubt = False
+    bench.try_again()
+    assert bench.it.pending is S.DEAD
+    bench.log = E.NONE
+    bench.try_again()
+    assert list(bench.decider) == []
+
+
 def test_completion_is_written_until_it_stands(bench):
     bench.init()
     bench.add(A)
@@ -328,8 +458,7 @@ def test_completion_is_written_until_it_stands(bench):
     assert bench.it.state is S.PREPARE_COMMIT
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
     bench.log = E.NONE
-    bench.decider.again(bench.again.pop())
-    bench.settle()
+    bench.try_again()
     assert bench.it.state is S.COMPLETE_COMMIT
 
 
@@ -340,7 +469,7 @@ def test_the_next_coordinator_goes_on_with_what_was_decided(bench):
         shard.transactions[name] = one
     gone = Transaction("g", 6, 0, 60_000, S.PREPARE_COMMIT, set(), NOW, NOW)
     shard.transactions["g"] = gone
-    bench.decider.serve(shard, NOW)
+    bench.decider.serve(shard, bench.at)
     bench.settle()
     found = {s.transaction.transactional_id: (s.committed, s.shard.epoch) for s in bench.sends}
     assert found == {"c": (True, 9), "a": (False, 9)}

@@ -78,7 +78,14 @@ def test_causes_in_words(told, name, partition, words):
 
 
 def test_every_decision_of_every_story_has_a_cause_in_words(told):
-    for name in ("broker_failure", "reassignment", "topic_deletion", "all_die", "broker_start"):
+    for name in (
+        "broker_failure",
+        "reassignment",
+        "topic_deletion",
+        "all_die",
+        "broker_start",
+        "former_life",
+    ):
         entries = told(name).entries()
         partitions = {e.line.partition for e in entries if hasattr(e.line, "partition")}
         for partition in partitions:

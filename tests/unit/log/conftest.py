@@ -71,6 +71,11 @@ class FailingFiles:
         self.calls.append("write_atomic")
         self._files.write_atomic(path, data)
 
+    def write_durable(self, path: str, data: bytes) -> None:
+        self.check("write")
+        self.calls.append("write_durable")
+        self._files.write_durable(path, data)
+
 
 class FailingFile:
     def __init__(self, files: FailingFiles, file) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.log.cleaner import LogCleaner, dirt_of
+from ottla.log.slices import drain
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import InvalidRecordError
 from ottla.model.ids import TopicPartition
@@ -282,7 +283,7 @@ def test_missing_offsets_at_a_segments_end_are_cleaned_too(kit):
         assert bench.clean()
         bench.put(("f", "1"))
     middle = bench.log.segments[1]
-    assert middle.next_offset() == 3, "the gap is there"
+    assert drain(middle.finding_end()) == 3, "the gap is there"
     for first_dirty in (3, -1):
         bench.log.cleaned_offset = first_dirty
         bench.log.set_high_watermark(4)
@@ -317,7 +318,7 @@ def test_a_damaged_log_is_left_alone(bench):
     segment = bench.log.segments[0]
     segment.file.pwrite((b"?",), segment.size // 2)
     assert not asyncio.run(bench.cleaner.clean_filthiest())
-    assert bench.cleaner.uncleanable == {TP}
+    assert set(bench.cleaner.uncleanable) == {TP}
     assert len(bench.log.segments) > 3
     assert not list((bench.kit.root / "data" / "t-0").glob("*.cleaned"))
     assert bench.log.failed is None

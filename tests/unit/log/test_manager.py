@@ -15,6 +15,10 @@ from ottla.model.ids import ONE_UUID, TopicPartition
 ID = bytes(range(16))
 
 
+def remove_due(kit, manager):
+    asyncio.run(manager.remove_due(kit.world.workers))
+
+
 def tps(count):
     return [TopicPartition("topic", i) for i in range(count)]
 
@@ -49,7 +53,6 @@ def test_everything_comes_back_after_a_clean_stop(kit):
         assert log.log_end_offset == log.recovery_point == number + 1
         assert log.high_watermark == number
         assert log.topic_id == ID
-    assert manager.read_high_watermarks() == {tp: n for n, tp in enumerate(tps(3))}
     assert not list(kit.root.glob("*/.kafka_cleanshutdown")), "gone before anything is loaded"
 
 
@@ -153,34 +156,14 @@ def test_delete_renames_at_once_and_removes_later(kit):
     assert len(renamed.name) == len("topic-0.") + 32 + len("-delete")
     log = manager.get_or_create(tp, ONE_UUID, is_new=True)
     assert log.log_end_offset == 0, "old data never under the new topic"
-    manager.periodic(kit.clock.wall)
+    remove_due(kit, manager)
     assert renamed.exists()
     kit.clock.advance(61)
-    manager.periodic(kit.clock.wall)
+    remove_due(kit, manager)
     assert not renamed.exists()
     manager.shutdown()
     manager = started(kit)
     assert manager.get(tp).topic_id == ONE_UUID
-
-
-def test_much_to_remove_goes_in_slices_and_says_so(kit, monkeypatch):
-    manager = written(kit, started(kit))
-    for tp in tps(3):
-        manager.delete(tp)
-    remove_tree = manager._files.remove_tree
-
-    def slow(path):
-        kit.clock.advance(0.004)
-        remove_tree(path)
-
-    monkeypatch.setattr(manager._files, "remove_tree", slow)
-    assert not manager.periodic(kit.clock.wall), "nothing is due yet"
-    kit.clock.advance(61)
-    left = []
-    while manager.periodic(kit.clock.wall):
-        left.append(len(list((kit.root / "data").glob("*-delete"))))
-    assert left == [1]
-    assert not list((kit.root / "data").glob("*-delete"))
 
 
 def test_a_long_topic_name_still_makes_a_folder_name(kit):
@@ -197,7 +180,7 @@ def test_folders_left_to_delete_go_at_the_next_start(kit):
     manager.delete(tps(1)[0])
     manager.abandon()
     manager = started(kit)
-    manager.periodic(kit.clock.wall)
+    remove_due(kit, manager)
     assert not list((kit.root / "data").glob("*-delete"))
 
 
@@ -255,8 +238,8 @@ def flushed(kit, count):
 def test_many_truncations_cost_one_checkpoint_and_that_before_the_first_append(kit):
     manager = flushed(kit, 30)
     writes = []
-    write = kit.files.write_atomic
-    kit.files.write_atomic = lambda path, data: (writes.append(path), write(path, data))
+    write = kit.files.write_durable
+    kit.files.write_durable = lambda path, data: (writes.append(path), write(path, data))
     for log in manager.logs():
         log.truncate_to(0)
     assert writes == []
@@ -311,7 +294,7 @@ def test_small_files_of_many_logs_are_synced_together(kit):
     kit.files.calls.clear()
     assert asyncio.run(manager.flush_dirty(kit.world.workers)) == 30
     assert kit.files.calls.count("sync_tree") == 1
-    assert kit.files.calls.count("write_atomic") == 0
+    assert kit.files.calls.count("write_durable") == 0
     assert len(list((kit.root / "data").glob("*/leader-epoch-checkpoint"))) == 30
     assert manager.get(tps(1)[0]).recovery_point == 0, "no record was synced by its own file"
 
@@ -401,7 +384,7 @@ def test_periodic_tends_all_logs_in_slices(kit):
     deleted = list((kit.root / "data").glob("*/*.deleted"))
     assert deleted
     kit.clock.advance(400)
-    manager.periodic(kit.clock.wall)
+    remove_due(kit, manager)
     assert not [p for p in deleted if p.exists()]
 
 

@@ -1,7 +1,11 @@
 """Idempotent and transactional producers: duplicates, gaps, wraps, epochs, stable offsets."""
 
+import random
+import struct
+
 import pytest
 
+from ottla.log import producers as producers_room
 from ottla.log.producers import MAX_SEQUENCE, Producers, decode_snapshot, encode_snapshot
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import (
@@ -209,7 +213,7 @@ def test_snapshot_bytes():
     producers.end_transaction(8, 1, 4, 103, 6000, aborted=False)
     data = encode_snapshot(producers.producers.values())
     assert len(data) == 10 + 2 * 46
-    first, second = decode_snapshot(bytes(data), 0)
+    [[first, second]] = decode_snapshot(bytes(data), 0)
     assert (first.id, first.epoch, first.last_sequence, first.txn_first) == (7, 2, 12, 100)
     assert first.batches == [(12, 102, 2, 5000)]
     assert (second.coordinator_epoch, second.last_timestamp, second.batches) == (4, 6000, [])
@@ -217,3 +221,54 @@ def test_snapshot_bytes():
         decode_snapshot(bytes(data), 1)
     with pytest.raises(CorruptRecordError):
         decode_snapshot(bytes(data[:-1]), 0)
+
+
+def plainly_packed(producers):
+    """Return a snapshot's entries as Kafka's ProducerStateManager writes them."""
+    for p in producers.producers.values():
+        last = p.batches[-1] if p.batches else (-1, -1, 0, -1)
+        txn_first = -1 if p.txn_first is None else p.txn_first
+        yield struct.pack(
+            ">qhiqiqiq",
+            *(p.id, p.epoch, last[0], last[1], last[2], p.last_timestamp),
+            *(p.coordinator_epoch, txn_first),
+        )
+
+
+def test_f46_a_snapshot_packs_only_those_that_changed_since_the_last(monkeypatch):
+    packed = []
+    plain = producers_room._SNAPSHOT_ENTRY.pack
+
+    class Counting:
+        size = producers_room._SNAPSHOT_ENTRY.size
+        iter_unpack = producers_room._SNAPSHOT_ENTRY.iter_unpack
+
+        def pack(self, *fields):
+            packed.append(fields[0])
+            return plain(*fields)
+
+    monkeypatch.setattr(producers_room, "_SNAPSHOT_ENTRY", Counting())
+    producers = Producers()
+    chance = random.Random(7)
+    for offset in range(500):
+        producers.update(offset, 0, 0, 1, offset, offset, 1000, False)
+    encode_snapshot(producers.producers.values())
+    for offset in range(500, 1000):
+        changed = set()
+        for _ in range(chance.randrange(4)):
+            number = chance.randrange(500)
+            changed.add(number)
+            if chance.random() < 0.3:
+                producers.end_transaction(number, offset % 3, 1, offset, offset, False)
+            else:
+                inside = chance.random() < 0.5
+                producers.update(number, offset % 3, 1, 1, offset, offset, offset, inside)
+        packed.clear()
+        data = bytes(encode_snapshot(producers.producers.values()))
+        assert set(packed) == changed
+        assert data[10:] == b"".join(plainly_packed(producers))
+        if not offset % 100:
+            read = Producers(10**15)
+            list(read.restoring(decode_snapshot(data, 0), 1000))
+            assert bytes(encode_snapshot(read.producers.values())) == data
+            producers = read

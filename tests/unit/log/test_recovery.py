@@ -282,16 +282,17 @@ def test_a_clean_marker_that_lies_does_not_hurt(kit):
     assert log.log_end_offset == 19
 
 
-def test_leftovers_of_deletions_go(kit):
+def test_leftovers_of_deletions_are_to_be_removed_by_a_worker(kit):
     log = kit.open(segment_bytes=400)
     kit.fill(log, 9)
     log.close()
-    for name in ("00000000000000000000.log.deleted", "00000000000000000003.index.deleted"):
+    old = ["00000000000000000000.log.deleted", "00000000000000000003.index.deleted"]
+    for name in old:
         (kit.folder / name).write_bytes(b"old")
     (kit.folder / "00000000000000000077.index").write_bytes(bytes(8))
     log = kit.open(clean=True, recovery_point=9, segment_bytes=400)
     names = [p.name for p in kit.folder.iterdir()]
-    assert not [n for n in names if n.endswith(".deleted")]
+    assert sorted(log.deleted_files) == [str(kit.folder / name) for name in old]
     assert "00000000000000000077.index" not in names
     assert len(kit.everything(log)) == log.size
 

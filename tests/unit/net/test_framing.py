@@ -81,12 +81,29 @@ def test_what_is_no_frame_is_named_before_anything_is_allocated(start, hint):
 
 
 def test_memory_follows_what_came_not_what_was_declared():
-    """Fault F29: a hundred declared mebibytes cost nothing until they arrive."""
+    """Faults F29, F47: a hundred declared mebibytes cost nothing until they arrive."""
     reader = FrameReader()
     feed(reader, struct.pack(">i", 104_857_600) + b"x" * 10, 1 << 30)
     assert len(reader._body) == 10
     reader.buffer()
-    assert len(reader._body) <= framing.WHOLE_AT_ONCE_BYTES
+    assert len(reader._body) == reader.room == framing.FIRST_STEP_BYTES
+    came = 10
+    while came < 90_000_000:
+        view = reader.buffer()
+        assert len(view) == reader.room - came
+        assert reader.room <= max(4 * came, came + framing.MOST_COPIED_BYTES)
+        came += len(view)
+        assert reader.advance(len(view)) == []
+        assert reader.next_room > reader.room
+
+
+@pytest.mark.parametrize("size", [70_000, 1_048_577, 4_194_304, 4_194_305, 30_000_000])
+def test_a_large_frame_comes_whole_and_may_be_changed(size):
+    body = bytes(range(251)) * (size // 251 + 1)
+    (frame,) = feed(FrameReader(), framed(body[:size]), 100_003)
+    assert frame == body[:size]
+    frame[:3] = b"abc"
+    assert bytes(frame[:4]) == b"abc\x03"
 
 
 def test_partial_tells_how_far_a_frame_is():

@@ -10,6 +10,7 @@ from ottla.net import garbage
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
     thresholds, enabled = gc.get_threshold(), gc.isenabled()
+    gc.unfreeze()  # tests/conftest.py has frozen what was there
     monkeypatch.setattr(garbage, "_settled", False)
     yield
     gc.set_threshold(*thresholds)

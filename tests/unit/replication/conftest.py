@@ -21,6 +21,7 @@ from ottla.broker.handlers import (
     replica_control,
 )
 from ottla.broker.tasks import Tasks
+from ottla.log.boot_notes import BOOT_NOTE
 from ottla.log.files import OsFiles
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
@@ -118,7 +119,8 @@ class Disk(OsFiles):
         proxy = Proxy()
         proxy.pwrite, proxy.bring = pwrite, bring
         proxy.in_memory = lambda size, offset: not self.cold
-        for name in ("pread", "size", "truncate", "fsync", "close"):
+        names = ("path", "reader", "worker_lock", "pread", "size", "truncate", "fsync", "close")
+        for name in names:
             setattr(proxy, name, getattr(file, name))
         return proxy
 
@@ -266,6 +268,7 @@ class Node:
             cluster=cluster.metadata,
             broker_epoch=lambda: self.epoch,
             controller_peer=self._controller_peer,
+            announce=lambda: cluster.controller.announced(self.id),
         )
         self.services = types.SimpleNamespace(
             world=world,
@@ -322,6 +325,8 @@ class Node:
             self.logs.shutdown()
         else:
             self.logs.abandon()
+            # The machine crashed, not the process alone: the next start finds another boot.
+            (pathlib.Path(self.cluster.folder) / str(self.id) / BOOT_NOTE).unlink(missing_ok=True)
 
     def lose_tail(self, keep, index=0):
         """Let a power loss take all records from offset `keep` on; the node is stopped."""
@@ -394,6 +399,11 @@ class Controller:
         self.refuse = None
         self.silent = False
         self.requests = []
+        self.announcements = []
+        self.answers = []
+        self.offline = set()
+        self.deaf = False
+        self._asking = set()
 
     async def start(self):
         server = Server(
@@ -486,6 +496,43 @@ class Controller:
                 )
                 answers[broker] = await node.send(request, 7)
         return answers
+
+    def announced(self, broker):
+        """Do what a log_dir_event_notification makes Kafka's controller do."""
+        self.announcements.append(broker)
+        if self.deaf:
+            return
+        task = asyncio.get_running_loop().create_task(self._ask_for_replicas(broker))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ask_for_replicas(self, broker):
+        """Ask by LeaderAndIsr which replicas are to be had; move the leaders of those that fail."""
+        for (_, index), state in list(self.states.items()):
+            if broker not in state.replicas:
+                continue
+            response = (await self.tell(state, [broker])).get(broker)
+            if response is None:
+                return
+            code = response.topics[0].partition_errors[0].error_code
+            self.answers.append((broker, ErrorCode(code)))
+            if code == ErrorCode.NONE:
+                self.offline.discard((broker, index))
+            elif code == ErrorCode.KAFKA_STORAGE_ERROR and (broker, index) not in self.offline:
+                self.offline.add((broker, index))
+                await self._move_away(broker, index)
+
+    async def _move_away(self, broker, index):
+        state = self.states["t", index]
+        live = [
+            b for b in state.replicas
+            if (b, index) not in self.offline and b in self.cluster.metadata.alive
+        ]  # fmt: skip
+        left = [b for b in state.isr if b != broker] or [broker]
+        leader = state.leader if state.leader != broker else -1
+        if leader == -1:
+            leader = next((b for b in live if b in left), -1)
+        await self.lead(leader, isr=left, index=index, to=live)
 
     async def stop_replica(self, broker, *, delete, leader_epoch=-2, index=0):
         request = StopReplicaRequest(

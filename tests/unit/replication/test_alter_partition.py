@@ -148,3 +148,99 @@ def test_topics_without_ids_are_asked_for_by_name(wired):
         assert bytes(topic.topic_id) == bytes(16)
 
     wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+def test_r8_members_are_named_by_the_lives_they_were_seen_in(wired):
+    """KIP-903: else a controller could not tell that a member has died since."""
+
+    async def scenario(c):
+        await two_late_followers(c)
+        await c.until(lambda: isrs(c) == [[1], [1]])
+        c.controller.requests.clear()
+        await c[2].start()
+        await c.controller.tell(c.controller.states["t", 0], [2])
+        await c.until(lambda: isrs(c)[0] == [1, 2])
+        (asked,) = [p for r in c.controller.requests for t in r.topics for p in t.partitions]
+        lives = [(m.broker_id, m.broker_epoch) for m in asked.new_isr_with_epochs]
+        assert lives == [(1, c[1].epoch), (2, c[2].epoch)]
+
+    wired(scenario, brokers=2, min_insync_replicas=1)
+
+
+def test_f11_a_delayed_change_names_the_life_that_ended(wired):
+    """A4: 3 is about to join, loses power and its tail, and is back before the request arrives."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], isr=[1, 2], new=True)
+        refused = []
+
+        def late(_broker, p):
+            """Answer as a controller that did not get round to it: it is asked again."""
+            refused.append(p)
+            return _refused(p, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        accepts, c.controller.alter = c.controller.alter, late
+        await c.produce(1, "a", "b", "c")
+        await c.until(lambda: c[1].partition().isr.proposed == (1, 2, 3))
+        first = c[3].epoch
+        await c[3].stop(clean=False)
+        c[3].lose_tail(1)
+        await c[3].start()
+        await c.until(lambda: len(refused) > 1)
+        named = [{m.broker_id: m.broker_epoch for m in p.new_isr_with_epochs} for p in refused]
+        assert {lives[3] for lives in named} == {first} != {c[3].epoch}
+        assert c[1].partition().followers[3].log_end_offset == 3  # of the former life, until ...
+        c.controller.alter = lambda broker, p: (
+            accepts(broker, p)
+            if all(m.broker_epoch == c[m.broker_id].epoch for m in p.new_isr_with_epochs)
+            else _refused(p, ErrorCode.INELIGIBLE_REPLICA)
+        )
+        await c.until(lambda: c[1].partition().isr.proposed is None)
+        assert c[1].partition().isr.committed == (1, 2)
+        await c.controller.tell(c.controller.states["t", 0], [3])
+        await c.until(lambda: c[1].partition().isr.committed == (1, 2, 3))
+        asked = [p for r in c.controller.requests for t in r.topics for p in t.partitions]
+        assert asked[-1].new_isr_with_epochs[2].broker_epoch == c[3].epoch
+
+    wired(scenario)
+
+
+def test_r8_an_idle_follower_that_registered_again_is_named_by_its_new_epoch(wired):
+    """Only its ZooKeeper session was a new one: it fetches on in its fetch session."""
+
+    async def scenario(c):
+        await c[3].stop()
+        await c.controller.lead(1, replicas=[1, 2, 3], isr=[1, 2], new=True, to=[1, 2])
+        await c.produce(1, "a")
+        tp = TopicPartition("t", 0)
+        await c.until(lambda: c[1].partition().log.high_watermark == 1)
+        await c.until(
+            lambda: (
+                not any(
+                    entry.topic == tp.topic
+                    for s in c[1].replicas.sessions._sessions.values()
+                    for entry in s.dirty
+                )
+            )
+        )
+        c[2].epoch = c.next_broker_epoch()
+        accepts = c.controller.alter
+
+        def strict(broker, p):
+            """Compare epochs as Ottla's controller does."""
+            if all(m.broker_epoch == c[m.broker_id].epoch for m in p.new_isr_with_epochs):
+                return accepts(broker, p)
+            return _refused(p, ErrorCode.INELIGIBLE_REPLICA)
+
+        c.controller.alter = strict
+        await c[3].start()
+        await c.controller.tell(c.controller.states["t", 0], [3])
+        await c.until(lambda: c[1].partition().isr.committed == (1, 2, 3))
+
+    wired(scenario)
+
+
+def _refused(p, error):
+    from ottla.wire.messages.alter_partition import AlterPartitionResponse
+
+    return AlterPartitionResponse.PartitionData(partition_index=p.partition_index, error_code=error)

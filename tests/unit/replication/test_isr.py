@@ -109,6 +109,21 @@ class TestObserve:
         f.forget(in_isr=True, now_ms=0)
         assert f.is_stale(6)
 
+    def test_r8_a_later_incarnation(self):
+        f = Follower(2)
+        assert not f.registered_again(7)  # it had none before: nothing was observed
+        f.observe(10, 0, 500, 10, 7)
+        assert f.registered_again(8)
+        assert not f.registered_again(7)
+        assert not f.registered_again(-1)
+
+    def test_r8_a_broker_that_no_longer_names_its_epoch(self):
+        """As a JVM broker in the place of ours: its fetches are not those of the former one."""
+        f = Follower(2)
+        f.observe(10, 0, 500, 10, 7)
+        f.observe(10, 0, 600, 10, -1)
+        assert f.broker_epoch == -1
+
     def test_silent_fetches_count_once_they_matter(self):
         f = Follower(2)
         f.observe(10, 0, 500, 10, -1)

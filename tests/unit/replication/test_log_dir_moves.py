@@ -359,7 +359,8 @@ def test_a_future_log_of_a_topic_that_is_gone_is_dropped(machine):
     machine.manager._logs.pop(TP)
     machine.log.abandon()
     machine.manager.prefer(TP, A)
-    machine.disk.files.remove_tree(f"{A}/t-0")
+    while not machine.disk.files.remove_some(f"{A}/t-0"):
+        pass
     machine.log = machine.manager.get_or_create(TP, bytes(16 * [7]), is_new=True)
     machine.lead()
     machine.partition.topic_id = bytes(16 * [7])
@@ -383,6 +384,71 @@ def test_a_future_log_in_the_dir_of_an_emptied_one_is_dropped(machine):
     machine.run(lambda: machine.moves.resume(machine.partition))
     assert machine.future is None
     assert machine.log.dir == f"{B}/t-0"
+
+
+def moved_away(machine):
+    """Die amid a move; be back when the partition has other replicas, and nobody speaks of it."""
+    machine.fill(1, 40)
+    half_way(machine)
+    machine.settle()
+    before = facts_of(machine.log)
+    machine.disk.files.kill()
+    machine.start()
+    machine.host.partitions.clear()
+    machine.run()
+    return before
+
+
+def test_logs_of_a_partition_that_moved_away_meanwhile_rest_where_they_are(machine):
+    """R14, seed 9300081: Kafka keeps both logs of such a replica, too, and copies nothing."""
+    before = moved_away(machine)
+    assert facts_of(machine.manager.get(TP)) == before
+    assert 0 < machine.future.log_end_offset < before["range"][1]
+    assert machine.moves.statistics()["moving"] == 0
+    assert machine.moves.copied_bytes_total == 0
+
+
+def test_a_partition_that_comes_back_goes_on_with_its_move(machine):
+    """R14, seed 9300081: as Kafka's maybeAddLogDirFetchers does."""
+    before = moved_away(machine)
+    machine.lead()
+    machine.go_on()
+    assert machine.log.parent_dir == B
+    assert facts_of(machine.log)["records"] == before["records"]
+    assert machine.future is None
+
+
+def test_a_late_stop_replica_deletes_the_future_log_as_well(machine):
+    """R15, seed 9300081."""
+    moved_away(machine)
+    machine.manager.delete_stray_folder(TP)
+    assert machine.manager.get(TP) is machine.future is None
+    left = machine.disk.children(A) + machine.disk.children(B)
+    assert [n for n in left if n.startswith("t-0") and not n.endswith("-delete")] == []
+
+
+def test_a_death_amid_a_deletion_leaves_no_future_log_alone(monkeypatch):
+    """R15: nobody asks again for the deletion of a replica that a reassignment took away."""
+    monkeypatch.setattr("ottla.replication.log_dir_moves.LEAST_BYTES", 700)
+    left, operation, died = set(), 0, True
+    while died:
+        operation += 1
+        machine = Machine()
+        machine.fill(1, 40)
+        half_way(machine)
+        machine.settle()
+        machine.disk.operations, machine.disk.last = 0, operation
+        try:
+            machine.manager.delete(TP)
+        except DiedError:
+            pass
+        else:
+            died = False
+        machine.disk.last = None
+        machine.disk.files.kill()
+        machine.start()
+        left.add((machine.log is not None, machine.future is not None))
+    assert left == {(True, True), (True, False), (False, False)}
 
 
 def test_the_target_fails_at_the_replacement(machine):
@@ -504,3 +570,24 @@ def test_what_only_the_disk_has_is_read_by_a_worker(machine):
     assert machine.log.parent_dir == B
     assert facts_of(machine.log) == before
     assert len(brought) > 3
+
+
+def test_a_move_that_begins_while_the_last_checkpoints_are_written_is_made(machine):
+    machine.fill()
+    machine.settle()
+    write, back = machine.manager.write_recovery_points, []
+
+    async def writing(workers):
+        if not back:
+            back.append(machine.partition.log.parent_dir)
+            machine.moves.place(TP, A)
+            await asyncio.sleep(0)
+        await write(workers)
+
+    machine.manager.write_recovery_points = writing
+    before = facts_of(machine.log)["records"]
+    machine.move(B)
+    assert back == [B]
+    assert machine.log.parent_dir == A
+    assert machine.manager.future(TP) is None
+    assert facts_of(machine.log)["records"] == before

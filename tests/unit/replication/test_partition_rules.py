@@ -1,6 +1,7 @@
 """What a leader tells right after its election, and figures (PartitionTest, ReplicaManagerTest)."""
 
 import copy
+import errno
 
 import pytest
 
@@ -86,6 +87,71 @@ def test_a_disk_that_fails_while_a_replica_is_deleted(wired, monkeypatch):
         assert again.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     wired(scenario, brokers=2)
+
+
+def test_f18_a_disk_that_fails_while_a_folder_without_a_log_is_deleted(wired, monkeypatch):
+    """C5: an OSError of the disk is an answer, not a closed connection; the log dir is offline."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.controller.stop_replica(2, delete=True)
+        c[2].logs._files.make_dirs(f"{c[2].logs.live_dirs[0]}/t-0")
+
+        def broken(_source, _target):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(c[2].logs._files, "rename", broken)
+        answer = await c.controller.stop_replica(2, delete=True)
+        assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not c[2].logs.live_dirs
+
+    wired(scenario, brokers=2)
+
+
+def codes_of(answer):
+    return {e.error_code for topic in answer.topics for e in topic.partition_errors}
+
+
+def test_f45_a_replica_that_lacks_a_descriptor_is_not_said_to_be_offline(wired, monkeypatch):
+    """The controller takes KAFKA_STORAGE_ERROR for a dead log dir, and never asks again."""
+
+    async def scenario(c):
+        files = c[1].logs._files
+        opening = files.open
+
+        def none_left(path, **keywords):
+            raise OSError(errno.EMFILE, "Too many open files", path)
+
+        monkeypatch.setattr(files, "open", none_left)
+        answers = await c.controller.lead(1, replicas=[1, 2], new=True)
+        assert codes_of(answers[1]) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert not c[1].logs.offline_dirs
+        monkeypatch.setattr(files, "open", opening)
+        answers = await c.controller.tell(c.controller.states["t", 0])
+        assert codes_of(answers[1]) == {ErrorCode.NONE}
+        assert c[1].partition().is_leader
+
+    wired(scenario, brokers=2)
+
+
+def test_c5_a_bug_at_one_partition_costs_only_that_one(wired, monkeypatch):
+    async def scenario(c):
+        create, stop = c[1].logs.get_or_create, c[1].logs.delete_stray_folder
+
+        def broken(tp, *rest):
+            if tp.partition == 0:
+                raise ZeroDivisionError
+            return (create if rest else stop)(tp, *rest)
+
+        monkeypatch.setattr(c[1].logs, "get_or_create", broken)
+        monkeypatch.setattr(c[1].logs, "delete_stray_folder", broken)
+        for index, code in enumerate((ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)):
+            answers = await c.controller.lead(1, replicas=[1], index=index, new=True)
+            assert answers[1].topics[0].partition_errors[0].error_code == code
+            stopped = await c.controller.stop_replica(1, delete=True, index=index)
+            assert stopped.partition_errors[0].error_code == code
+
+    wired(scenario, brokers=1)
 
 
 def test_a_partition_that_is_not_here_is_stopped_without_a_word(wired):

@@ -194,7 +194,7 @@ def test_an_unclean_election_tells_which_committed_records_are_lost(wired, caplo
 # --- the rules ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["3.9-IV0", "3.0-IV1", "2.6-IV0"])
+@pytest.mark.parametrize("protocol", ["3.9-IV0", "3.0-IV1", "2.7-IV2"])
 def test_kip279_double_failover(wired, protocol):
     """R2, KIP-279: two elections between two fetches; the follower walks back epoch by epoch."""
 
@@ -720,7 +720,7 @@ def test_r14_one_bad_partition_does_not_stop_the_others(wired):
     wired(scenario, brokers=2)
 
 
-@pytest.mark.parametrize("protocol", ["3.9-IV0", "2.6-IV0"])
+@pytest.mark.parametrize("protocol", ["3.9-IV0", "2.7-IV2"])
 @pytest.mark.parametrize("seed", range(6))
 def test_random_leaders_and_crashes_leave_equal_logs(wired, seed, protocol):
     chance = random.Random(seed)

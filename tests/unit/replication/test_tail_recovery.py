@@ -1,5 +1,6 @@
 """A crashed broker that leads again asks the others for what it lost (F5, F11, R13)."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -24,6 +25,21 @@ async def write(c, *records):
 def hang(c, broker):
     """Let a broker take connections and requests, and answer nothing."""
     c[broker].server.dispatch = lambda conn, _: conn.pending(pipelined=False)
+
+
+def watch_cuts(node, then=lambda: None):
+    """Return the offsets that a broker's log is cut to, not more than five; call `then` at each."""
+    log, cuts = node.log(), []
+    cut = log.truncate_to
+
+    def watched(offset):
+        assert len(cuts) < 5, "cut again and again"
+        cuts.append(offset)
+        then()
+        return cut(offset)
+
+    log.truncate_to = watched
+    return cuts
 
 
 async def all_in_sync(c, leader):
@@ -140,6 +156,70 @@ def test_a_later_epoch_elsewhere_wins(wired):
     wired(scenario)
 
 
+@pytest.mark.parametrize("first_leads_again", [False, True], ids=["", "first leads again"])
+@pytest.mark.parametrize("later", ["", "c"], ids=["no record", "a record"])
+def test_r18_what_a_later_epoch_left_out_is_not_taken_again(wired, later, first_leads_again):
+    """1 has records that 2 left out when it led later: 3 hears both, and leads with 2's history.
+
+    3 took them from 1, cut them when it heard 2, and so on for ever: nobody led.
+    """
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"ab")
+        c.network.part(2, c[1].port)
+        c.network.part(3, c[1].port)
+        assert (await c.produce(1, "x", "y", acks=1)).error_code == 0
+        if first_leads_again:  # in an epoch later than the records' own, also without a record
+            await c.controller.lead(1, isr=[1], to=[1])
+        await c.controller.lead(2, isr=[2, 3], to=[2, 3])
+        if later:
+            assert (await c.produce(2, later)).error_code == 0
+        await c[3].stop(clean=False)
+        c[3].lose_tail(2)
+        c.network.heal()
+        await c[3].start()
+        assert values(c[1]) == list("abxy")
+        assert values(c[3]) == list("ab")
+        cuts = watch_cuts(c[3])
+        await c.controller.lead(3, isr=[3])
+        await c.until(lambda: c[3].partition().is_leader, seconds=5)
+        assert cuts == [2]
+        assert values(c[3]) == ["a", "b", *later]
+        assert (await c.produce(3, "d")).error_code == 0
+        await all_in_sync(c, 3)
+        assert values(c[3]) == ["a", "b", *later, "d"]
+
+    wired(scenario)
+
+
+def test_r18_who_made_us_cut_and_is_gone_keeps_nobody_from_giving(wired):
+    """2 led later than 1's records are, makes 3 cut them, and is gone before it told its end.
+
+    1 is in the ISR and lost nothing: what it has proves 3's log complete.
+    """
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, *"ab")
+        c.network.part(2, c[1].port)
+        c.network.part(3, c[1].port)
+        assert (await c.produce(1, "x", "y", acks=1)).error_code == 0
+        await c.controller.lead(2, isr=[2, 3], to=[2, 3])
+        await c[3].stop(clean=False)
+        c.network.heal()
+        await c[3].start()
+        cuts = watch_cuts(c[3], lambda: c.network.part(3, c[2].port))
+        await c.controller.lead(3, isr=[3, 1])
+        await c.until(lambda: c[3].partition().is_leader)
+        assert cuts == [2]
+        assert values(c[3]) == list("abxy")
+        c.network.heal()
+        await all_in_sync(c, 3)
+
+    wired(scenario)
+
+
 def test_a_tail_that_only_the_leader_has_stays(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
@@ -158,7 +238,10 @@ def test_a_tail_that_only_the_leader_has_stays(wired):
     wired(scenario)
 
 
-def test_while_it_asks_it_does_not_lead(wired):
+@pytest.mark.parametrize("lossy", [False, True], ids=["default", "unclean elections allowed"])
+def test_r13_while_it_asks_it_does_not_lead(wired, lossy):
+    """Nobody answers: it goes on waiting, unless unclean elections are allowed for the topic."""
+
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
         await write(c, "a")
@@ -176,10 +259,39 @@ def test_while_it_asks_it_does_not_lead(wired):
         response = await c[1].send(wired.fetch_request(7, epoch=1), 17)
         data = response.responses[0].partitions[0]
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # Nobody comes: after the lag period it leads with what it has.
-        await c.until(lambda: c[1].partition().is_leader)
-        assert 9.9 < c.loop.now - started < 11
+        if lossy:
+            await c.until(lambda: c[1].partition().is_leader)
+            assert 9.9 < c.loop.now - started < 12
+        else:
+            await c.settle(60)
+            assert not c[1].partition().is_leader
+            for broker in (2, 3):
+                await c[broker].start()
+                await c.controller.tell(c.controller.states["t", 0], [broker])
+            await c.until(lambda: c[1].partition().is_leader, seconds=5)
         assert (await c.produce(1, "b", acks=1)).error_code == 0
+
+    allowed = {"unclean.leader.election.enable": "true"} if lossy else None
+    wired(scenario, topic=allowed)
+
+
+def test_an_operator_may_accept_the_loss_while_it_waits(wired):
+    """The topic's setting is changed: it leads within a second or so, and says what may be lost."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await write(c, "a")
+        await crash_all(c)
+        await c[1].start()
+        await c.controller.lead(1, isr=[1], to=[1])
+        await c.settle(25)
+        assert not c[1].partition().is_leader
+        config = c[1].log().config
+        allowed = dataclasses.replace(config, unclean_leader_election_enable=True)
+        c[1].log().update_config(allowed)
+        await c.settle(2)
+        assert c[1].partition().is_leader
+        assert c[1].replicas.statistics()["tail_recovery"]["led_unproven_total"] == 1
 
     wired(scenario)
 
@@ -193,6 +305,7 @@ def test_the_controller_changes_its_mind_meanwhile(wired):
         await c.controller.lead(1, isr=[1], to=[1])
         await c.settle(1)
         await c[2].start()
+        await c[3].start()
         await c.controller.lead(2, isr=[2])
         await c.settle(30)
         assert not c[1].partition().is_leader

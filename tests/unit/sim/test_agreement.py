@@ -103,6 +103,43 @@ def partition(broker):
     return broker.services.replicas.partitions[TP]
 
 
+def folder(cluster, place):
+    broker = follower(cluster)
+    cluster.simulation.node(f"b{broker.broker_id}").disk.folders.add(place)
+
+
+def other_dir(cluster):
+    now = partition(follower(cluster)).log.parent_dir
+    return next(d for d in cluster.log_dirs if d != now)
+
+
+STRAY = TopicPartition("events", 7)
+
+
+def keep_a_stray(cluster):
+    """Have a follower keep logs of a partition that went elsewhere amid its move between dirs."""
+    logs = follower(cluster).services.replicas.logs
+    logs.prefer(STRAY, cluster.log_dirs[0])
+    logs.get_or_create(STRAY, is_new=True)
+    return logs.create_future(STRAY, cluster.log_dirs[1])
+
+
+def keep_only_its_future_log(cluster):
+    keep_a_stray(cluster)
+    logs = follower(cluster).services.replicas.logs
+    logs.retire(logs._logs.pop(STRAY))
+
+
+def keep_another_future_log(cluster):
+    keep_a_stray(cluster)
+    folder(cluster, f"{cluster.log_dirs[1]}/{STRAY}.1f-future")
+
+
+def go_on_with_a_move_of_a_stray(cluster):
+    keep_a_stray(cluster)
+    follower(cluster).services.replicas.moves._moves[STRAY] = None
+
+
 DIFFERENCES = [
     (new_state, "leadership"),
     (new_state, "has ISR"),
@@ -137,12 +174,28 @@ DIFFERENCES = [
     (lambda c: setattr(partition(leader(c)), "topic_id", b"y" * 16), "events-0 topic id"),
     (lambda c: follower(c).services.replicas.partitions.pop(TP), "replicas: partitions"),
     (lambda c: follower(c).services.replicas.offline.update({TP: None}), "offline partitions"),
+    (lambda c: folder(c, other_dir(c) + "/events-0"), "log dirs: events-0 folders"),
+    (lambda c: folder(c, other_dir(c) + "/events-0.1f-future"), "should have taken a log's place"),
+    (keep_only_its_future_log, "should have taken a log's place"),
+    (keep_another_future_log, "should have taken a log's place"),
+    (go_on_with_a_move_of_a_stray, "log dirs: moves under way 1"),
+    (
+        lambda c: setattr(partition(follower(c)), "future", partition(leader(c)).log),
+        "events-0 is still on its way to",
+    ),
     (lambda c: c.zookeeper.tree.nodes.pop("/controller"), "active controllers"),
     (lambda c: c.simulation.node("b1").crash(), "b1 not up"),
 ]
 
 
 def test_at_rest_all_agree(cluster):
+    assert cluster.disagreements() == []
+
+
+def test_logs_of_a_partition_that_went_elsewhere_amid_a_move_may_stay(cluster):
+    """R14, R15; seed 9300081: the broker was down meanwhile, nobody told it to delete them."""
+    future = keep_a_stray(cluster)
+    assert future.dir in cluster.simulation.node(f"b{follower(cluster).broker_id}").disk.folders
     assert cluster.disagreements() == []
 
 

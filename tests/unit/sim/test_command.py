@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from ottla.sim.__main__ import main, parse_arguments
+from ottla.sim.__main__ import main, parse_arguments, plan_of
 from ottla.sim.plans import SIZES, Plan, drawn
 
 
@@ -15,6 +15,9 @@ from ottla.sim.plans import SIZES, Plan, drawn
         Plan(7, brokers=5, seconds=12.5, partitions=2, producers=1, hasty_producers=0, consumers=3),
         Plan(7, mean_gap_s=1.3, operators=False, careless=True, faults=("kill", "pause")),
         Plan(7, faults=()),
+        Plan(7, members=3, cooperative=True, log_dirs=3),
+        Plan(7, only_faults=("3", "c2"), only_operations=("a0.7",)),
+        Plan(7, only_faults=(), skip_faults=("4",), skip_operations=("m0.1", "a1.2")),
         *map(drawn, range(20)),
     ],
 )
@@ -22,7 +25,7 @@ def test_the_printed_command_says_the_whole_plan(plan):
     words = shlex.split(plan.replayed_by())
     assert words[:3] == ["python", "-m", "ottla.sim"]
     read = parse_arguments(words[3:])
-    assert read.seed == plan.seed
+    assert plan_of(read, read.seed) == plan
     for name in SIZES:
         assert getattr(read, name) == getattr(plan, name)
     assert read.gap == plan.mean_gap_s

@@ -5,7 +5,17 @@ import pytest
 from ottla.model.ids import TopicPartition
 from ottla.sim.checkers import LogRecord
 from ottla.sim.group_checkers import check_groups
-from ottla.sim.history import Assigned, Commit, Fetched, History, Init, Read, Stable, Transaction
+from ottla.sim.history import (
+    Assigned,
+    Commit,
+    Fetched,
+    History,
+    Init,
+    Read,
+    Stable,
+    Taken,
+    Transaction,
+)
 from ottla.sim.transaction_checkers import check_transactions, fates_in, latest_by_key
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, build_control_batch
 
@@ -120,7 +130,11 @@ def test_groups():
             Assigned("g", 2, "m1", (SOURCE, OTHER), 5.0),
         ],
         commits=[Commit("g", SOURCE, 2, 1, 2.0, 2.1), Commit("g", SOURCE, 9, 1, 3.0)],
-        fetched=[Fetched("g", SOURCE, 2, 5.0, "m1", 0)],
+        fetched=[
+            Fetched("g", SOURCE, 2, 5.0, 5.1, "m1", 0),
+            # It was committed while the answer was on its way.
+            Fetched("g", SOURCE, 2, 1.5, 2.2, "m2", 0),
+        ],
         consumed={"g": {(SOURCE, 0), (SOURCE, 1), (SOURCE, 2)}},
     )
     assert check_groups(fine, ORIGINALS, complete=True) == []
@@ -146,12 +160,19 @@ def test_groups():
                     Commit("g", SOURCE, 2, 1, 2.0, 2.1),
                     Commit("g", SOURCE, 1, 1, 1.0, 1.1),
                 ],
-                "fetched": [Fetched("g", SOURCE, 1, 5.0, "m1", 0)],
+                "fetched": [Fetched("g", SOURCE, 1, 5.0, 5.1, "m1", 0)],
             },
             "committed offset went back: g events-0: m1 was told 1 by broker 0",
         ),
         (
-            {"fetched": [Fetched("g", SOURCE, 7, 5.0, "m1", 0)]},
+            {"fetched": [Fetched("g", SOURCE, 7, 5.0, 5.1, "m1", 0)]},
+            "offset of nobody: g events-0: 7 was never committed",
+        ),
+        (
+            {
+                "commits": [Commit("g", SOURCE, 7, 1, 5.2, 5.3)],
+                "fetched": [Fetched("g", SOURCE, 7, 5.0, 5.1, "m1", 0)],
+            },
             "offset of nobody: g events-0: 7 was never committed",
         ),
         ({"consumed": {"g": {(SOURCE, 1)}}}, "never consumed: g: 2 records, the first events-0@0"),
@@ -160,3 +181,69 @@ def test_groups():
 def test_what_a_group_did_wrongly_is_told(wrong, found):
     told = check_groups(History(**wrong), ORIGINALS, complete=True)
     assert any(line.startswith(found) for line in told), told
+
+
+P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
+
+
+def taken(process, generation, tp, at_s):
+    return Taken("readers", process, generation, tp, 7, at_s)
+
+
+def handed_over(*taken_ones):
+    """A has both; in generation 2 it gives P1 up, in generation 3 it is B's."""
+    found = History(taken=list(taken_ones))
+    found.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (), 2.0, "b1"),
+        Assigned("readers", 2, "a", (P0,), 2.1, "a1"),
+        Assigned("readers", 3, "b", (P1,), 3.0, "b1"),
+        Assigned("readers", 3, "a", (P0,), 3.3, "a1"),
+    ]
+    return check_groups(found, {}, complete=False)
+
+
+def test_a_member_may_read_what_it_keeps_while_others_are_assigned():
+    assert (
+        handed_over(
+            taken("a1", 1, P1, 1.5),
+            taken("a1", 1, P1, 2.05),  # before it heard of generation 2
+            taken("a1", 2, P0, 3.2),  # P0 stays its own in generation 3
+            taken("b1", 3, P1, 3.1),
+        )
+        == []
+    )
+
+
+def test_what_was_given_up_must_not_be_read():
+    (found,) = handed_over(taken("a1", 2, P1, 2.5))
+    assert found.startswith("consumed what was given up: readers events-1@7 was taken by a1 ")
+    assert found.endswith("not its own in 2")
+
+
+def test_what_another_has_in_the_same_generation_must_not_be_read():
+    """As it would be, were it given to B while A says that it owns it."""
+    (found,) = handed_over(taken("a1", 1, P1, 3.1))
+    assert found.endswith("but is b1's since 3.000 s, generation 3")
+
+
+def test_who_was_put_out_of_the_group_may_read_until_it_hears_of_it():
+    history = History(taken=[taken("a1", 1, P0, 3.1)])
+    history.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (P0, P1), 2.0, "b1"),
+    ]
+    assert check_groups(history, {}, complete=False) == []
+
+
+def test_nobody_is_given_what_another_member_still_owns():
+    history = History()
+    history.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (P1,), 2.0, "b1"),
+        Assigned("readers", 2, "a", (P0,), 2.0, "a1", (P0, P1)),
+    ]
+    (found,) = check_groups(history, {}, complete=False)
+    assert found.startswith("given before it was given up: readers generation 2: events-1 was ")
+    history.assigned[1] = Assigned("readers", 2, "b", (), 2.0, "b1")
+    assert check_groups(history, {}, complete=False) == []

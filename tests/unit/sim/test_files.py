@@ -147,9 +147,11 @@ def test_folders_move_with_all_in_them(files):
     files.rename("/log/t-0", "/log/t-0.delete")
     assert files.listdir("/log") == ["t-0.delete"]
     assert files.read_bytes("/log/t-0.delete/1.log") == b"x"
-    files.remove_tree("/log/t-0.delete")
+    while not files.remove_some("/log/t-0.delete"):
+        pass
     assert files.listdir("/log") == []
-    files.remove_tree("/log/t-0.delete")
+    while not files.remove_some("/log/t-0.delete"):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import threading
 
 import pytest
 
@@ -232,3 +233,81 @@ def test_a_crash_forgets_the_work_of_workers():
         node.crash()
         simulation.run_for(10)
     assert done == []
+
+
+def test_workers_take_turns_in_simulated_time():
+    """A worker stops at a file operation with the lock held; another waits and the loop goes on."""
+
+    async def main(simulation, node):
+        workers, files = node.workers, node.files
+        workers.interleave = True
+        file = files.open("/a", create=True)
+        file.pwrite([b"x" * 100], 0)
+        lock = file.worker_lock()
+        order = []
+
+        def work(name):
+            with lock:
+                order.append(f"{name} begins")
+                for position in range(50):
+                    file.pread(1, position)
+                order.append(f"{name} ends")
+
+        calls = [asyncio.create_task(workers.run(work, name)) for name in "abc"]
+        turns = 0
+        while not all(call.done() for call in calls):
+            turns += 1
+            await asyncio.sleep(0.001)
+        assert turns > 20
+        names = [entry.split()[0] for entry in order]
+        assert names[::2] == names[1::2]
+        assert sorted(names[::2]) == ["a", "b", "c"]
+        assert order[::2] == [f"{name} begins" for name in names[::2]]
+
+    simulate(3, main)
+
+
+def test_a_nodes_time_goes_on_by_what_its_callbacks_cost():
+    """F9: what waits behind slow callbacks waits for all of them; no clock of a node goes back."""
+    with Simulation(1) as simulation:
+        node = simulation.node("here")
+        other: list[float] = []
+
+        async def main(world):
+            loop = asyncio.get_running_loop()
+            times = [loop.time()]
+            loop.call_soon(simulation.scheduler.spend, 0.010)
+            loop.call_soon(simulation.scheduler.spend, 0.010)
+            for _ in range(5):
+                simulation.scheduler.spend(0.010)
+                await asyncio.sleep(0)
+                times.append(loop.time())
+            return times
+
+        simulation.scheduler.at(0.035, lambda: other.append(simulation.now))
+        times = node.call(main(node.world))
+        assert times == pytest.approx([0.0, 0.03, 0.04, 0.05, 0.06, 0.07])
+        assert other == [0.035]
+
+
+def test_threads_of_workers_are_used_again_and_end_with_the_simulation():
+    before = set(threading.enumerate())
+    with Simulation(1, interleave=True) as simulation:
+        node = simulation.node("here")
+
+        async def main(world):
+            for _ in range(20):
+                await world.workers.run(node.files.write_durable, "/a", b"x")
+
+        node.call(main(node.world))
+        assert len(set(threading.enumerate()) - before) == 1
+        # One that stops in the middle of a call ends with its process, and is used again, too.
+        node.loop.create_task(main(node.world))
+        simulation.run_until(lambda: bool(node.workers.calls))
+        node.crash()
+        node.boot(main)
+        simulation.run_until(node.task.done)
+        assert len(set(threading.enumerate()) - before) == 1
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert set(threading.enumerate()) <= before

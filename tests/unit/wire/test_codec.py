@@ -8,10 +8,11 @@ import pytest
 
 from ottla.model.errors import ErrorCode, UnsupportedVersionError, WireError
 from ottla.model.ids import ZERO_UUID
-from ottla.wire import codec
+from ottla.wire import codec, primitives
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
@@ -231,7 +232,71 @@ def test_many_elements_survive():
         assert codec.decode_request(3, version, raw).topics == topics
 
 
+def count_slices(key, version, raw, most=None):
+    """Return what was read, and in how many slices."""
+    steps = codec.decode_request_in_slices(key, version, memoryview(raw), most=most)
+    slices = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, slices
+        slices += 1
+
+
+def test_f46_an_array_of_very_many_numbers_is_read_in_slices():
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic(
+        name="t", partition_indexes=list(range(100_000))
+    )
+    for version in (5, 7):
+        message = OffsetFetchRequest(group_id="g", topics=[topic])
+        read, slices = count_slices(9, version, request_bytes(message, version))
+        assert read == message
+        assert slices > 20
+
+
+@pytest.mark.parametrize("size", [100, 2_000_000])
+def test_f46_numbers_and_small_arrays_of_them_count_for_the_bound(size):
+    part = list(range(size))
+    topics = [
+        OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=part)
+        for _ in range(2_000_000 // size)
+    ]
+    raw = request_bytes(OffsetFetchRequest(group_id="g", topics=topics), 5)
+    count_slices(9, 5, raw)
+    with pytest.raises(WireError, match="more than 200000 elements"):
+        count_slices(9, 5, raw, codec.MAX_ELEMENTS)
+
+
+def test_f46_what_is_read_in_one_go_has_few_elements():
+    topics = [MetadataRequest.MetadataRequestTopic(name="x") for _ in range(25_000)]
+    with pytest.raises(WireError, match="more than 20000 elements"):
+        codec.decode_request(3, 8, request_bytes(MetadataRequest(topics=topics), 8))
+    raw = request_bytes(MetadataRequest(topics=topics[:19_000]), 8)
+    assert codec.decode_request(3, 8, raw).topics == topics[:19_000]
+
+
+def test_f46_brokers_with_very_many_partitions_may_still_fetch():
+    parts = [FetchRequest.FetchPartition(partition=i) for i in range(60_000)]
+    message = FetchRequest(topics=[FetchRequest.FetchTopic(topic="t", partitions=parts)])
+    assert codec.decode_request(1, 12, request_bytes(message, 12)) == message
+
+
 # -- tagged fields ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 9), (1, 12)])  # without known ones, and with
+def test_f46_very_many_tagged_fields_are_refused_before_they_are_looked_at(key, version):
+    body = request_bytes(codec.request_class(key)(), version)
+    assert body[-1:] == b"\x00"
+    for count, is_read in ((100, True), (200, False)):
+        fields = b"".join(bytes([n % 100 + 20, 0]) for n in range(count))
+        raw = body[:-1] + primitives.uvarint(count) + fields
+        if is_read:
+            codec.decode_request(key, version, raw)
+        else:
+            with pytest.raises(WireError):
+                codec.decode_request(key, version, raw)
 
 
 def test_unknown_tagged_fields_are_skipped_where_none_are_known():

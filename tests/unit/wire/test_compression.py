@@ -2,6 +2,7 @@
 
 import gzip
 import resource
+import time
 import tracemalloc
 
 import cramjam
@@ -158,3 +159,40 @@ def test_zstd_frames_may_follow_each_other_and_be_skipped():
 def test_names_stand_at_their_numbers():
     assert compression.CODEC_NAMES[ZSTD] == "zstd"
     assert compression.CODEC_NAMES[SNAPPY] == "snappy"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 9_000_001])
+def test_large_outputs_come_out_whole(codec, size):
+    """Above a mebibyte the output is a mapping; zlib, lz4 and zstandard are asked by others."""
+    data = (NOISE * (size // len(NOISE) + 1))[:size]
+    found = decompress(codec, compress(codec, data), size)
+    assert len(found) == size
+    assert bytes(found) == data
+    with pytest.raises(RecordTooLargeError):
+        decompress(codec, compress(codec, data), size - 1)
+
+
+def test_several_large_gzip_members_are_one_output():
+    members = [bytes([n]) * 900_000 for n in range(5)]
+    whole = b"".join(map(gzip.compress, members))
+    assert bytes(decompress(GZIP, whole, 4_500_000)) == b"".join(members)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        (SNAPPY, compress(SNAPPY, b"")[:16], b"\0\0\0\1\0"),
+        (LZ4, compress(LZ4, b"x")[:7], b"\1\0\0\x80x"),
+        (ZSTD, b"\x28\xb5\x2f\xfd\0\x40", b"\0\0\0"),
+    ],
+    ids=["snappy", "lz4", "zstd"],
+)
+def test_many_tiny_blocks_stop_at_the_cap(empty):
+    """F35: a mebibyte of blocks that hold next to nothing costs time, which the cap bounds too."""
+    codec, head, block = empty
+    data = head + block * ((1 << 20) // len(block))
+    began_s = time.process_time()
+    with pytest.raises((RecordTooLargeError, CorruptRecordError)):
+        decompress(codec, data, 1 << 20)
+    assert time.process_time() - began_s < 0.1

@@ -4,6 +4,7 @@
 oracles for what is too long to keep.
 """
 
+from mmap import mmap
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from ottla.model.errors import (
     UnsupportedFormatError,
 )
 from ottla.wire import records
-from ottla.wire.record_check import varint
+from ottla.wire.record_check import Effort, EffortExceededError, check_records, varint
 from ottla.wire.records import Record
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "batches.txt"
@@ -351,3 +352,39 @@ def test_patched_timestamps_get_a_new_checksum():
     back = records.patch_timestamps(batch, 3, patched, records.CREATE_TIME, header.max_timestamp)
     assert back == msgspec.structs.replace(header)
     assert bytes(batch[3:]) == records.build_batch(FOUR)
+
+
+def payload_of(batch):
+    return bytes(batch[61:])
+
+
+@pytest.mark.parametrize(
+    ("made", "least", "most"),
+    [
+        ([Record(timestamp=1, value=bytes(i % 3)) for i in range(5000)], 5000, 40_000),
+        (lines(5000), 50, 3000),
+        ([Record(timestamp=1, value=b"v", headers=(("h", b""),) * 4000)], 4000, 4001),
+    ],
+    ids=["irregular", "alike", "headers"],
+)
+def test_checking_counts_its_steps(made, least, most):
+    """R19: what checking costs is counted, and refused where there is not enough left."""
+    data = payload_of(records.build_batch(made))
+    effort = Effort(0, 1 << 30)
+    facts = check_records(data, len(made), effort=effort)
+    steps = (1 << 30) - effort.steps_left
+    assert least <= steps <= most
+    assert check_records(data, len(made), effort=Effort(0, steps)) == facts
+    with pytest.raises(EffortExceededError):
+        check_records(data, len(made), effort=Effort(0, steps // 2))
+
+
+def test_a_mapping_is_checked_as_bytes_are():
+    for made in (lines(3000), [Record(timestamp=i % 7, value=bytes(i % 50)) for i in range(3000)]):
+        data = payload_of(records.build_batch(made))
+        mapping = mmap(-1, len(data))
+        mapping[:] = data
+        assert check_records(mapping, 3000) == check_records(data, 3000)
+        for wrong in (2999, 3001):
+            with pytest.raises(InvalidRecordError):
+                check_records(mapping, wrong)

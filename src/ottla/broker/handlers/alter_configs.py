@@ -18,6 +18,7 @@ from ottla.broker.dynamic_configs import CLUSTER_DEFAULT
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ports import Buffer
+from ottla.replication.turns import Turn
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.wire.messages.incremental_alter_configs import (
@@ -60,7 +61,7 @@ def replace_all(
 
     async def work() -> list[Buffer]:
         r = AlterConfigsResponse
-        outcomes = [(x, await _outcome(change, x)) for x in request.resources]
+        outcomes = await _outcomes(server, change, request.resources)
         return answer(header, r(responses=_responses(r, outcomes)))
 
     return answer_later(server, conn, header, request, work())
@@ -85,10 +86,22 @@ def change_some(
 
     async def work() -> list[Buffer]:
         r = IncrementalAlterConfigsResponse
-        outcomes = [(x, await _outcome(change, x)) for x in request.resources]
+        outcomes = await _outcomes(server, change, request.resources)
         return answer(header, r(responses=_responses(r, outcomes)))
 
     return answer_later(server, conn, header, request, work())
+
+
+async def _outcomes(
+    server: "BrokerServices", change: Any, resources: Iterable[Any]
+) -> list[tuple[Any, OttlaError | None]]:
+    found = []
+    turn = Turn(server.world.clock)
+    for resource in resources:
+        found.append((resource, await _outcome(change, resource)))
+        if turn.over:
+            await turn.next()
+    return found
 
 
 async def _outcome(change: Any, resource: Any) -> OttlaError | None:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker import config_entries
-from ottla.broker.answers import answer, answer_later
+from ottla.broker.answers import answer_in_slices, answer_later
 from ottla.broker.config_entries import Entry, Source
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.ports import Buffer
+from ottla.replication.turns import Turn
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -50,8 +51,14 @@ def handle(
             raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
     async def work() -> list[Buffer]:
-        results = [await _describe(server, r, request) for r in request.resources]
-        return answer(header, DescribeConfigsResponse(results=results))
+        results = []
+        turn = Turn(server.world.clock)
+        for resource in request.resources:
+            results.append(await _describe(server, resource, request))
+            if turn.over:
+                await turn.next()
+        response = DescribeConfigsResponse(results=results)
+        return await answer_in_slices(header, response, server.world.clock)
 
     return answer_later(server, conn, header, request, work())
 

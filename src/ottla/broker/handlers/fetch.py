@@ -18,8 +18,10 @@ from ottla.broker.quotas import ANONYMOUS, CONSUMER_RATE
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection
 from ottla.replication.fetch_session import FetchSession
 from ottla.replication.fetching import Fetch
+from ottla.replication.inter_broker import FUTURE_LOCAL_REPLICA, WHOLE_LOG_QUESTION
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -36,6 +38,10 @@ WITH_RACK = 11
 WITH_SESSIONS = 7
 CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+MOST_UNKNOWN = 10_000
+"""How many more partitions than this broker has a fetch session may name. Each is looked at in one
+go, and costs ten microseconds and some memory; Kafka has no limit."""
 
 # Body of an answer without partitions: throttle time, error, session id, no topics.
 _NOTHING_NEW = struct.Struct(">ihiBB")
@@ -63,12 +69,17 @@ def handle(
         now_ms=replicas.now_ms(),
     )
     counted = server.quotas.active and replica_id < 0
+    if replica_id >= 0:
+        conn.serves_broker()
     if isinstance(session, ErrorCode):
         failure = FetchResponse(error_code=session)
         if counted and _withhold(server, conn, header, encode_response(failure, version)):
             failure.error_code = ErrorCode.NONE
         return answer(header, failure)
     session.replica_id = replica_id
+    named = len(session) + sum(len(topic.partitions) for topic in request.topics)
+    if named > MOST_UNKNOWN + 2 * len(replicas.partitions):
+        raise CloseConnection(f"a fetch of {named} partitions; {len(replicas.partitions)} are here")
     _update(server, session, request, version)
     counts_rack = version >= WITH_RACK and replica_id < 0 and replicas.rack_aware
     most_bytes = _most_bytes(server, header, request, replica_id)
@@ -84,6 +95,10 @@ def handle(
         isolation_level=request.isolation_level,
         reader=(request.rack_id, conn.listener) if counts_rack else None,
     )
+    if replica_id == FUTURE_LOCAL_REPLICA:
+        fetch.asks_if_whole = request.rack_id == WHOLE_LOG_QUESTION
+    if replica_id < 0:
+        fetch.room = conn.answer_room
     if counted:
         fetch.withhold = lambda fetch: _withhold(
             server, conn, header, _body(server, conn, version, fetch)

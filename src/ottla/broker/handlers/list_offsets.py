@@ -2,7 +2,8 @@
 
 Who may call: the router. Invariants: consumers see offsets below the high watermark (or the last
 stable offset) only; a leader whose high watermark has not yet reached the start of its epoch does
-not claim to know the latest offset (OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5).
+not claim to know the latest offset (OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5);
+what needs a look into batches is looked up by workers (F46).
 
 Answers to `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """
@@ -10,8 +11,9 @@ Answers to `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.answers import answer
-from ottla.log.log import Log
+from ottla.broker.answers import answer, answer_later
+from ottla.log.log import Log, TimestampOffset
+from ottla.log.time_search import first_from, first_of_youngest
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_EPOCH
 from ottla.model.ports import Buffer
@@ -21,7 +23,7 @@ from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResp
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
+    from ottla.net.connection import Connection, Pending
 
 LATEST = -1
 EARLIEST = -2
@@ -44,9 +46,28 @@ NOTHING: Found = (-1, -1, -1)
 
 def handle(
     server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    conn: "Connection",
     header: RequestHeader,
     request: ListOffsetsRequest,
+) -> "Sequence[Buffer] | Pending":
+    by_time = any(
+        item.timestamp >= 0 or item.timestamp == MAX_TIMESTAMP
+        for topic in request.topics
+        for item in topic.partitions
+    )
+    work = _answer(server, header, request)
+    if by_time:
+        return answer_later(server, conn, header, request, work)
+    try:
+        work.send(None)
+    except StopIteration as end:
+        parts: Sequence[Buffer] = end.value
+        return parts
+    raise AssertionError("a lookup that needs no batches waits")
+
+
+async def _answer(
+    server: "BrokerServices", header: RequestHeader, request: ListOffsetsRequest
 ) -> Sequence[Buffer]:
     version = header.api_version
     response = ListOffsetsResponse()
@@ -58,7 +79,7 @@ def handle(
                 answers.append(_failed(item, ErrorCode.INVALID_REQUEST))
                 continue
             try:
-                answers.append(_lookup(server, request, version, topic.name, item))
+                answers.append(await _lookup(server, request, version, topic.name, item))
             except OttlaError as error:
                 answers.append(_failed(item, _code(error, version)))
         response.topics.append(
@@ -91,7 +112,7 @@ def _failed(
     )
 
 
-def _lookup(
+async def _lookup(
     server: "BrokerServices",
     request: ListOffsetsRequest,
     version: int,
@@ -103,17 +124,24 @@ def _lookup(
     timestamp = item.timestamp
     if timestamp < 0 and version < LOWEST_VERSION.get(timestamp, 2**15) and version > 0:
         return _failed(item, ErrorCode.UNSUPPORTED_VERSION)
-    if version == 0 and timestamp < EARLIEST:
-        return _failed(item, ErrorCode.UNSUPPORTED_VERSION)
-    partition = server.replicas.hosted(topic, item.partition_index)
-    log = partition.local_log(
-        item.current_leader_epoch if version >= 4 else NO_EPOCH,
-        leader_only=request.replica_id != DEBUGGING_CONSUMER,
-    )
     if version == 0:
+        if timestamp < EARLIEST:
+            return _failed(item, ErrorCode.UNSUPPORTED_VERSION)
         if timestamp >= server.world.clock.wall_ms():
             timestamp = LATEST
-        offsets = _old_style(log, timestamp, item.max_num_offsets, request.replica_id == CONSUMER)
+    partition, log = _log(server, request, version, topic, item)
+    found: TimestampOffset | None = None
+    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+        search = first_from(log, timestamp) if timestamp >= 0 else first_of_youngest(log)
+        found = await server.replicas.disk_reads.search(search)
+        partition, now = _log(server, request, version, topic, item)
+        if now is not log:
+            raise OttlaError(
+                f"{partition.tp} has another log by now", ErrorCode.OFFSET_NOT_AVAILABLE
+            )
+    if version == 0:
+        is_consumer = request.replica_id == CONSUMER
+        offsets = _old_style(log, timestamp, found, item.max_num_offsets, is_consumer)
         return ListOffsetsResponse.ListOffsetsPartitionResponse(
             partition_index=item.partition_index, old_style_offsets=offsets
         )
@@ -121,7 +149,7 @@ def _lookup(
     if request.replica_id == CONSUMER:
         committed = request.isolation_level == READ_COMMITTED
         bound = log.last_stable_offset if committed else log.high_watermark
-    found_at, offset, epoch = find_offset(partition, log, timestamp, bound)
+    found_at, offset, epoch = _offset(partition, log, timestamp, found, bound)
     return ListOffsetsResponse.ListOffsetsPartitionResponse(
         partition_index=item.partition_index,
         timestamp=found_at,
@@ -130,8 +158,29 @@ def _lookup(
     )
 
 
-def find_offset(partition: Partition, log: Log, timestamp: int, bound: int | None) -> Found:
-    """Look an offset up; `bound` is a consumer's upper limit, None for a replica."""
+def _log(
+    server: "BrokerServices",
+    request: ListOffsetsRequest,
+    version: int,
+    topic: str,
+    item: ListOffsetsRequest.ListOffsetsPartition,
+) -> tuple[Partition, Log]:
+    """Return the partition asked for, and its log if it may be asked here."""
+    partition = server.replicas.hosted(topic, item.partition_index)
+    log = partition.local_log(
+        item.current_leader_epoch if version >= 4 else NO_EPOCH,
+        leader_only=request.replica_id != DEBUGGING_CONSUMER,
+    )
+    return partition, log
+
+
+def _offset(
+    partition: Partition, log: Log, timestamp: int, found: TimestampOffset | None, bound: int | None
+) -> Found:
+    """Return what to answer; `bound` is a consumer's upper limit, None for a replica.
+
+    `found` is the record that a lookup by time found.
+    """
     start = partition.epoch_start
     behind = bound is not None and start is not None and log.high_watermark < start
     limit = log.log_end_offset if bound is None else bound
@@ -143,11 +192,6 @@ def find_offset(partition: Partition, log: Log, timestamp: int, bound: int | Non
         return -1, log.log_start_offset, _epoch_at(log, log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return -1, -1, -1
-    found = (
-        log.max_timestamp_offset()
-        if timestamp == MAX_TIMESTAMP
-        else (log.offset_for_timestamp(timestamp))
-    )
     if found is not None and found.offset < limit:
         return found.timestamp, found.offset, found.leader_epoch
     if behind:
@@ -168,7 +212,9 @@ def _not_available(partition: Partition, log: Log) -> OttlaError:
     )
 
 
-def _old_style(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[int]:
+def _old_style(
+    log: Log, timestamp: int, found: TimestampOffset | None, limit: int, is_consumer: bool
+) -> list[int]:
     """Version 0: segment starts, youngest first, and the log end in front for "latest"."""
     starts = [
         max(s.base_offset, log.log_start_offset)
@@ -180,7 +226,6 @@ def _old_style(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[
     elif timestamp == EARLIEST:
         offsets = starts[:1]
     else:
-        found = log.offset_for_timestamp(timestamp)
         # Kafka goes by the files' times, which are none of the records' business.
         upto = log.log_end_offset if found is None else found.offset
         offsets = [s for s in reversed(starts) if s < upto] if log.log_end_offset else []

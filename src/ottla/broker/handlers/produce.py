@@ -3,23 +3,33 @@
 Who may call: the router. Invariants: with acks 0 and 1 the answer is complete when this returns;
 with acks=all it waits in the purgatory for what is not replicated yet. With acks 0 an error closes
 the connection, since there is no other way to tell. A successful answer for one partition is not
-encoded but patched: its bytes differ from the last one's in four fields.
+encoded but patched: its bytes differ from the last one's in four fields. A request whose batches
+take long to check is answered later (`Progress.later`), and nothing of its connection passes it.
 
 Answers to `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
 batches need before is in `transactional_produce`.
 """
 
+import asyncio
+import logging
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
+from ottla.broker.batch_checks import (
+    APPEND_STEPS,
+    INLINE_BYTES,
+    INLINE_RECORDS_BYTES,
+    INLINE_STEPS,
+    LIGHT_BYTES,
+)
 from ottla.broker.handlers import transactional_produce
 from ottla.broker.handlers.transactional_produce import UnverifiedError, Verified
 from ottla.broker.leader_hints import name_leader
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
-from ottla.log.validate import CLIENT
+from ottla.log.validate import CLIENT, Header
 from ottla.model.errors import (
     CorruptRecordError,
     ErrorCode,
@@ -32,13 +42,17 @@ from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
+from ottla.replication.turns import Turn
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.record_check import UNLIMITED, Effort, EffortExceededError
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
     from ottla.net.connection import Connection, Pending
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
@@ -127,22 +141,14 @@ def _verified(
     return pending
 
 
-def _append(
-    server: "BrokerServices",
-    header: RequestHeader,
-    topic: str,
-    item: object,
-    acks: int,
-    verified: Verified | None,
-    *,
-    named: bool,
-) -> tuple[Partition, AppendInfo]:
-    """Append one partition's batch; raises what is wrong with it, or with us."""
+def hosted(
+    server: "BrokerServices", header: RequestHeader, topic: str, item: object
+) -> tuple[Partition, memoryview]:
+    """Return the partition and the records for it, which have one batch's shape."""
     assert isinstance(item, ProduceRequest.PartitionProduceData)
-    replicas = server.replicas
     if topic in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID:
         raise OttlaError(f"{topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = replicas.hosted(topic, item.index)
+    partition = server.replicas.hosted(topic, item.index)
     records = item.records
     version = header.api_version
     if records is None:
@@ -153,15 +159,37 @@ def _append(
         raise InvalidRecordError("a produce request needs one record batch per partition")
     if version < FIRST_VERSION_WITH_ZSTD:
         _check_old(version, records)
-    now_ms = replicas.clock.wall_ms()
+    return partition, records
+
+
+def append(
+    server: "BrokerServices",
+    header: RequestHeader,
+    topic: str,
+    item: object,
+    acks: int,
+    verified: Verified | None,
+    *,
+    named: bool,
+    effort: Effort,
+    checked: tuple[memoryview, Header] | None = None,
+) -> tuple[Partition, AppendInfo]:
+    """Append one partition's batch; raises what is wrong with it, or with us.
+
+    EffortExceededError, and nothing done, if it takes more than `effort` to check the batch.
+    """
+    assert isinstance(item, ProduceRequest.PartitionProduceData)
+    partition, records = hosted(server, header, topic, item)
+    now_ms = server.replicas.clock.wall_ms()
+    guard: object = TRUSTED
     if records[ATTRIBUTES_AT + 1] & transactional_produce.TRANSACTIONAL:
         if not named:  # a transaction without an id: nobody may write that
             raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        guard: object = TRUSTED
         if server.coordination.verifier.enabled:
             guard = verified and verified.guard(TopicPartition(topic, item.index))
-        return partition, partition.append_as_leader(records, acks, now_ms, CLIENT, guard)
-    return partition, partition.append_as_leader(records, acks, now_ms)
+    return partition, partition.append_as_leader(
+        records, acks, now_ms, CLIENT, guard, effort, checked
+    )
 
 
 def _check_shape(records: memoryview) -> None:
@@ -200,8 +228,14 @@ def _one(
     """Serve the usual request: one partition, with an answer."""
     topic = request.topic_data[0]
     item = topic.partition_data[0]
+    records = item.records
+    effort = UNLIMITED
+    if records is not None and (len(records) > LIGHT_BYTES or _is_compressed(records)):
+        if len(records) > INLINE_RECORDS_BYTES:
+            return Progress(server, conn, header, request, verified, pending).later()
+        effort = Effort(INLINE_BYTES, INLINE_STEPS)
     try:
-        partition, info = _append(
+        partition, info = append(
             server,
             header,
             topic.name,
@@ -209,7 +243,10 @@ def _one(
             request.acks,
             verified,
             named=request.transactional_id is not None,
+            effort=effort,
         )
+    except EffortExceededError:
+        return Progress(server, conn, header, request, verified, pending).later()
     except OttlaError as error:
         result = PartitionResult(topic.name, item.index).failed(
             error.code, str(error), error.record_errors
@@ -274,6 +311,162 @@ def _template(partition: Partition, version: int, throttle_ms: int = 0) -> tuple
     return whole[: first - 2], whole[last + 8 :]
 
 
+def _is_compressed(records: memoryview) -> bool:
+    return len(records) > ATTRIBUTES_AT + 1 and bool(records[ATTRIBUTES_AT + 1] & CODEC_MASK)
+
+
+class Progress:
+    """A request of which some partitions' batches were appended, and others were not yet."""
+
+    __slots__ = (
+        "conn", "done", "header", "pending", "request", "results", "server", "todo", "verified",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        server: "BrokerServices",
+        conn: "Connection",
+        header: RequestHeader,
+        request: ProduceRequest,
+        verified: Verified | None,
+        pending: "Pending | None",
+    ) -> None:
+        self.server = server
+        self.conn = conn
+        self.header = header
+        self.request = request
+        self.verified = verified
+        self.pending = pending
+        self.results: list[PartitionResult] = []
+        self.waiting: list[tuple[PartitionResult, Partition]] = []
+        # Of a partition named twice the later batch counts, as with Kafka, which keeps a map.
+        self.todo = [
+            (topic.name, item)
+            for topic in request.topic_data
+            for item in {item.index: item for item in topic.partition_data}.values()
+        ]
+        self.done = 0
+
+    def append_one(self, effort: Effort, checked: tuple[memoryview, Header] | None = None) -> None:
+        """Append the next partition's batch and note the result; EffortExceededError: it stays."""
+        name, item = self.todo[self.done]
+        request, result = self.request, PartitionResult(name, item.index)
+        if request.acks not in (0, 1, ACKS_ALL):
+            self.note(result.failed(ErrorCode.INVALID_REQUIRED_ACKS))
+            return
+        try:
+            partition, info = append(
+                self.server,
+                self.header,
+                name,
+                item,
+                request.acks,
+                self.verified,
+                named=request.transactional_id is not None,
+                effort=effort,
+                checked=checked,
+            )
+        except EffortExceededError:
+            raise
+        except OttlaError as error:
+            self.refused(error)
+            return
+        result.info = info
+        log = partition.log
+        if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
+            self.waiting.append((result, partition))
+        self.note(result)
+
+    def refused(self, error: OttlaError) -> None:
+        """Note that the next partition's batch is not taken."""
+        name, item = self.todo[self.done]
+        result = PartitionResult(name, item.index)
+        result.failed(error.code, str(error), error.record_errors)
+        result.unasked = isinstance(error, UnverifiedError)
+        self.note(result)
+
+    def note(self, result: PartitionResult) -> None:
+        self.results.append(result)
+        self.done += 1
+
+    def later(self) -> "Pending":
+        """Go on in a task of its own, in which a worker checks what is left."""
+        pending = self.pending
+        if pending is None:
+            # Not pipelined: what the producer sent after it must not be appended first.
+            pending = self.pending = self.conn.pending(pipelined=False)
+        self.server.tasks.start(self._go_on(pending), "large-produce")
+        return pending
+
+    async def _go_on(self, pending: "Pending") -> None:
+        server, checks = self.server, self.server.batch_checks
+        effort = checks.effort()
+        try:
+            while self.done < len(self.todo):
+                if pending.done and self.request.acks:
+                    return  # its client is gone and will send it again
+                if self._next_is_light():
+                    await self._append_light()
+                    continue
+                name, item = self.todo[self.done]
+                try:
+                    partition, records = hosted(server, self.header, name, item)
+                    log = partition.local_log(leader_only=True)
+                    now_ms = server.replicas.clock.wall_ms()
+                    checked = await checks.check(records, log.rules, now_ms, effort)
+                except OttlaError as error:
+                    self.refused(error)
+                else:
+                    self.append_one(UNLIMITED, checked)
+            pending.let_next()
+            parts = self.finish()
+            if parts is not pending:
+                pending.complete(parts)  # type: ignore[arg-type]
+        except CloseConnection as decision:
+            pending.fail(str(decision))
+        except asyncio.CancelledError:
+            pending.fail("the server is shutting down")
+            raise
+        except Exception as error:
+            logger.exception("large produce failed peer=%s", self.conn.peer)
+            pending.fail(f"our error: {error!r}")
+
+    def _next_is_light(self) -> bool:
+        if self.done == len(self.todo):
+            return False
+        records = self.todo[self.done][1].records
+        return records is None or (len(records) <= LIGHT_BYTES and not _is_compressed(records))
+
+    async def _append_light(self) -> None:
+        """Append the next batches on the loop, a few milliseconds of it, one request at a time."""
+        async with self.server.batch_checks.on_the_loop:
+            turn = Turn(self.server.world.clock)
+            while self._next_is_light() and not turn.over:
+                self.append_one(UNLIMITED)
+            await turn.next()
+
+    def finish(self) -> "Sequence[Buffer] | Pending | None":
+        """Return the answer, or what it waits for."""
+        results, request = self.results, self.request
+        if request.acks == 0:
+            wrong = [r for r in results if r.code is not ErrorCode.NONE]
+            if wrong:
+                raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
+            return None
+        if self.waiting:
+            return _park(
+                self.server,
+                self.conn,
+                self.header,
+                results,
+                self.waiting,
+                request.timeout_ms,
+                self.pending,
+            )
+        return answer(self.header, _response(self.server, self.conn, self.header, results))
+
+
 def _many(
     server: "BrokerServices",
     conn: "Connection",
@@ -282,43 +475,18 @@ def _many(
     verified: Verified | None,
     pending: "Pending | None",
 ) -> "Sequence[Buffer] | Pending | None":
-    acks = request.acks
-    results: list[PartitionResult] = []
-    waiting: list[tuple[PartitionResult, Partition]] = []
-    for topic in request.topic_data:
-        # Of a partition named twice the later batch counts, as with Kafka, which keeps a map.
-        for item in {item.index: item for item in topic.partition_data}.values():
-            result = PartitionResult(topic.name, item.index)
-            results.append(result)
-            if acks not in (0, 1, ACKS_ALL):
-                result.failed(ErrorCode.INVALID_REQUIRED_ACKS)
-                continue
-            try:
-                partition, info = _append(
-                    server,
-                    header,
-                    topic.name,
-                    item,
-                    acks,
-                    verified,
-                    named=request.transactional_id is not None,
-                )
-            except OttlaError as error:
-                result.failed(error.code, str(error), error.record_errors)
-                result.unasked = isinstance(error, UnverifiedError)
-                continue
-            result.info = info
-            log = partition.log
-            if acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
-                waiting.append((result, partition))
-    if acks == 0:
-        wrong = [r for r in results if r.code is not ErrorCode.NONE]
-        if wrong:
-            raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
-        return None
-    if waiting:
-        return _park(server, conn, header, results, waiting, request.timeout_ms, pending)
-    return answer(header, _response(server, conn, header, results))
+    progress = Progress(server, conn, header, request, verified, pending)
+    size = sum(len(item.records) for _, item in progress.todo if item.records is not None)
+    if size > INLINE_RECORDS_BYTES:
+        return progress.later()
+    effort = Effort(INLINE_BYTES, INLINE_STEPS)
+    try:
+        for _ in progress.todo:
+            effort.step(APPEND_STEPS)
+            progress.append_one(effort)
+    except EffortExceededError:
+        return progress.later()
+    return progress.finish()
 
 
 def _park(

@@ -170,9 +170,20 @@ def stop_replica(
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
 
-    async def work() -> list[Buffer]:
-        return answer(
-            header, await apply_stop_replica(server.replicas, request, header.api_version)
-        )
+    return answer_later(server, conn, header, request, _stop(server, header, request))
 
-    return answer_later(server, conn, header, request, work())
+
+async def stop(
+    server: "BrokerServices", header: RequestHeader, request: StopReplicaRequest
+) -> list[Buffer]:
+    """Do the same for a request that was read in slices."""
+    code = _refusal(server, request)
+    if code is not ErrorCode.NONE:
+        return answer(header, StopReplicaResponse(error_code=code))
+    return await _stop(server, header, request)
+
+
+async def _stop(
+    server: "BrokerServices", header: RequestHeader, request: StopReplicaRequest
+) -> list[Buffer]:
+    return answer(header, await apply_stop_replica(server.replicas, request, header.api_version))

@@ -19,6 +19,7 @@ from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
@@ -38,6 +39,9 @@ FIRST_COMMIT_WITH_LOADING = 2
 FIRST_COMMIT_WITH_ABORTABLE = 4
 OFFSETS_SEQUENCE = 0
 """Of every batch of offsets in a transaction; nobody checks it."""
+
+MOST_PARTITIONS = 5_000
+"""What one AddPartitionsToTxn may name: all of them or none are added, so that it is not cut."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -71,6 +75,8 @@ def add_partitions(
         ]
     if not transactions:
         return answer(header, AddPartitionsToTxnResponse())
+    if sum(len(topic.partitions) for t in transactions for topic in t.topics) > MOST_PARTITIONS:
+        raise CloseConnection(f"more than {MOST_PARTITIONS} partitions are added to transactions")
     pending = conn.pending(pipelined=False)
     results: dict[str, Codes] = {}
 

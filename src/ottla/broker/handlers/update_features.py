@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.answers import answer, answer_later
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
-from ottla.replication.inter_broker import protocol_level
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.zookeeper.znodes import Features
@@ -27,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 FIRST_VERSION_WITH_TYPES = 1
-VERSIONED_SINCE = (2, 7)
-"""The inter.broker.protocol.version from which features are versioned."""
 
 NOT_SUPPORTED = (
     "Could not apply finalized feature update because the provided feature is not supported."
@@ -56,9 +53,6 @@ def handle(
             ErrorCode.NOT_CONTROLLER,
             "This is not the correct controller for this cluster.",
         )
-    if protocol_level(server.config.text("inter.broker.protocol.version")) < VERSIONED_SINCE:
-        text = "Feature versioning system is disabled."
-        return _refused(header, ErrorCode.INVALID_REQUEST, text)
     return answer_later(server, conn, header, request, _update(server, header, request))
 
 

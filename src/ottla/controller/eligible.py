@@ -1,0 +1,107 @@
+"""Eligible: who besides the ISR has every record that was acknowledged (R13, KIP-966, adr/0007).
+
+A decider. Who may call: `moves`, `leadership`, `incarnations`, `explain`. Invariants: below
+min.insync.replicas the high watermark stands still, so whoever leaves the ISR there, or has left it
+there before, has all below it; an ISR that is large enough again makes nobody else eligible, since
+the high watermark moves on without the others; what a crash may have taken is believed of nobody.
+Answers to `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
+"""
+
+from ottla.controller.context import Context
+from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr
+from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.zookeeper.eligible import MinIsr
+
+SETTLED_MS = 60_000
+"""So long a min.insync.replicas must have stood: a leader may hear of it late."""
+UNKNOWN_LIFE = -1
+
+
+def believed(context: Context, broker: int, tp: TopicPartition) -> bool:
+    """Tell whether a member of the ISR has what it had when it joined, by all we know."""
+    return broker in context.whole or broker in context.joined.get(tp, ())
+
+
+def note_isr(
+    context: Context, tp: TopicPartition, before: tuple[int, ...], after: tuple[int, ...]
+) -> None:
+    """Take note of who joined and left an ISR."""
+    new = {b for b in after if b not in before and b not in context.whole}
+    joined = context.joined.get(tp)
+    if joined is not None:
+        joined.intersection_update(after)
+        joined |= new
+    elif new:
+        context.joined[tp] = new
+
+
+def next_eligible(
+    context: Context,
+    tp: TopicPartition,
+    before: LeaderAndIsr,
+    after: LeaderAndIsr,
+    min_isr: int,
+    config: MinIsr,
+) -> Eligible | None:
+    """Return who is eligible after a state was written over another; None if nobody.
+
+    `min_isr` is what counts for the topic, `config` what its own settings say and since when.
+    """
+    replicas = context.assignment(tp).replicas
+    topic_id = context.topic_id(tp.topic)
+    enough = min(min_isr, len(replicas))
+    if len(after.isr) >= enough or after.recovery_state == RECOVERING or topic_id == ZERO_UUID:
+        return None
+    lives: dict[int, int] = {}
+    was = context.eligible.get(tp)
+    if (
+        was is not None
+        and was.partition_epoch == before.partition_epoch
+        and was.min_isr == min_isr
+        and config.zxid < was.zxid
+    ):
+        lives.update(was.lives)
+    for broker in before.isr:
+        if broker in context.brokers and not context.is_online(broker, tp, or_shutting_down=True):
+            continue  # its log dir failed, or it restarted unseen
+        if broker in context.brokers and before.leader == NO_LEADER:
+            if broker in context.whole:  # it was away when this state was written
+                lives[broker] = context.lives[broker]
+        elif broker not in context.brokers or believed(context, broker, tp):
+            lives[broker] = context.lives.get(broker, UNKNOWN_LIFE)
+    left = tuple((b, lives[b]) for b in replicas if b in lives and b not in after.isr)
+    if not left:
+        return None
+    return Eligible(topic_id, after.partition_epoch, min_isr, left)
+
+
+def stands(record: Eligible, min_isr: int, config: MinIsr) -> bool:
+    """Tell whether a record's min.insync.replicas was in force all the time."""
+    if record.min_isr != min_isr or config.zxid >= record.zxid:
+        return False
+    return config.changes == 0 or record.written_ms - config.changed_ms >= SETTLED_MS
+
+
+def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:
+    """Return who is eligible by the record, the dead included, but nobody who has crashed since."""
+    record = context.eligible.get(tp)
+    if record is None or record.partition_epoch != state.partition_epoch:
+        return ()
+    replicas = context.assignment(tp).replicas
+    return tuple(
+        b
+        for b, life in record.lives
+        if b in replicas
+        and b not in state.isr
+        and ((known := context.brokers.get(b)) is None or known.epoch == life or b in context.whole)
+    )
+
+
+def crashed(context: Context, state: LeaderAndIsr) -> tuple[int, ...]:
+    """Return the live ISR members of a leaderless partition that may have lost what they had.
+
+    Nobody joins an ISR without a leader: whoever is in it was in it before it died.
+    """
+    if state.leader != NO_LEADER:
+        return ()
+    return tuple(b for b in state.isr if b in context.brokers and b not in context.whole)

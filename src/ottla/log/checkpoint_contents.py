@@ -1,0 +1,54 @@
+"""What the checkpoints of one log dir say: offsets of its logs, as they are now.
+
+Who may call: `manager`. Answers to Kafka's `LogManager.checkpointRecoveryOffsetsInDir`,
+`checkpointLogStartOffsetsInDir` and `ReplicaManager.checkpointHighWatermarks`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ottla.log.checkpoint_writer import Snapshot
+from ottla.log.log import Log
+from ottla.log.log_dir import LogDir
+from ottla.model.ids import TopicPartition
+
+
+def high_watermarks(
+    logs: Iterable[Log], marks: Mapping[TopicPartition, int] | None = None
+) -> Snapshot:
+    """Return the logs' high watermarks, given for those that are known better."""
+    known = {log.tp: log.high_watermark for log in logs}
+    if marks:
+        known.update((tp, mark) for tp, mark in marks.items() if tp in known)
+    return Snapshot(known)
+
+
+def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
+    """Return the recovery points; once they are on disk, nothing is owed any more."""
+    points = {log.tp: log.recovery_point for log in logs}
+    deletions = log_dir.deletions
+
+    def on_disk() -> None:
+        for log in logs:
+            # Unless it was truncated even further back meanwhile.
+            if log.recovery_point >= points[log.tp]:
+                log.owes_recovery_point = False
+        for tp in [t for t, number in log_dir.forgotten.items() if number <= deletions]:
+            del log_dir.forgotten[tp]
+
+    return Snapshot(points, on_disk)
+
+
+def log_starts(logs: Iterable[Log]) -> Snapshot:
+    """Return the log starts that are not told by the first segment's name."""
+    return Snapshot(
+        {
+            log.tp: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+    )
+
+
+def cleaner_offsets(logs: Iterable[Log]) -> Snapshot:
+    """Return how far the cleaner was in each log it was in."""
+    return Snapshot({log.tp: log.cleaned_offset for log in logs if log.cleaned_offset >= 0})

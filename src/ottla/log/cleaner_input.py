@@ -1,0 +1,62 @@
+"""A segment while the cleaner reads it: batches, checked, about a megabyte at a time.
+
+Who may call: `cleaner`. Answers to the reading half of Kafka's `Cleaner.buildOffsetMapForSegment`
+and `cleanInto`. Invariants: a worker reads, through a segment object and a descriptor of its own:
+what is cleaned is old, seldom in memory, and one batch of it may have 100 MiB (F46).
+"""
+
+from collections.abc import Iterator
+
+from ottla.log.segment import Segment
+from ottla.log.validate import Header
+
+AT_ONCE = 1 << 20
+"""So many bytes are read in one go, or one batch."""
+
+
+class SegmentInput:
+    """The batches of a segment from the one that holds `offset` on."""
+
+    def __init__(self, segment: Segment, offset: int) -> None:
+        self._file = segment.file
+        self._probe = segment.probe()
+        self._offset = offset
+        self._batches: Iterator[tuple[int, Header, memoryview]] | None = None
+        self._reading = self._closed = False
+
+    def read(self) -> list[tuple[Header, memoryview]] | None:
+        """Return the next batches, none at the end, None if the file was closed; for a worker.
+
+        CorruptRecordError at a bad one, OSError.
+        """
+        self._reading = True
+        try:
+            if self._batches is None:
+                reader = self._file.reader()
+                if reader is None:
+                    return None
+                self._probe.attach(reader)
+                self._batches = self._probe.batches(self._start())
+            some, size = [], 0
+            for _, header, batch in self._batches:
+                some.append((header, batch))
+                size += len(batch)
+                if size >= AT_ONCE:
+                    break
+            return some
+        finally:
+            self._reading = False
+            if self._closed:
+                self._probe.close()
+
+    def _start(self) -> int:
+        if self._offset <= self._probe.base_offset:
+            return 0
+        place = self._probe.find(self._offset)
+        return self._probe.size if place is None else place[0]
+
+    def close(self) -> None:
+        """Give the descriptor back: at once, or when a worker that reads is done."""
+        self._closed = True
+        if not self._reading:
+            self._probe.close()

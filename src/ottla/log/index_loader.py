@@ -1,0 +1,52 @@
+"""Loading a segment's indexes in a worker, so that no read on the event loop waits for it.
+
+Who may call: `segment`. The indexes of a large segment are megabytes, and where they are missing
+or wrong all its batches are looked at. Invariants: the worker touches a segment object and a
+descriptor of its own; the event loop takes over what it found, unless the segment changed since.
+"""
+
+from typing import TYPE_CHECKING
+
+from ottla.model.ports import File
+
+if TYPE_CHECKING:
+    from ottla.log.segment import Segment
+
+
+class IndexLoader:
+    """Brings the indexes of one segment, and the records that were to be read with their help."""
+
+    def __init__(self, segment: "Segment", probe: "Segment", file: File, *, rebuild: bool) -> None:
+        self.size = segment.size
+        self.loaded: Segment | None = None
+        """what was found; the worker is done with it"""
+        self.rebuild = rebuild
+        self._probe = probe
+        self._file = file
+        self._turn = file.worker_lock()
+
+    def bring(self, size: int, offset: int) -> None:
+        """Load the indexes, then read `size` bytes from the batch that holds `offset` on.
+
+        A worker calls it; OSError and what else goes wrong is found again by the next read.
+        """
+        with self._turn:
+            if self.loaded is None:
+                self._load()
+        assert self.loaded is not None
+        position = self._probe.offsets.lookup(offset)
+        self._file.bring(min(size, self.size - position), position)
+
+    def _load(self) -> None:
+        reader = self._file.reader()
+        if reader is None:
+            raise FileNotFoundError(f"{self._file.path} was closed meanwhile")
+        try:
+            self._probe.attach(reader)
+            if self.rebuild:
+                _ = self._probe.offsets  # what it is built again with the help of
+                self._probe.rebuild_indexes()
+            self._probe.load_all()
+        finally:
+            self._probe.close()
+        self.loaded = self._probe

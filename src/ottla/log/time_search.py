@@ -1,0 +1,212 @@
+"""Searching a log by time: the first record that is young enough.
+
+Who may call: `log` (and through it whoever drives a `Search`). Answers to Kafka's
+`UnifiedLog.fetchOffsetByTimestamp` and `LogSegment.findOffsetByTimestamp`. Invariants: whatever
+reads files, checks or decompresses batches is a job, which touches a segment object and a
+descriptor of its own, so that a worker can do it (F46); the log may change meanwhile, and then the
+search begins again.
+"""
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.log.results import NotInMemoryError, TimestampOffset
+from ottla.log.segment import Segment
+from ottla.log.validate import BASE, LAST_DELTA, LEADER_EPOCH, MAX_TS
+from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError
+from ottla.wire.records import iter_records
+
+if TYPE_CHECKING:
+    from ottla.log.log import Log
+
+MOST_ATTEMPTS = 10
+"""A log that was truncated so often during one search is asked again by its client."""
+
+Job = Callable[[], None]
+Search = Generator[Job, None, TimestampOffset | None]
+"""Yields jobs, each to be called once before the search goes on; returns what was found."""
+
+
+class _ChangedError(Exception):
+    """The log was truncated, or a segment went, while a job ran; never leaves the module."""
+
+
+def run_now(search: Search) -> TimestampOffset | None:
+    """Search in one go, here and now."""
+    while True:
+        try:
+            job = next(search)
+        except StopIteration as end:
+            found: TimestampOffset | None = end.value
+            return found
+        job()
+
+
+def first_from(log: "Log", timestamp: int) -> Search:
+    """Search for the first record at least as young as `timestamp`."""
+    return _repeated(log, lambda: _first_from(log, timestamp))
+
+
+def first_of_youngest(log: "Log") -> Search:
+    """Search for the first record with the largest timestamp of all."""
+    return _repeated(log, lambda: _first_of_youngest(log))
+
+
+def _repeated(log: "Log", attempt: Callable[[], Search]) -> Search:
+    for _ in range(MOST_ATTEMPTS):
+        if log.failed is not None:
+            raise log.failed
+        try:
+            return (yield from attempt())
+        except _ChangedError:
+            continue
+        except OSError as error:
+            raise log.fail(error, "read") from error
+    raise OttlaError(f"{log.tp} changes again and again", ErrorCode.OFFSET_NOT_AVAILABLE)
+
+
+def _first_of_youngest(log: "Log") -> Search:
+    best = -1
+    base = -1
+    while (segment := _next_segment(log, base, None)) is not None:
+        yield from _indexes(log, segment)
+        best = max(best, segment.max_timestamp)
+        base = segment.base_offset
+    return (yield from _first_from(log, best)) if best >= 0 else None
+
+
+def _first_from(log: "Log", timestamp: int) -> Search:
+    base = -1
+    while (segment := _next_segment(log, base, timestamp)) is not None:
+        yield from _indexes(log, segment)
+        if segment.max_timestamp >= timestamp:
+            look = _Look(segment, timestamp, log.log_start_offset)
+            truncations = log.truncations
+            yield look
+            _check(log, segment, truncations)
+            if look.problem is not None:
+                if isinstance(look.problem, CorruptRecordError):
+                    log.found_damage(look.problem_at, look.problem)
+                raise look.problem
+            if look.found is not None:
+                return look.found
+        base = segment.base_offset
+    return None
+
+
+def _next_segment(log: "Log", base: int, timestamp: int | None) -> Segment | None:
+    """Return the first segment beyond offset `base` that may have a record so young."""
+    segments = log.segments
+    for at in range(bisect_right(segments, base, key=lambda s: s.base_offset), len(segments)):
+        segment = segments[at]
+        if not segment.size:
+            continue
+        if timestamp is None or not segment.knows_max_timestamp:
+            return segment
+        if segment.max_timestamp >= timestamp:
+            return segment
+    return None
+
+
+def _indexes(log: "Log", segment: Segment) -> Generator[Job, None, None]:
+    """Have the segment's indexes loaded, and its largest timestamp found."""
+    for _ in range(2):
+        try:
+            segment.need_indexes(segment.base_offset, 0)
+            break
+        except NotInMemoryError as place:
+            truncations = log.truncations
+            yield partial(_bring, place)
+            _check(log, segment, truncations)
+    # What went wrong twice is found here, and taken for the log's.
+    if segment.knows_max_timestamp:
+        return
+    look = _Youngest(segment)
+    truncations = log.truncations
+    yield look
+    _check(log, segment, truncations)
+    if look.problem is not None:
+        raise look.problem
+    segment.know_max_timestamp(look.probe)
+
+
+def _bring(place: NotInMemoryError) -> None:
+    with contextlib.suppress(OSError):
+        place.file.bring(place.size, place.position)
+
+
+def _check(log: "Log", segment: Segment, truncations: int) -> None:
+    if log.failed is not None:
+        raise log.failed
+    if log.truncations != truncations or not log.holds([segment]):
+        raise _ChangedError
+
+
+class _Job:
+    """Something to be read from a segment by a worker: of what there is of it now."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.probe = segment.probe()
+        self.problem: OSError | CorruptRecordError | None = None
+        self._file = segment.file
+
+    def __call__(self) -> None:
+        reader = self._file.reader()
+        if reader is None:  # closed: no segment of the log any more
+            self.problem = FileNotFoundError(f"{self._file.path} was closed meanwhile")
+            return
+        self.probe.attach(reader)
+        try:
+            self._read()
+        except OSError as error:
+            self.problem = error
+        finally:
+            self.probe.close()
+
+    def _read(self) -> None:
+        raise NotImplementedError
+
+
+class _Youngest(_Job):
+    """Finds the segment's largest timestamp."""
+
+    def _read(self) -> None:
+        _ = self.probe.max_timestamp
+
+
+class _Look(_Job):
+    """Looks for a record within one segment."""
+
+    def __init__(self, segment: Segment, timestamp: int, log_start_offset: int) -> None:
+        super().__init__(segment)
+        self._timestamp = timestamp
+        self._log_start_offset = log_start_offset
+        self.found: TimestampOffset | None = None
+        self.problem_at = 0
+        """the offset at which something could not be read"""
+
+    def _read(self) -> None:
+        try:
+            self._search()
+        except CorruptRecordError as error:
+            self.problem = error
+
+    def _search(self) -> None:
+        segment, timestamp = self.probe, self._timestamp
+        self.problem_at = max(segment.times.lookup(timestamp), self._log_start_offset)
+        place = segment.find(self.problem_at)
+        if place is None:
+            return
+        for _, header, batch in segment.batches(place[0]):
+            self.problem_at = header[BASE] + header[LAST_DELTA] + 1
+            if header[MAX_TS] < timestamp:
+                continue
+            for record in iter_records(batch):
+                if record.timestamp >= timestamp and record.offset >= self._log_start_offset:
+                    self.found = TimestampOffset(
+                        record.timestamp, record.offset, header[LEADER_EPOCH]
+                    )
+                    return

@@ -1,0 +1,30 @@
+"""Retention clock: the wall clock as it may be trusted to judge how old something is.
+
+Who may call: whoever deletes by age. Invariants (fault F23): never ahead of the wall clock; a jump
+forward is followed slowly, by a tenth of the time that really passes, so that an hour too much
+deletes nothing that is younger than it should be; a jump back is followed at once. A process that
+starts trusts the wall clock as it is: there is nothing else to go by.
+"""
+
+from ottla.model.ports import Clock
+
+FASTEST = 1.1
+"""Milliseconds for each one that passes, while it lags behind the wall clock."""
+
+
+class RetentionClock:
+    """Milliseconds since 1970."""
+
+    __slots__ = ("_clock", "_mono_s", "_now_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mono_s = clock.monotonic()
+        self._now_ms = float(clock.wall_ms())
+
+    def now_ms(self) -> int:
+        mono_s = self._clock.monotonic()
+        passed_ms = (mono_s - self._mono_s) * 1000
+        self._mono_s = mono_s
+        self._now_ms = min(float(self._clock.wall_ms()), self._now_ms + FASTEST * passed_ms)
+        return int(self._now_ms)

@@ -1,0 +1,44 @@
+"""Damage: what a broker does with a replica of which some records cannot be read (fault F20).
+
+A decider. Who may call: `damaged_replicas`. In ZooKeeper mode a broker has one way to be rid of a
+leadership or of its place in an ISR: to answer LeaderAndIsr with KAFKA_STORAGE_ERROR, as for a
+failed log dir. The controller then elects another member of the ISR and takes this one out
+(Kafka's `KafkaController.processLeaderAndIsrResponseReceived`).
+
+Invariants:
+- a damaged replica leaves the ISR only if another member lives: the last one holds all there is
+- it is replaced by an empty one only when it is not in the ISR, another replica leads, and the
+  controller has been refused before: until it hears otherwise it does not elect this replica, and
+  the leader proposes no replica that does not fetch
+"""
+
+from collections.abc import Callable, Collection
+from enum import Enum
+
+
+class Verdict(Enum):
+    """What becomes of a damaged replica."""
+
+    SERVE = "serve what is whole"
+    REFUSE = "refuse to lead or follow with it"
+    REBUILD = "begin an empty one and copy it from the leader"
+
+
+def judge(
+    broker_id: int,
+    leader: int,
+    isr: Collection[int],
+    lives: Callable[[int], bool],
+    *,
+    refused: bool,
+) -> Verdict:
+    """Decide from what the controller says of the partition; `leader` is -1 if there is none.
+
+    `refused` says whether this broker has refused the replica since it last took it on.
+    """
+    others = any(member != broker_id and lives(member) for member in isr)
+    if broker_id in isr:
+        return Verdict.REFUSE if others else Verdict.SERVE
+    if leader in (broker_id, -1):
+        return Verdict.SERVE
+    return Verdict.REBUILD if refused else Verdict.REFUSE

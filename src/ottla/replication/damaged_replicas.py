@@ -1,0 +1,328 @@
+"""Damaged replicas: they give leadership up, leave the ISR, are copied anew, and return (F20).
+
+Who may call: `replica_manager` owns it; a log tells of damage; `control` asks what becomes of a
+replica that LeaderAndIsr names. What is decided is in `damage`. The way of one replica:
+
+1. a read finds bytes that are no batch: the mark beside the log is written, durably
+2. a log_dir_event_notification makes the controller send LeaderAndIsr; until it comes, what is
+   whole is served. It is refused with KAFKA_STORAGE_ERROR: the controller elects another leader out
+   of the ISR and takes this replica out
+3. another notification; LeaderAndIsr now says who leads, and that this replica is not in the ISR:
+   the damaged log is set aside, an empty one takes its place and follows
+4. when it has copied all that the damaged one had committed, that one is deleted
+
+Invariants:
+- nothing is refused before the mark is durable, and nothing is set aside before the mark says up to
+  where its records were committed
+- a damaged log is deleted only when a replica on this disk has all of it again
+- the last replica in sync is never given up: it serves what is whole, and says so
+
+A restart at any point goes on by the mark. Kafka 3.9 does none of this: its leader serves what
+cannot be read as it is, and followers stop where it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ottla.log import damage as ranges
+from ottla.log.local_log import LocalLog
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import World
+from ottla.replication.damage import Verdict, judge
+from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+"""How often damaged replicas are looked at while nothing happens."""
+FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 8.0
+"""A notification is repeated after the first pause, then after twice as long, up to the longest:
+the controller may have been elected just now, or may not be done with the refusal."""
+
+
+class DamagedHost(Protocol):
+    """What damaged replicas ask of the replica manager."""
+
+    broker_id: int
+    partitions: dict[TopicPartition, Partition]
+    offline: dict[TopicPartition, None]
+
+    def may_join(self, broker_id: int) -> bool:
+        """Tell whether a broker is alive."""
+        ...
+
+
+class Damaged:
+    """A damaged replica: how far it is on its way."""
+
+    __slots__ = ("due_s", "pause_s", "refused", "said", "written")
+
+    def __init__(self) -> None:
+        self.refused = False
+        self.due_s = 0.0
+        self.pause_s = FIRST_PAUSE_S
+        self.said: tuple[ranges.Range, ...] | None = None
+        self.written: tuple[tuple[ranges.Range, ...], int] | None = None
+
+
+class DamagedReplicas:
+    """The damaged replicas of one broker."""
+
+    def __init__(
+        self, world: World, host: DamagedHost, logs: LogManager, announce: Callable[[], None]
+    ) -> None:
+        self._world = world
+        self._host = host
+        self._logs = logs
+        self._announce = announce
+        self._known: dict[TopicPartition, Damaged] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = True
+        self._corrupt_reads = 0
+        """of logs that were set aside"""
+        self.given_up_total = 0
+        self.rebuilt_total = 0
+        logs.on_damage = self.found
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up what was known when this broker stopped; call it with the logs loaded."""
+        self._closed = False
+        for log in self._logs.logs():
+            if log.damaged is not None:
+                self.found(log)
+        self._begin()
+
+    def _begin(self) -> None:
+        busy = self._known or self._logs.aside.folders
+        if busy and not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="damage")
+        self._wake.set()
+
+    async def close(self) -> None:
+        self._closed = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # --- what is asked --------------------------------------------------------------------------
+
+    def found(self, log: LocalLog) -> None:
+        """Hear that something in a log cannot be read."""
+        if self._logs.get(log.tp) is log:
+            self._known.setdefault(log.tp, Damaged())
+            self._begin()
+
+    def leaves(self, tp: TopicPartition) -> bool:
+        """Tell whether a partition will soon be served by another replica instead of this one."""
+        partition = self._host.partitions.get(tp)
+        return tp in self._known and partition is not None and self._is_to_go(partition)
+
+    def judge(self, tp: TopicPartition, state: Any) -> Verdict:
+        """Say what becomes of a replica that the controller names; call it before it is applied.
+
+        SERVE for those that are not damaged, or not known to be after a restart: no mark, no
+        refusal.
+        """
+        known = self._known.get(tp)
+        log = self._logs.get(tp)
+        if known is None or log is None or log.failed is not None or not log.damage_remembered:
+            return Verdict.SERVE
+        broker_id = self._host.broker_id
+        if broker_id not in state.replicas:
+            return Verdict.SERVE
+        verdict = judge(
+            broker_id, state.leader, state.isr, self._host.may_join, refused=known.refused
+        )
+        mark = log.damaged or (), log.high_watermark
+        if verdict is Verdict.REBUILD and known.written != mark:
+            verdict = Verdict.REFUSE  # the controller is told once more, when it is written
+        if verdict is Verdict.REFUSE:
+            if not known.refused:
+                known.pause_s = FIRST_PAUSE_S
+                self.given_up_total += 1
+            known.due_s = self._world.clock.monotonic() + known.pause_s
+            logger.warning(
+                "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s epoch=%d",
+                tp, _text(log), state.leader, list(state.isr), state.leader_epoch,
+            )  # fmt: skip
+        known.refused = verdict is Verdict.REFUSE
+        self._wake.set()
+        return verdict
+
+    def returns(self, tp: TopicPartition) -> bool:
+        """Tell whether a partition is offline only because this broker refused it."""
+        log = self._logs.get(tp)
+        return tp in self._known and log is not None and log.failed is None
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Make room for a log that is copied from the leader; StorageError if the disk fails."""
+        log = self._logs.get(tp)
+        assert log is not None
+        logger.warning(
+            "damaged log set aside partition=%s unreadable=%s committed=%d: copying it anew",
+            tp, _text(log), log.high_watermark,
+        )  # fmt: skip
+        del self._known[tp]
+        self._corrupt_reads += log.corrupt_reads
+        self._logs.set_aside(tp)
+        self._begin()
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Forget a partition whose log is deleted."""
+        self._known.pop(tp, None)
+
+    # --- the loop -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Go on until nothing is damaged. A loop root: what goes wrong delays one partition."""
+        while self._known or self._logs.aside.folders:
+            self._wake.clear()
+            due_s = self._world.clock.monotonic() + TICK_S
+            announce = False
+            for tp, known in list(self._known.items()):
+                try:
+                    announce = await self._tend(tp, known) or announce
+                except OttlaError as error:
+                    known.due_s = 0.0
+                    logger.warning("damaged replica not cared for partition=%s %s", tp, error)
+                except Exception:
+                    known.due_s = 0.0
+                    logger.exception("damaged replica not cared for partition=%s", tp)
+                if known.due_s:
+                    due_s = min(due_s, known.due_s)
+            if announce:
+                self._announce()
+            self._delete_what_was_copied()
+            await self._sleep(due_s - self._world.clock.monotonic())
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.01, seconds)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _tend(self, tp: TopicPartition, known: Damaged) -> bool:
+        """Write the mark if it is due; True if the controller is to be told."""
+        log = self._logs.get(tp)
+        if log is None or log.damaged is None or log.failed is not None:
+            self._known.pop(tp, None)
+            if log is None:
+                self._host.offline.pop(tp, None)  # it was deleted after it had been refused
+            return False
+        if not log.damage_remembered or tp in self._host.offline:
+            await self._write_mark(log, known)
+            if not log.damage_remembered:
+                known.due_s = 0.0  # more was found meanwhile, or it could not be written just now
+                return False
+        partition = self._host.partitions.get(tp)
+        if partition is None:
+            to_go = tp in self._host.offline
+        else:
+            to_go = self._is_to_go(partition)
+            if not to_go and await self._heal(log):
+                return False
+            if not to_go and partition.is_leader:
+                self._say(log, known)
+        if not to_go:
+            known.due_s = 0.0
+            return False
+        now_s = self._world.clock.monotonic()
+        if known.due_s > now_s:
+            return False
+        known.due_s = now_s + known.pause_s
+        known.pause_s = min(2 * known.pause_s, LONGEST_PAUSE_S)
+        return True
+
+    def _is_to_go(self, partition: Partition) -> bool:
+        """Tell whether the controller has to hear of a damaged replica that is in use."""
+        host = self._host
+        if partition.is_leader:
+            isr = partition.isr.committed
+            return any(b != host.broker_id and host.may_join(b) for b in isr)
+        # A follower cannot know whether it is in the ISR: what it is told may be old.
+        return partition.leader not in (-1, host.broker_id)
+
+    async def _write_mark(self, log: Log, known: Damaged) -> None:
+        """Have the mark beside the log say what is known, durably."""
+        mark = log.damaged or (), log.high_watermark
+        if log.damage_remembered and known.written == mark:
+            return
+        data = ranges.encode(log.tp, *mark)
+        if not await self._logs.write_beside(self._world.workers, log, ranges.MARK, data):
+            return
+        known.written = mark
+        if log.damaged == mark[0]:
+            log.damage_remembered = True
+
+    async def _heal(self, log: Log) -> bool:
+        """Forget damage that was deleted with the records before it; True if none is left."""
+        assert log.damaged is not None
+        left = ranges.above(log.damaged, log.log_start_offset)
+        if left or not log.damaged:
+            return False
+        log.damaged = None
+        log.damage_remembered = False
+        self._known.pop(log.tp, None)
+        path = f"{log.dir}/{ranges.MARK}"
+        try:
+            await self._world.workers.run(self._world.files.remove, path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise log.fail(error, "removal of the mark of damage") from error
+        logger.warning(
+            "damage is gone partition=%s: its records were deleted, start=%d",
+            log.tp, log.log_start_offset,
+        )  # fmt: skip
+        if log.damaged is not None:
+            self.found(log)  # more of it was found meanwhile
+        return True
+
+    def _say(self, log: Log, known: Damaged) -> None:
+        """Say that what is whole goes on being served, once for each time more is found."""
+        if known.said == log.damaged:
+            return
+        known.said = log.damaged
+        logger.error(
+            "damaged log goes on leading partition=%s unreadable=%s: no other replica is in sync; "
+            "all other offsets are served, no replica can be copied from it beyond that place",
+            log.tp, _text(log),
+        )  # fmt: skip
+
+    def _delete_what_was_copied(self) -> None:
+        logs = self._logs
+        for tp in list(logs.aside.folders):
+            log = logs.get(tp)
+            if log is None or log.failed is not None:
+                continue
+            for folder in logs.aside.done(tp, log.high_watermark):
+                self.rebuilt_total += 1
+                logger.warning(
+                    "damaged log deleted partition=%s folder=%s: all of it has been copied anew",
+                    tp, folder,
+                )  # fmt: skip
+                logs.discard(tp, folder)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "damaged": len(self._known),
+            "set_aside": sum(len(f) for f in self._logs.aside.folders.values()),
+            "corrupt_reads": self._corrupt_reads + self._logs.statistics()["corrupt_reads"],
+            "given_up_total": self.given_up_total,
+            "rebuilt_total": self.rebuilt_total,
+        }
+
+
+def _text(log: Log) -> str:
+    return ranges.text_of(log.damaged or ()) or "unknown"

@@ -1,0 +1,382 @@
+"""Faults that wait for a moment: they look at the cluster from outside and strike when it comes.
+
+Who may call: `nemesis`, which draws them as it draws all others and keeps to the same promise (what
+may be lost at once is asked of it). Invariants: looked at are ZooKeeper's znodes, files on disks
+and who runs, nothing inside of a broker; each ends by itself, bounded in time, and mends what it
+slowed; its chance is a stream of its own. Chance alone hardly ever makes these circumstances meet.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from ottla.model.ids import TopicPartition
+from ottla.sim.target import Target
+from ottla.sim.world import Node, Simulation
+
+LOOK_S = 0.01
+SESSION_S = 6.0
+"""zookeeper.session.timeout.ms and replica.lag.time.max.ms of simulated brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What one strike may do. `may_lose` notes that brokers lose what they have not synced."""
+
+    target: Target
+    simulation: Simulation
+    rng: Random
+    may_lose: Callable[[list[Node]], bool]
+    over: Callable[[], bool]
+    hard: bool
+
+    def after(self, delay_s: float, callback: Callable[..., object], *args: object) -> None:
+        self.simulation.scheduler.after(delay_s, callback, *args)
+
+    def between(self, low_s: float, high_s: float) -> float:
+        return self.rng.uniform(low_s, high_s)
+
+    def boot_later(self, node: Node, low_s: float, high_s: float) -> None:
+        self.after(self.between(low_s, high_s), boot, node)
+
+    def watch(
+        self,
+        moment: Callable[[], bool],
+        act: Callable[[], object],
+        within_s: float,
+        otherwise: Callable[[], object] | None = None,
+    ) -> None:
+        """Look until the moment comes, then act; `otherwise` where it does not."""
+        until_s = self.simulation.now + within_s
+
+        def look() -> None:
+            if self.over() or self.simulation.now > until_s:
+                if otherwise is not None:
+                    otherwise()
+            elif moment():
+                act()
+            else:
+                self.after(LOOK_S, look)
+
+        look()
+
+    def slow(self, source: Node, target: Node, delay_s: float, seconds: float) -> None:
+        """Let all that goes from one node to another take so long."""
+        internet = self.simulation.internet
+        link = internet.link(source.name, target.name)
+        before_s = 0.00002 if source is target else internet.base_s
+        link.base_s = delay_s
+        self.after(seconds, setattr, link, "base_s", before_s)
+
+    def running(self) -> list[Node]:
+        return [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
+
+    def led_partitions(self) -> list[tuple[TopicPartition, Node, list[Node]]]:
+        """Return partitions in a drawn order, each with its leader, which runs, and its ISR."""
+        nodes, target = self.target.broker_nodes(), self.target
+        found = []
+        for tp in self.rng.sample(target.watched, len(target.watched)):
+            state = target.leader_and_isr(tp)
+            if state is not None and state[0] >= 0 and nodes[state[0]] in self.running():
+                found.append((tp, nodes[state[0]], [nodes[b] for b in state[1]]))
+        return found
+
+
+def boot(node: Node) -> None:
+    if not node.up:
+        node.boot()
+
+
+def _end(hand: Hand, tp: TopicPartition, node: Node) -> int:
+    return hand.target.replica_ends(tp).get(hand.target.broker_nodes().index(node), -1)
+
+
+def leader_dies_amid_catch_up(hand: Hand) -> str | None:
+    """Kill all, most by their plug; kill the leader as soon as those that lost have half of it.
+
+    They are in the ISR as before, for nobody was there to shrink it, and the links to them are
+    slow. The leader, whole, is back before anybody gives up waiting for it (F5, F12, R18).
+    """
+    if not hand.hard:
+        return None
+    chosen = next(iter(hand.led_partitions()), None)
+    if chosen is None:
+        return None
+    tp, leader, isr = chosen
+    victims = [n for n in isr if n is not leader]
+    while victims and not hand.may_lose(victims):
+        victims.pop()
+    if not victims:
+        return None
+    for node in hand.target.broker_nodes():
+        node.crash(power_loss=node in victims)
+        hand.boot_later(node, 0.1, 1.5 if node in victims else 0.6)
+    delay_s = hand.rng.choice((0.02, 0.05, 0.1))
+    for victim in victims:
+        hand.slow(leader, victim, delay_s, 20.0)
+    first = {victim: _end(hand, tp, victim) for victim in victims}
+
+    def amid() -> bool:
+        state = hand.target.leader_and_isr(tp)
+        if state is None or not leader.up or state[0] != hand.target.broker_nodes().index(leader):
+            return False
+        full = _end(hand, tp, leader)
+        for victim in victims:
+            if victim.up and first[victim] < _end(hand, tp, victim) < full:
+                return True
+        return False
+
+    def act() -> None:
+        leader.crash()
+        hand.target.expire_session(leader)
+        hand.boot_later(leader, 0.5, 3.0)
+
+    hand.watch(amid, act, within_s=15.0)
+    return f"{tp}: {leader.name}, power {' '.join(n.name for n in victims)}"
+
+
+def power_loss_at_rejoin(hand: Hand) -> str | None:
+    """Take a follower's power when it has caught up and its leader is asking for it (KIP-903).
+
+    What the leader asks the controller is slow on its way; the follower is back before it arrives,
+    without what it had.
+    """
+    if not hand.hard:
+        return None
+    controller = hand.target.controller_node()
+    chosen = next(
+        (
+            (tp, leader, follower)
+            for tp, leader, isr in hand.led_partitions()
+            for follower in isr
+            if follower is not leader and follower is not controller and follower.up
+        ),
+        None,
+    )
+    if controller is None or chosen is None:
+        return None
+    tp, leader, follower = chosen
+    number = hand.target.broker_nodes().index(follower)
+    delay_s = hand.between(1.0, 3.0)
+
+    def outside() -> bool:
+        state = hand.target.leader_and_isr(tp)
+        return state is not None and number not in state[1]
+
+    def come_back() -> None:
+        boot(follower)
+        hand.slow(leader, controller, delay_s, 15.0)
+        hand.watch(has_all, lose, within_s=10.0)
+
+    def has_all() -> bool:
+        end = _end(hand, tp, follower)
+        return outside() and follower.up and hand.target.started(follower) and (
+            end == _end(hand, tp, leader) > 0
+        )  # fmt: skip
+
+    def lose() -> None:
+        hand.after(hand.between(0.01, 0.2), lose_now)
+
+    def lose_now() -> None:
+        if follower.up and hand.may_lose([follower]):
+            follower.crash(power_loss=True)
+            hand.target.expire_session(follower)
+            hand.slow(controller, follower, delay_s, delay_s + 2.0)
+            hand.slow(leader, follower, delay_s, delay_s + 2.0)
+            hand.boot_later(follower, 0.05, 0.2)
+
+    follower.crash()
+    hand.target.expire_session(follower)
+    hand.after(hand.between(0.5, 3.0), hand.watch, outside, come_back, 10.0, lambda: boot(follower))
+    return f"{tp}: {follower.name} of {leader.name}"
+
+
+def controller_lost_while_cut_off(hand: Hand) -> str | None:
+    """Cut a broker off from the controller; lose the controller once it has deleted a topic.
+
+    Its successor has never heard of that topic, and the broker never of its end (F4, F14, F26).
+    """
+    controller = hand.target.controller_node()
+    others = [n for n in hand.running() if n is not controller]
+    if controller is None or controller not in hand.running() or not others:
+        return None
+    nodes = hand.target.broker_nodes()
+    brokers_of = hand.target.topic_brokers()
+    hand.rng.shuffle(others)
+    lacks = {n: {t for t, some in brokers_of.items() if nodes.index(n) not in some} for n in others}
+    other = max(others, key=lambda n: len(lacks[n]))
+    if not lacks[other]:
+        return None  # a topic's deletion waits for all that have a replica
+    internet = hand.simulation.internet
+    if internet.is_blocked(controller.name):
+        return None
+    pairs = [(controller.name, other.name), (other.name, controller.name)]
+    if hand.rng.random() < 0.3:
+        pairs = pairs[:1]
+    for pair in pairs:
+        internet.block(*pair)
+    how = hand.rng.choice(("expire", "kill", "pause"))
+
+    def deleted() -> bool:
+        return bool(lacks[other] - hand.target.topic_brokers().keys())
+
+    def heal() -> None:
+        for pair in pairs:
+            if internet.link(*pair).blocked:
+                internet.unblock(*pair)
+
+    def act() -> None:
+        if hand.target.controller_node() is controller and controller.up:
+            hand.target.expire_session(controller)
+            if how == "kill":
+                controller.crash()
+                hand.boot_later(controller, 0.5, 5.0)
+            elif how == "pause" and not controller.loop.paused:
+                controller.pause()
+                hand.after(5.0, wake, controller, controller.incarnation)
+        hand.after(hand.between(1.0, 4.0), heal)
+
+    hand.watch(deleted, act, 8.0, heal)
+    return f"{other.name} from {controller.name}, {how}"
+
+
+def wake(node: Node, incarnation: int) -> None:
+    if node.incarnation == incarnation and node.loop.paused and not node.loop.dead:
+        node.resume()
+
+
+def leader_cut_off_from_followers(hand: Hand) -> str | None:
+    """Cut a leader off from its followers for long, not from clients; lose it soon after.
+
+    What it appended meanwhile is in doubt: it was written, nobody else had it, and whoever asked
+    for it hears an error (NOT_ENOUGH_REPLICAS_AFTER_APPEND, or none in time); then it is committed
+    after all, and another leader reads it (F13, F36). The transactions' log comes first.
+    """
+    blocked = hand.simulation.internet.is_blocked
+    nodes = hand.target.broker_nodes()
+    if len(hand.running()) < len(nodes) or any(blocked(n.name) for n in nodes):
+        return None
+    led = hand.led_partitions()
+    led.sort(key=lambda one: one[0].topic != "__transaction_state")
+    chosen = next(((t, leader, isr) for t, leader, isr in led if len(isr) > 1), None)
+    if chosen is None:
+        return None
+    tp, leader, isr = chosen
+    internet = hand.simulation.internet
+    pairs = [pair for n in isr if n is not leader
+             for pair in ((n.name, leader.name), (leader.name, n.name))]  # fmt: skip
+    for pair in pairs:
+        internet.block(*pair)
+    number, seconds = nodes.index(leader), hand.between(8.0, 15.0)
+
+    def heal() -> None:
+        for pair in pairs:
+            if internet.link(*pair).blocked:
+                internet.unblock(*pair)
+        hand.after(hand.between(0.5, 2.0), hand.watch, back, lose, 10.0)
+
+    def back() -> bool:
+        state = hand.target.leader_and_isr(tp)
+        if state is None or state[0] != number or len(state[1]) < len(isr):
+            return False
+        return len({_end(hand, tp, n) for n in isr}) == 1
+
+    def lose() -> None:
+        if leader.up and not leader.loop.paused:
+            leader.crash()
+            hand.target.expire_session(leader)
+            hand.boot_later(leader, 1.0, 5.0)
+
+    hand.after(seconds, heal)
+    return f"{tp}: {leader.name}, {seconds:.1f} s"
+
+
+LONGEST_START_CALLBACK_S = SESSION_S / 3
+"""A start whose loop stands still for longer than this may lose its session (F9, F19)."""
+
+
+def slow_recovery(hand: Hand) -> str | None:
+    """Kill a broker; what its next start reads takes longer than a session lasts (F19).
+
+    As logs that are a thousand times longer do it: each read of a segment takes half a second at
+    most, all of them several seconds.
+    """
+    nodes = hand.running()
+    if not nodes or hand.simulation.costs.file_s <= 0:
+        return None
+    node = hand.rng.choice(nodes)
+    seconds = hand.between(8.0, 12.0)
+    node.crash()
+    hand.after(hand.between(0.1, 1.0), _boot_slowly, hand, node, seconds)
+    return f"{node.name} {seconds:.1f} s"
+
+
+def _boot_slowly(hand: Hand, node: Node, seconds: float) -> None:
+    if node.up:
+        return
+    sizes = _last_segments(node)
+    node.boot()
+    if not sizes:
+        return
+    files, loop = node.files, node.loop
+    loop.stalls = []
+    byte_s = min(seconds / sum(sizes), 0.5 / max(sizes))
+    files.costs = replace(files.costs, read_byte_s=byte_s)
+
+    def done() -> bool:
+        return node.files is not files or hand.target.started(node)
+
+    def restore() -> None:
+        files.costs = hand.simulation.costs
+        for took_s, what in loop.stalls:
+            if took_s > LONGEST_START_CALLBACK_S:
+                node.stood_still.append(f"{node.name} for {took_s:.1f} s while it started: {what}")
+        loop.stalls = node.stalls
+
+    hand.watch(done, restore, 40.0, restore)
+
+
+def _last_segments(node: Node) -> Sequence[int]:
+    """Return the sizes of the newest segments of all logs: what a start after a crash reads."""
+    newest: dict[str, str] = {}
+    for path in sorted(p for p in node.disk.inodes if p.endswith(".log")):
+        newest[path.rpartition("/")[0]] = path
+    return [size for p in newest.values() if (size := len(node.disk.inodes[p].data))]
+
+
+UNREAD_S = 15.0
+"""After so long a flipped bit that nobody has read is put right."""
+
+
+def flipped_bit(hand: Hand) -> str | None:
+    """Flip one bit of a committed batch on one disk of the in-sync set, mostly the leader's (F20).
+
+    The internal topics are left alone: nobody but their coordinators reads them.
+    """
+    flips = hand.target.bit_flips
+    if flips.there():
+        return None
+    running = hand.running()
+    for tp, leader, isr in hand.led_partitions():
+        ends = hand.target.replica_ends(tp)
+        followers = [n for n in isr if n is not leader and n in running]
+        if tp.topic.startswith("__") or not followers:
+            continue
+        node = leader if hand.rng.random() < 0.8 else hand.rng.choice(followers)
+        numbers = [hand.target.broker_nodes().index(n) for n in isr]
+        flip = flips.find(node, tp, min(ends.get(b, 0) for b in numbers), hand.rng)
+        if flip is not None and hand.may_lose([node]):
+            flips.do(flip)
+            hand.after(UNREAD_S, flips.undo)
+            return f"{node.name}:{flip.path} at {flip.position}, led by {leader.name}"
+    return None
+
+
+MOMENTS: dict[str, Callable[[Hand], str | None]] = {
+    "leader-dies-amid-catch-up": leader_dies_amid_catch_up,
+    "power-loss-at-rejoin": power_loss_at_rejoin,
+    "controller-lost-while-cut-off": controller_lost_while_cut_off,
+    "leader-cut-off-from-followers": leader_cut_off_from_followers,
+    "slow-recovery": slow_recovery,
+    "flipped-bit": flipped_bit,
+}

@@ -1,0 +1,66 @@
+"""What the nemesis needs of a cluster: whom it may break, and what it may look at.
+
+Who may call: `nemesis`, `moments`; `cluster` is one. Invariants: looking changes nothing.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from ottla.model.ids import TopicPartition
+from ottla.sim.bit_flips import BitFlips
+from ottla.sim.world import Node, Simulation
+
+
+class Target(Protocol):
+    """A cluster, as the nemesis sees it and deals with it."""
+
+    simulation: Simulation
+
+    def broker_nodes(self) -> list[Node]: ...
+
+    def zookeeper_node(self) -> Node: ...
+
+    def restart_gracefully(self, node: Node) -> None: ...
+
+    def expire_session(self, node: Node) -> bool: ...
+
+    def lose_zookeeper_message(self, *, reply: bool) -> None: ...
+
+    def stop_zookeeper(self) -> None: ...
+
+    def start_zookeeper(self) -> None: ...
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]: ...
+
+    def all_in_sync(self) -> bool: ...
+
+    def caught_up(self, node: Node) -> bool: ...
+
+    def whole_everywhere(self, victims: Collection[Node], lacking: Collection[Node]) -> bool: ...
+
+    def regained(self, node: Node, lacking: Collection[Node]) -> bool: ...
+
+    @property
+    def watched(self) -> list[TopicPartition]: ...
+
+    @property
+    def bit_flips(self) -> BitFlips: ...
+
+    def leader_and_isr(self, tp: TopicPartition) -> tuple[int, list[int]] | None:
+        """Return what ZooKeeper says of a partition."""
+        ...
+
+    def replica_ends(self, tp: TopicPartition) -> dict[int, int]:
+        """Return the offset after the last record on each broker's disk."""
+        ...
+
+    def controller_node(self) -> Node | None: ...
+
+    def topic_brokers(self) -> dict[str, set[int]]:
+        """Return the topics there are by ZooKeeper, and which brokers have a replica of each."""
+        ...
+
+    def started(self, node: Node) -> bool:
+        """Whether a broker runs and has said that it has started."""
+        ...

@@ -1,0 +1,111 @@
+"""Faults of the network: links that are cut, slow or lossy (F13 to F16)."""
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+from faults.network import ZOOKEEPER, host
+from faults.proof import CONTROLLER, FOLLOWERS, LAG_S, LEADER, SESSION_S, TOPIC, Proof, told
+from kill_proof import longest_silence
+from waiting import until
+
+SPOILT_S = 30
+
+
+def f13(proof: Proof) -> dict[str, Any]:
+    """A leader's packets to its followers vanish; ZooKeeper and controller hear it."""
+    before = time.monotonic()
+    for follower in FOLLOWERS:
+        proof.network.cut(host(LEADER), host(follower))
+    try:
+        until(lambda: proof.isr() == {LEADER}, 3 * LAG_S, lambda: f"ISR shrinks: {proof.isr()}")
+        shrunk = time.monotonic()
+        assert shrunk - before < 2 * LAG_S + 1
+        # ZooKeeper has the smaller ISR a moment before the leader is told: the first may still be
+        # appended (NOT_ENOUGH_REPLICAS_AFTER_APPEND, or a timeout), none is acknowledged.
+        first, *later = (proof.produce_at(LEADER, timeout_s=10) for _ in range(5))
+        assert first in (7, 19, 20), f"acknowledged below min.insync.replicas: {first}"
+        codes = Counter([first, *later])
+        assert set(later) <= {19, 20}, f"NOT_ENOUGH_REPLICAS below min.insync.replicas: {codes}"
+    finally:
+        for follower in FOLLOWERS:
+            proof.network.heal(host(LEADER), host(follower))
+    healed = time.monotonic()
+    proof.settle()
+    return {
+        "isr_shrunk_s": round(shrunk - before, 1),
+        "refused": told(codes),
+        "settled_s": round(time.monotonic() - healed, 1),
+    }
+
+
+def f14(proof: Proof) -> dict[str, Any]:
+    """A leader and ZooKeeper do not hear each other; its followers hear it."""
+    before = time.monotonic()
+    proof.network.cut(host(LEADER), ZOOKEEPER)
+    proof.network.cut(ZOOKEEPER, host(LEADER))
+    try:
+        until(lambda: proof.leader() in FOLLOWERS, SESSION_S + 6, "a new leader")
+        moved = time.monotonic()
+        codes = Counter(proof.produce_at(LEADER, timeout_s=10) for _ in range(5))
+        assert 0 not in codes, "the old leader acknowledged"
+        until(lambda: proof.first_ack(moved), 20, "the new leader serves")
+    finally:
+        proof.network.heal(host(LEADER), ZOOKEEPER)
+        proof.network.heal(ZOOKEEPER, host(LEADER))
+    healed = time.monotonic()
+    proof.settle()
+    return {
+        "new_leader_s": round(moved - before, 1),
+        "acked_again_s": round(proof.first_ack(moved) - before, 1),
+        "old_leader_answers": told(codes),
+        "settled_s": round(time.monotonic() - healed, 1),
+    }
+
+
+def f15(proof: Proof) -> dict[str, Any]:
+    """The controller's packets to one broker vanish while that broker is elected."""
+    # Another leads partition 0 first, so that electing broker 1 must be told to it.
+    assert proof.cluster.terminate(LEADER) == 0
+    proof.cluster.start_broker(LEADER)
+    until(lambda: proof.znodes.full(TOPIC), 30, "every ISR is full")
+    assert proof.leader() != LEADER
+    proof.network.cut(host(CONTROLLER), host(LEADER))
+    try:
+        wanted = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0}]}
+        proof.znodes.client.create("/admin/preferred_replica_election", json.dumps(wanted).encode())
+        until(lambda: proof.leader() == LEADER, 20, "the election is written")
+        time.sleep(10)
+        assert proof.znodes.controller() == CONTROLLER
+        assert proof.produce_at(LEADER, timeout_s=10) != 0, "it cannot know yet"
+    finally:
+        proof.network.heal(host(CONTROLLER), host(LEADER))
+    healed = time.monotonic()
+    proof.settle()
+    settled = time.monotonic()
+    assert settled - healed < 30, "a partition was stuck after the link was healed"
+    return {"settled_s": round(settled - healed, 1)}
+
+
+def f16(proof: Proof) -> dict[str, Any]:
+    """What each broker with replicas sends and receives is late and partly lost, half a minute."""
+    before = time.monotonic()
+    brokers = (LEADER, *FOLLOWERS)
+    how = {proof.network.spoil(host(broker)) for broker in brokers}
+    try:
+        time.sleep(SPOILT_S)
+    finally:
+        lost = sum(proof.network.mend(host(broker)) for broker in brokers)
+    healed = time.monotonic()
+    acked = sum(before < a.at <= healed for a in proof.writer.acks)
+    assert lost > 20, f"the links were not lossy: {lost} packets"
+    assert acked > 100, f"no progress: {acked} acknowledged"
+    proof.settle()
+    return {
+        "links": ", ".join(how),
+        "packets_lost": lost,
+        "acked_meanwhile": acked,
+        "longest_silence_s": round(longest_silence(proof.writer.acks, before, healed), 1),
+        "settled_s": round(time.monotonic() - healed, 1),
+    }

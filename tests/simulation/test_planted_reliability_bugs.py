@@ -1,0 +1,228 @@
+"""Defects that a review found and the simulator once missed, each put back as a patch.
+
+`PYTHONPATH=src:tests:tests/simulation python tests/simulation/test_planted_reliability_bugs.py`
+tries each with its seeds one after the other and prints which one tells (docs/TESTING.md has the
+numbers). CI keeps those that are found within a few seconds.
+"""
+
+import contextlib
+import sys
+import time
+
+import pytest
+
+from ottla.broker.lifecycle import Membership
+from ottla.controller import isr_changes
+from ottla.coordinators.transactions import Transactions
+from ottla.log import checkpoints, log_dir_files, segment
+from ottla.log.checkpoint_writer import CheckpointWriter
+from ottla.log.flush import FlushJob, Place
+from ottla.log.manager import LogManager
+from ottla.replication.fetcher import LeaderFetcher
+from ottla.sim import cluster
+from ottla.sim.cluster import run
+from ottla.sim.plans import Plan
+from ottla.wire.records import iter_batches
+
+
+def a1_who_has_fetched_once_counts_as_complete(patch):
+    """F5: the leader's log end is not asked for, our own is as good."""
+
+    async def ask(self):
+        for state in list(self._unproven.values()):
+            if not state.delayed:
+                state.leader_end = state.offset
+                self._show(state)
+
+    patch.setattr(LeaderFetcher, "_ask_ends", ask)
+
+
+def a2_a_clean_stop_forgets_that_a_log_may_have_lost_its_tail(patch):
+    """F2, F5."""
+    settle = log_dir_files.settle_marks
+    patch.setattr(
+        log_dir_files, "settle_marks", lambda files, logs, _unclean: settle(files, logs, ())
+    )
+
+
+def a3_a_start_does_all_recovery_in_one_callback(patch):
+    """F9, F19."""
+    loading = LogManager.loading
+
+    def at_once(self, topic_configs):
+        for cold in loading(self, topic_configs):
+            if cold is not None:
+                cold.file.bring(cold.size, cold.position)
+        return
+        yield
+
+    patch.setattr(LogManager, "loading", at_once)
+
+
+def a4_nobody_asks_which_life_of_a_broker_is_to_be_let_in(patch):
+    """KIP-903."""
+    patch.setattr(isr_changes, "_note_lives", lambda *_: None)
+
+
+def c2_checkpoints_have_one_draft_for_all_writers(patch):
+    """F17, F22."""
+
+    async def write(self, workers, path, take):
+        file, snapshot = self._file(path, take), take()
+        number = self._number()
+        try:
+            await workers.run(self._put, path, path + ".tmp", file, number, snapshot.offsets)
+        except OSError as error:
+            self._failed(path, error)
+        else:
+            self._tell(file, number, snapshot)
+
+    def put(self, path, draft, file, number, offsets):
+        del draft
+        self._files.write_durable(path + ".tmp", checkpoints.encode_offsets(offsets))
+        self._files.rename(path + ".tmp", path)
+        file.in_place = number
+        self._files.fsync_dir(path.rpartition("/")[0])
+
+    patch.setattr(CheckpointWriter, "write", write)
+    patch.setattr(CheckpointWriter, "_put", put)
+
+
+def c3_nobody_looks_for_topics_that_an_earlier_controller_deleted(patch):
+    """F26."""
+    patch.setattr(Membership, "_metadata_changed", lambda *_: None)
+
+
+def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
+    """F26."""
+
+    def put(self, draft, path):
+        self.files.rename(draft, path)
+
+    def draft(_, path):
+        return f"{path}.tmp"
+
+    patch.setattr(FlushJob, "_put", put)
+    patch.setattr(FlushJob, "_draft", draft)
+    patch.setattr(Place, "leave", lambda _: None)
+
+
+def d_after_an_append_in_doubt_the_state_before_counts(patch):
+    """F36."""
+    appended = Transactions.appended
+
+    def forgets(self, append, error, now, *, in_doubt=False):
+        del in_doubt
+        appended(self, append, error, now, in_doubt=False)
+
+    patch.setattr(Transactions, "appended", forgets)
+
+
+def f20_nobody_checks_what_is_read_from_a_disk(patch):
+    """F20."""
+
+    def good_batches(data, _first_offset, upto_offset):
+        end = 0
+        for position, header in iter_batches(data, allow_partial=True):
+            if header.base_offset >= upto_offset:
+                break
+            end = position + header.size
+        return end, None
+
+    patch.setattr(segment, "good_batches", good_batches)
+
+
+LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")
+PLAIN = {"producers": 2, "consumers": 1, "operators": False, "pause_s": 0.5}
+TOPICS = {"administrators": 4, "brokers": 3, "producers": 1, "hasty_producers": 0, "consumers": 0}
+CLIENTS_FAULTS = tuple(f"c{number}" for number in range(1, 100))
+# Each with its plan, what has to be told, how many seeds are tried, and whether CI does.
+BUGS = {
+    a1_who_has_fetched_once_counts_as_complete: (
+        {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "hard": True, "small_fetches": True,
+         "partitions": 2, "pause_s": 0.1, "faults": ("leader-dies-amid-catch-up",)}, LOST, 20, True,
+    ),
+    a2_a_clean_stop_forgets_that_a_log_may_have_lost_its_tail: (
+        {**PLAIN, "seconds": 10.0, "mean_gap_s": 1.5, "faults": ("stop-while-waiting",)},
+        LOST, 6, True,
+    ),
+    a3_a_start_does_all_recovery_in_one_callback: (
+        {**PLAIN, "seconds": 15.0, "mean_gap_s": 2.0, "faults": ("slow-recovery",)},
+        ("stall: ",), 6, True,
+    ),
+    a4_nobody_asks_which_life_of_a_broker_is_to_be_let_in: (
+        {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "hard": True, "brokers": 4, "partitions": 6,
+         "pause_s": 0.2, "faults": ("power-loss-at-rejoin",)}, LOST, 20, True,
+    ),
+    c2_checkpoints_have_one_draft_for_all_writers: (
+        {**TOPICS, "seconds": 15.0, "faults": ("slow-disk",)},
+        ("not healed: ", "logged: ", "uncaught: "), 20, True,
+    ),
+    c3_nobody_looks_for_topics_that_an_earlier_controller_deleted: (
+        {**TOPICS, "seconds": 15.0, "mean_gap_s": 1.0, "brokers": 5, "replicas": 2,
+         "faults": ("controller-lost-while-cut-off",)}, ("not healed: ",), 20, True,
+    ),
+    c6_a_flush_writes_into_whatever_folder_has_the_name: (
+        {**TOPICS, "seconds": 15.0, "faults": ("slow-disk",)},
+        ("one topic's file in another's folder: ",), 20, True,
+    ),
+    d_after_an_append_in_doubt_the_state_before_counts: (
+        {"copiers": 3, "skip_faults": CLIENTS_FAULTS, "seconds": 40.0, "mean_gap_s": 2.0,
+         "producers": 1, "hasty_producers": 0, "consumers": 0, "operators": False, "partitions": 2,
+         "pause_s": 0.3, "faults": ("leader-cut-off-from-followers",)},
+        ("fenced for no reason: ", "fencing: ", "not exactly once: ", "wrong outcome: "), 20, True,
+    ),
+    f20_nobody_checks_what_is_read_from_a_disk: (
+        {**PLAIN, "seconds": 15.0, "mean_gap_s": 1.5, "faults": ("flipped-bit",)},
+        ("client: audit got ",), 6, True,
+    ),
+}  # fmt: skip
+
+
+def found(plant, first=0):
+    """Return the seed that tells of a planted bug, and in what words; None where none does."""
+    settings, words, seeds, _ = BUGS[plant]
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        patch.setattr(cluster, "SETTLE_S", 40.0)
+        for seed in range(first, first + seeds):
+            told = [
+                line for line in run(Plan(seed, **settings)).anomalies if line.startswith(words)
+            ]
+            if told:
+                return seed, told[0]
+    return None
+
+
+@pytest.mark.parametrize(
+    "plant", [p for p in BUGS if BUGS[p][-1]], ids=lambda plant: plant.__name__
+)
+def test_a_planted_bug_is_found_within_its_seeds(plant):
+    assert found(plant) is not None
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+def test_its_plan_passes_without_it(plant):
+    plan = Plan(0, **BUGS[plant][0])
+    verdict = run(plan)
+    assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+    assert verdict.faults
+
+
+def main(names):
+    missed = 0
+    for plant in BUGS:
+        if names and not any(plant.__name__.startswith(name) for name in names):
+            continue
+        began = time.process_time()
+        with contextlib.redirect_stderr(None):
+            what = found(plant)
+        missed += what is None
+        took_s = time.process_time() - began
+        sys.stdout.write(f"{plant.__name__}: {what} after {took_s:.0f} s of CPU time\n")
+        sys.stdout.flush()
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""R13 on whole brokers: who left the ISR below min.insync.replicas leads when the last is gone."""
+
+from ottla.model.ids import TopicPartition
+from ottla.wire.messages.create_topics import CreateTopicsRequest
+
+TP = TopicPartition("t", 0)
+
+
+def led_by(scene):
+    known = scene.brokers["b4"].services.metadata.partition("t", 0)
+    return (known.leader, sorted(known.isr))
+
+
+def below_min_isr(scene):
+    """A record is acknowledged by 1, 2, 3; then 3 dies, 2 stops cleanly, and 1 loses power."""
+    for number in (4, 1, 2, 3):
+        scene.up(number)
+    r = CreateTopicsRequest
+    topic = r.CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[r.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3])],
+        configs=[r.CreatableTopicConfig(name="min.insync.replicas", value="2")],
+    )
+    assert scene.ask(4, r(topics=[topic], timeout_ms=10_000), 7).topics[0].error_code == 0
+    metadata = scene.brokers["b4"].services.metadata
+    scene.wait(lambda: metadata.contains("t") and led_by(scene) == (1, [1, 2, 3]))
+    scene.produce("t")
+    scene.simulation.node("b3").crash()
+    scene.wait(lambda: led_by(scene) == (1, [1, 2]))
+    scene.stop(2)
+    scene.wait(lambda: led_by(scene) == (1, [1]))
+    scene.simulation.node("b1").crash(power_loss=True)
+    scene.wait(lambda: led_by(scene) == (-1, [1]))
+
+
+def test_a_clean_replica_leads_where_the_last_one_in_sync_is_gone(scene):
+    """Kafka in ZooKeeper mode waits for 1, and elects it with whatever it kept."""
+    below_min_isr(scene)
+    scene.up(2)
+    scene.wait(lambda: led_by(scene) == (2, [2]))
+    assert scene.brokers["b2"].logs.get(TP).log_end_offset == 1, "what was acknowledged"
+
+
+def test_the_last_one_in_sync_does_not_win_after_a_power_loss(scene):
+    """1 is back first, and perhaps with less than 2 has: 2 is waited for."""
+    below_min_isr(scene)
+    scene.up(1)
+    scene.simulation.run_for(5)
+    assert led_by(scene) == (-1, [1])
+    scene.up(2)
+    scene.wait(lambda: led_by(scene)[0] == 2)
+    scene.wait(lambda: led_by(scene) == (2, [1, 2]))

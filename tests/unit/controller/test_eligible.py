@@ -1,0 +1,179 @@
+"""Who besides the ISR may lead: R13, adr/0007."""
+
+from dataclasses import replace
+
+import pytest
+
+from ottla.controller import eligible
+from ottla.controller.context import Context
+from ottla.controller.elections import ElectionKind, elect
+from ottla.controller.incarnations import restarted_unseen
+from ottla.model.cluster import (
+    RECOVERING,
+    BrokerInfo,
+    Eligible,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.ids import TopicPartition
+from ottla.zookeeper.eligible import MinIsr
+
+TP = TopicPartition("t", 0)
+ID = b"i" * 16
+TWO = MinIsr(2, zxid=5)
+ASSIGNMENT = ReplicaAssignment((1, 2, 3))
+
+
+def context(*brokers, whole=(1, 2, 3)):
+    c = Context(3, 0)
+    c.set_brokers(BrokerInfo(b, (), epoch=100 + b) for b in brokers or (1, 2, 3))
+    c.whole = set(whole)
+    c.add_topic(TopicInfo("t", ID, {0: ASSIGNMENT}))
+    return c
+
+
+def after(c, before, isr, min_isr=2, config=TWO, **changes):
+    new = replace(before, isr=isr, partition_epoch=before.partition_epoch + 1, **changes)
+    found = eligible.next_eligible(c, TP, before, new, min_isr, config)
+    return None if found is None else found.lives
+
+
+def test_who_leaves_below_min_isr_is_eligible_with_the_life_it_was_in_sync_in():
+    full = LeaderAndIsr(1, 5, (1, 2, 3), 9)
+    assert after(context(), full, (1, 2)) is None
+    assert after(context(), full, (1,)) == ((2, 102), (3, 103))
+    assert after(context(), replace(full, isr=(1, 2)), (1,)) == ((2, 102),)
+    assert after(context(), replace(full, isr=(1, 2)), (1,), min_isr=1) is None
+    assert after(context(), full, (1, 2), min_isr=9) == ((3, 103),), "capped at the replicas"
+
+
+def test_nobody_is_eligible_after_an_unclean_election():
+    before = LeaderAndIsr(1, 5, (1,), 9)
+    assert after(context(), before, (3,), leader=3, recovery_state=RECOVERING) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "stays"),
+    [
+        ({}, True),
+        ({"partition_epoch": 8}, False),  # somebody wrote the state without us
+        ({"min_isr": 3}, False),
+        ({"zxid": 5}, False),  # the topic's settings changed since
+    ],
+)
+def test_who_was_eligible_stays_so_while_the_record_stands(changes, stays):
+    c = context()
+    record = Eligible(ID, 9, 2, ((2, 102), (3, 103)), zxid=20)
+    c.eligible[TP] = replace(record, **changes)
+    found = after(c, LeaderAndIsr(1, 5, (1,), 9), (1,), leader_epoch=6)
+    assert found == (((2, 102), (3, 103)) if stays else None)
+
+
+def test_f11_a_member_that_crashed_is_not_noted_unless_it_joined_since():
+    """It was in the ISR before it crashed, and nobody took it out: it may lack what it had."""
+    c = context(whole=(1, 3))
+    before = LeaderAndIsr(1, 5, (1, 2), 9)
+    assert after(c, before, (1,)) is None
+    eligible.note_isr(c, TP, (1,), (1, 2))
+    assert after(c, before, (1,)) == ((2, 102),)
+    eligible.note_isr(c, TP, (1, 2), (1,))
+    assert not eligible.believed(c, 2, TP)
+    eligible.note_isr(c, TP, (1,), (1, 2))
+    c.remove_broker(2)
+    c.add_broker(BrokerInfo(2, (), epoch=500))
+    assert not eligible.believed(c, 2, TP), "that was another life"
+
+
+def test_f17_a_member_whose_log_dir_failed_is_not_eligible():
+    c = context()
+    c.offline_dirs[2] = {TP}
+    assert after(c, LeaderAndIsr(1, 5, (1, 2), 9), (1,)) is None
+
+
+def test_who_is_eligible_now():
+    c = context()
+    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102), (3, 103)), zxid=20)
+    state = LeaderAndIsr(-1, 6, (1,), 9)
+    assert eligible.eligible_for(c, TP, state) == (2, 3)
+    assert eligible.eligible_for(c, TP, replace(state, partition_epoch=10)) == ()
+    c.remove_broker(2)
+    assert eligible.eligible_for(c, TP, state) == (2, 3), "it may come back whole"
+    c.add_broker(BrokerInfo(2, (), epoch=500))
+    assert eligible.eligible_for(c, TP, state) == (3,), "it crashed"
+    c.whole.add(2)
+    assert eligible.eligible_for(c, TP, state) == (2, 3)
+    c.set_assignment(TP, ReplicaAssignment((1, 2)))
+    assert eligible.eligible_for(c, TP, state) == (2,)
+
+
+@pytest.mark.parametrize(
+    ("config", "min_isr", "good"),
+    [
+        (MinIsr(2, zxid=5), 2, True),
+        (MinIsr(2, zxid=5), 3, False),
+        (MinIsr(2, zxid=21), 2, False),
+        (MinIsr(2, zxid=5, changed_ms=940_000, changes=1), 2, True),
+        (MinIsr(2, zxid=5, changed_ms=940_001, changes=1), 2, False),
+    ],
+)
+def test_a_min_isr_counts_once_it_has_stood_for_a_minute(config, min_isr, good):
+    record = Eligible(ID, 9, 2, ((2, 102),), zxid=20, written_ms=1_000_000)
+    assert eligible.stands(record, min_isr, config) == good
+
+
+def held(state, online, kind=ElectionKind.OFFLINE, **known):
+    return elect(kind, ASSIGNMENT, state, set(online).__contains__, **known)
+
+
+LAST = LeaderAndIsr(-1, 6, (1,), 9)
+
+
+def test_an_eligible_replica_leads_where_the_isr_is_gone():
+    outcome = held(LAST, (2, 3), eligible=(3,))
+    assert (outcome.state.leader, outcome.state.isr) == (3, (3,))
+    assert outcome.state.recovery_state == 0
+    assert dict(outcome.rejected) == {1: "offline", 2: "not in the ISR"}
+
+
+def test_a_live_isr_comes_first_and_a_crashed_one_last():
+    assert held(LAST, (1, 2), eligible=(2,)).state.leader == 1
+    assert held(LAST, (1, 2), eligible=(2,), crashed=(1,)).state.leader == 2
+    assert held(LAST, (1, 3), eligible=(2,), crashed=(1,)).state is None, "2 is waited for"
+    assert held(LAST, (1, 3), crashed=(1,)).state.leader == 1, "nobody has more"
+
+
+def test_an_unclean_election_does_not_wait_for_an_eligible_replica_that_is_away():
+    unclean = ElectionKind.UNCLEAN
+    ends = {1: (5, 10), 3: (5, 12)}
+    assert held(LAST, (1, 3), unclean, eligible=(2,), crashed=(1,), ends=ends).state.leader == 3
+    assert held(LAST, (2, 3), unclean, eligible=(2,), ends=ends).state.leader == 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "leader"),
+    [
+        ({2: (5, 10), 3: (5, 11)}, 3),
+        ({2: (6, 10), 3: (5, 11)}, 2),
+        ({2: (5, 11), 3: (5, 11)}, 2),
+        ({3: (-1, 0)}, 3),
+        ({}, 2),
+    ],
+)
+def test_f43_the_longest_log_leads(ends, leader):
+    outcome = held(LAST, (2, 3), ElectionKind.UNCLEAN, ends=ends)
+    assert (outcome.state.leader, outcome.state.isr) == (leader, (leader,))
+    assert outcome.state.recovery_state == RECOVERING
+    assert held(LAST, (2, 3), ends=ends).state is None, "only where it is allowed"
+
+
+def test_f5_the_last_member_that_crashed_unseen_is_hidden_where_others_have_all():
+    c = context(whole=(2, 3))
+    c.leadership[TP] = LeaderIsrAndControllerEpoch(LeaderAndIsr(1, 5, (1,), 9), 3)
+    assert restarted_unseen(c, {TP: 50}) == [], "nobody is known to have more"
+    c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), zxid=20)
+    assert [r.broker for r in restarted_unseen(c, {TP: 50})] == [1]
+    assert restarted_unseen(c, {TP: 150}) == [], "it did not restart"
+    c.whole.add(1)
+    assert restarted_unseen(c, {TP: 50}) == [], "it kept what it had"

@@ -1,0 +1,88 @@
+"""Followers that have partitions to ask for are answered at once; the others wait as they asked."""
+
+import asyncio
+import types
+
+from ottla.replication.expected_followers import LONGEST_MS, ExpectedFollowers
+from ottla.replication.isr import Follower
+
+
+class Led(types.SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def led(*followers):
+    return Led(followers={f: Follower(f) for f in followers})
+
+
+def fetched(partition, follower):
+    partition.followers[follower].log_end_offset = 0
+
+
+def test_a_follower_is_awaited_until_it_has_asked_for_all():
+    expected, first, second = ExpectedFollowers(), led(2, 3), led(2)
+    assert expected.expect([first, second], 0.0) == [2, 3]
+    assert expected.awaits(2, 1.0)
+    assert expected.awaits(3, 1.0)
+    assert not expected.awaits(4, 1.0)
+    fetched(second, 2)
+    fetched(first, 3)
+    assert expected.awaits(2, 2.0)
+    assert not expected.awaits(3, 2.0)
+    fetched(first, 2)
+    assert not expected.awaits(2, 3.0)
+
+
+def test_a_partition_that_is_led_no_more_is_not_awaited():
+    expected, gone = ExpectedFollowers(), led(2)
+    expected.expect([gone], 0.0)
+    gone.followers.clear()
+    assert not expected.awaits(2, 1.0)
+
+
+def test_nobody_is_awaited_for_ever():
+    expected, first, second = ExpectedFollowers(), led(2), led(2)
+    expected.expect([first], 0.0)
+    expected.expect([second], LONGEST_MS - 1.0)
+    assert expected.awaits(2, LONGEST_MS + 1.0)
+    assert not expected.awaits(2, 2 * LONGEST_MS)
+    # What was not asked for in time is forgotten, also where nothing fetches.
+    expected.expect([first], 0.0)
+    expected.expect([second], LONGEST_MS)
+    fetched(second, 2)
+    assert not expected.awaits(2, LONGEST_MS + 1.0)
+
+
+def fetches(node):
+    return node.replicas.purgatory.statistics()["parked_total"]
+
+
+def test_fetches_of_followers_that_have_asked_for_all_wait(wired):
+    """An election cost its leader 50 fetches of each follower within a second."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2, 3], new=True)
+        await c.settle(0.2)
+        before = fetches(c[1])
+        await c.settle(0.8)
+        assert fetches(c[1]) - before <= 4
+
+    wired(scenario)
+
+
+def test_what_waits_for_a_new_follower_does_not_wait_for_its_parked_fetch(wired):
+    """The follower hears of the partition later than its leader; its fetch is parked meanwhile."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.settle(10.0)
+        await c.controller.lead(1, replicas=[1, 2], index=1, new=True, to=[1])
+        written = asyncio.ensure_future(c.produce(1, "a", index=1))
+        await asyncio.sleep(0.3)
+        assert not written.done()
+        told_s = c.loop.now
+        await c.controller.tell(c.controller.states["t", 1], [2])
+        assert (await written).error_code == 0
+        assert c.loop.now - told_s < 0.05
+
+    wired(scenario, brokers=2, min_insync_replicas=2, replica_fetch_wait_max_ms=5000)
