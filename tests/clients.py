@@ -94,6 +94,8 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes | str], partition
 
 def end_offsets(admin: AdminClient, topic: str, partitions: int, isolation: str) -> int:
     """Add up the offsets after the last record of each partition that an isolation level shows."""
+    # librdkafka keeps "no leader" of a topic until somebody asks for the topic's metadata again.
+    admin.list_topics(topic, timeout=10)
     asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
     found = admin.list_offsets(asked, isolation_level=IsolationLevel[isolation.upper()])
     return sum(future.result(20).offset for future in found.values())

@@ -109,19 +109,23 @@ class Writer:
 
 
 def end_offset(consumer, partition):
-    """Ask as applications have to: again while the leadership moves."""
+    """Ask as applications have to: again while the leadership moves.
+
+    librdkafka keeps what it heard of a topic: after "no leader" it says _UNKNOWN_PARTITION without
+    asking a broker again, until somebody asks for the topic's metadata.
+    """
     from confluent_kafka import KafkaError, KafkaException
 
     moving = {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.OFFSET_NOT_AVAILABLE,
-        # A new controller names the brokers first and the partitions a moment later.
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
     deadline = time.monotonic() + 30
     while True:
         try:
+            consumer.list_topics(partition.topic, timeout=10)
             return consumer.get_watermark_offsets(partition, timeout=20)[1]
         except KafkaException as error:
             if error.args[0].code() not in moving or time.monotonic() > deadline:
