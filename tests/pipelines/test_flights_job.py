@@ -92,6 +92,6 @@ def test_each_record_lands_once_again_and_again(cluster, tmp_path):
 )
 def test_what_fails_is_one_line_and_quick(cluster, tmp_path, bootstrap, topic, says):
     line = run_job(bootstrap or cluster.bootstrap, tmp_path / "lake", topic=topic, code=1)
-    assert line.startswith("pipelines: ")
+    assert line.startswith("pipeline flights: ")
     assert says in line
     assert len(line.splitlines()) == 1

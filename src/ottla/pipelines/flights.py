@@ -13,9 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ottla.log.files import OsFiles
-from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.errors import ErrorCode, UnknownTopicError
 from ottla.net import runtime
 from ottla.net.client import Client
+from ottla.pipelines import job
 from ottla.pipelines.delays import delays_per_carrier
 from ottla.pipelines.session import start_session
 from ottla.pipelines.to_parquet import land
@@ -36,29 +37,26 @@ async def _check(bootstrap: str, topic: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return the exit code."""
-    parser = argparse.ArgumentParser(description="Land a topic of flights in Parquet.")
+    parser = job.parser("flights", "Land a topic of flights in Parquet, then delays per carrier.")
     parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,…]")
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--lake", required=True, type=Path, help="folder of the Parquet files")
     parser.add_argument("--checkpoint", type=Path, help="[beside the lake]")
-    wanted = parser.parse_args(arguments)
-    lake: Path = wanted.lake.absolute()
-    checkpoint = wanted.checkpoint or lake.with_name(lake.name + "-checkpoint")
+    options = parser.parse_args(arguments)
+    return job.run("flights", lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    lake: Path = options.lake.absolute()
+    checkpoint = options.checkpoint or lake.with_name(lake.name + "-checkpoint")
     started = time.monotonic()
-    try:
-        runtime.run(_check, wanted.bootstrap_server, wanted.topic)
-        spark = start_session(f"{wanted.topic} to Parquet")
-    except (OttlaError, ValueError) as error:
-        sys.stderr.write(f"pipelines: {error}\n")
-        return 1
+    runtime.run(_check, options.bootstrap_server, options.topic)
+    title = f"{options.topic} to Parquet"
+    spark = start_session(title, job.wanted_of(options), connector=True)
     ready = time.monotonic()
     try:
-        landed = land(spark, wanted.bootstrap_server, wanted.topic, lake, checkpoint.absolute())
+        landed = land(spark, options.bootstrap_server, options.topic, lake, checkpoint.absolute())
         delays = delays_per_carrier(spark, lake)
-    except Exception as error:  # noqa: BLE001 - the program's root: Spark raises what it likes
-        first = str(error).strip().splitlines()[:1]
-        sys.stderr.write(f"pipelines: {type(error).__name__}: {' '.join(first)}\n")
-        return 1
     finally:
         spark.stop()
     result = {
@@ -69,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "delays": [d.as_dict() for d in delays],
     }
     sys.stdout.write(json.dumps(result) + "\n")
-    return 0
+    return job.EXIT_OK
 
 
 if __name__ == "__main__":

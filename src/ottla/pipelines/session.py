@@ -1,88 +1,50 @@
-"""A Spark session that can read Kafka: finds the connector's jars, and sets what Spark needs here.
+"""A Spark session for a job: what the user set stands, the rest gets defaults for this machine.
 
-Who may call: the jobs of this room, tests. Invariants: local to this machine (127.0.0.1), workers
-run this interpreter; jars are fetched once into ~/.cache/ottla and used as files; a missing tool is
-one line with the way out. Versions are tried in turn, since registries lag behind: all of pyspark's
-version, then the pinned token provider; without Maven, Spark's own resolution.
+Who may call: the jobs of this room, tests. Invariants: a setting that came with spark-submit,
+--master, --conf, spark-defaults.conf or PYSPARK_SUBMIT_ARGS is never overridden, in this order of
+precedence: the job's --master and --conf, spark-submit's, the job's file ([spark]), Spark's
+defaults file, ours. Only a local master is tied to 127.0.0.1 and to this interpreter; jars are
+looked for only if the job wants Spark's own Kafka connector.
 """
 
+import argparse
 import os
-import shutil
-import subprocess
+import re
+import shlex
 import sys
-import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import StartupError
+from ottla.pipelines.config import Spark
+from ottla.pipelines.connector import CONNECTOR, connector_settings
 from ottla.zookeeper.embedded import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONNECTOR = "spark-sql-kafka-0-10_2.13"
-PINNED_TOKEN_PROVIDER = "4.0.0"  # noqa: S105 - a version
-PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-MAVEN_TIMEOUT_S = 300
-POM = Path(__file__).parent / "connector-pom.xml"
+LOCAL = "local[*]"
 DRIVER_MEMORY = "1g"
+ALL_CORES = "*"
 
 
-def cache_folder(version: str) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "ottla" / "spark" / version
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line of a job asks for: --master and --conf."""
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
-def connector_jars(version: str) -> list[Path] | None:
-    """Return the connector's jars for a Spark version; None without Maven to fetch them."""
-    cache = cache_folder(version)
-    jars = sorted(cache.glob("*.jar"))
-    if jars:
-        return jars
-    maven = shutil.which("mvn")
-    if maven is None:
-        return None
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    problem = ""
-    for token_provider in (version, PINNED_TOKEN_PROVIDER):
-        with tempfile.TemporaryDirectory(dir=cache.parent) as scratch:
-            target = Path(scratch) / "jars"
-            problem = _copy_dependencies(maven, version, token_provider, target)
-            if not problem:
-                shutil.rmtree(cache, ignore_errors=True)
-                target.rename(cache)
-                return sorted(cache.glob("*.jar"))
-    raise StartupError(
-        f"Maven could not fetch Spark's Kafka connector {version}: {problem}; put its jars into "
-        f"{cache} by hand, or check the network"
-    )
+def start_session(
+    name: str, wanted: Wanted | None = None, file: Spark | None = None, *, connector: bool = False
+) -> "SparkSession":
+    """Return a session; StartupError if it cannot be.
 
-
-def _copy_dependencies(maven: str, version: str, token_provider: str, target: Path) -> str:
-    """Fetch into `target`; return what went wrong, or nothing."""
-    # Maven writes beside the pom, which may be installed where nobody may write.
-    pom = target.parent / "pom.xml"
-    pom.write_bytes(POM.read_bytes())
-    command = [
-        maven, "-q", "-B", "-f", str(pom), PLUGIN, "-DincludeScope=runtime",
-        f"-DoutputDirectory={target}", f"-Dspark.version={version}",
-        f"-Dtoken.version={token_provider}",
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {MAVEN_TIMEOUT_S} s"
-    if done.returncode == 0 and any(target.glob(f"{CONNECTOR}-*.jar")):
-        return ""
-    told = (done.stdout + done.stderr).splitlines()
-    errors = [line.partition("[ERROR]")[2].strip() for line in told]
-    return next(filter(None, errors), f"exit code {done.returncode}")
-
-
-def start_session(name: str, *, cores: int = 2) -> "SparkSession":
-    """Return a local Spark session with the Kafka connector; StartupError if that cannot be."""
+    `file` is the job's table [spark]; with `connector`, format("kafka") works in it.
+    """
     try:
         import pyspark  # noqa: PLC0415 - an extra
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
@@ -90,34 +52,150 @@ def start_session(name: str, *, cores: int = 2) -> "SparkSession":
         raise StartupError(
             f"Spark is not installed ({error.name} is missing): pip install 'ottla[spark]'"
         ) from None
-    os.environ.setdefault("JAVA_HOME", str(_java_home()))
-    # Workers must be this interpreter: the system's python has no pyarrow.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    settings = {
-        "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+    settings = settings_of(name, wanted or Wanted(), file or Spark(), submitted(), defaults_file())
+    if is_local(settings["spark.master"]):
+        _prepare_local(os.environ)
+    if not _submitting():
+        os.environ.setdefault("JAVA_HOME", str(_java_home()))
+        if connector and not brings_connector(settings):
+            found = connector_settings(pyspark.__version__)
+            for key, value in found.items():
+                settings[key] = ",".join(filter(None, (settings.get(key), value)))
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if connector and not _has_connector(spark):
+        spark.stop()
+        raise StartupError(
+            "Spark's Kafka connector is not on the class path; give spark-submit "
+            f"--packages org.apache.spark:{CONNECTOR}:{pyspark.__version__}, or --jars"
+        )
+    return spark
+
+
+def settings_of(
+    name: str,
+    wanted: Wanted,
+    file: Spark,
+    submitted: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> dict[str, str]:
+    """Return all settings of a session: what was asked for, and our defaults for the rest."""
+    asked = {**defaults, **file.conf}
+    if file.master is not None:
+        asked["spark.master"] = file.master
+    asked |= {**submitted, **wanted.conf}
+    if wanted.master is not None:
+        asked["spark.master"] = wanted.master
+    master = asked.setdefault("spark.master", LOCAL)
+    ours = {
+        "spark.app.name": name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.metricsEnabled": "false",
     }
-    version = pyspark.__version__
-    jars = connector_jars(version)
-    if jars is None:
-        settings["spark.jars.packages"] = f"org.apache.spark:{CONNECTOR}:{version}"
-        settings["spark.jars.excludes"] = (
-            "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+    if is_local(master):
+        ours |= {
+            "spark.driver.memory": DRIVER_MEMORY,
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * local_cores(master)),
+        }
+    return {**ours, **asked}
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master is this machine alone: local, local[n], local-cluster[…]."""
+    return master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def local_cores(master: str) -> int:
+    """Return how many tasks run at once with a local master."""
+    numbers = re.findall(r"\d+|\*", master) or ["1"]
+    if numbers[0] == ALL_CORES:
+        return os.cpu_count() or 1
+    cores = int(numbers[0])
+    return cores * int(numbers[1]) if master.startswith("local-cluster[") else max(cores, 1)
+
+
+def submitted() -> dict[str, str]:
+    """Return what came with spark-submit, or in PYSPARK_SUBMIT_ARGS."""
+    if _submitting():
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
+
+        SparkContext._ensure_initialized()  # noqa: SLF001 - connects to the JVM that is there
+        return dict(SparkConf(loadDefaults=True).getAll())
+    return parse_submit_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+
+
+def _submitting() -> bool:
+    """Tell whether spark-submit has started this process: then the JVM runs already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def parse_submit_arguments(text: str) -> dict[str, str]:
+    """Return the settings that arguments of spark-submit stand for."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    names = {
+        "--master": "spark.master",
+        "--name": "spark.app.name",
+        "--jars": "spark.jars",
+        "--packages": "spark.jars.packages",
+        "--driver-memory": "spark.driver.memory",
+        "--executor-memory": "spark.executor.memory",
+        "--executor-cores": "spark.executor.cores",
+    }
+    for option, key in names.items():
+        parser.add_argument(option, dest=key)
+    parser.add_argument("--conf", "-c", action="append", default=[])
+    known, _ = parser.parse_known_args(shlex.split(text))
+    found = {k: v for k, v in vars(known).items() if k != "conf" and v is not None}
+    pairs = (pair.partition("=") for pair in known.conf)
+    return {**{key: value for key, _, value in pairs}, **found}
+
+
+def defaults_file() -> dict[str, str]:
+    """Return what spark-defaults.conf says, in SPARK_CONF_DIR or SPARK_HOME/conf."""
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    path = Path(folder or "", "spark-defaults.conf")
+    if not folder or not path.is_file():
+        return {}
+    found: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        text = line.strip()
+        if text and not text.startswith("#"):
+            key, *rest = re.split(r"[\s=:]+", text, maxsplit=1)
+            found[key] = rest[0] if rest else ""
+    return found
+
+
+def brings_connector(settings: Mapping[str, str]) -> bool:
+    """Tell whether the user named the connector's jars."""
+    keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+    return any("spark-sql-kafka" in settings.get(key, "") for key in keys)
+
+
+def _has_connector(spark: "SparkSession") -> bool:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with pyspark
+
+    assert spark._jvm is not None  # noqa: SLF001 - the session has started
+    try:
+        spark._jvm.org.apache.spark.util.Utils.classForName(  # noqa: SLF001 - no public way
+            "org.apache.spark.sql.kafka010.KafkaSourceProvider", True, False
         )
-    else:
-        settings["spark.jars"] = ",".join(map(str, jars))
-    builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _prepare_local(environment: "os._Environ[str]") -> None:
+    # Workers must be this interpreter: the system's python has no pyarrow.
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def _java_home() -> Path:

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from ottla.model.errors import StartupError
-from ottla.pipelines import session
+from ottla.pipelines import connector
 
 MAVEN = """#!/bin/sh
 echo "$@" >> {log}
@@ -38,7 +38,7 @@ def maven(tmp_path, monkeypatch):
 
 def test_versions_equal_to_pysparks_first(maven):
     calls = maven("4.2.0")
-    jars = session.connector_jars("4.2.0")
+    jars = connector.connector_jars("4.2.0")
     assert [j.name for j in jars] == [
         "kafka-clients-3.9.2.jar",
         "spark-sql-kafka-0-10_2.13-4.2.0.jar",
@@ -47,9 +47,9 @@ def test_versions_equal_to_pysparks_first(maven):
 
 
 def test_then_the_pinned_token_provider_and_the_cache_is_kept(maven):
-    calls = maven(session.PINNED_TOKEN_PROVIDER)
-    assert len(session.connector_jars("4.2.0")) == 2
-    assert len(session.connector_jars("4.2.0")) == 2
+    calls = maven(connector.PINNED_TOKEN_PROVIDER)
+    assert len(connector.connector_jars("4.2.0")) == 2
+    assert len(connector.connector_jars("4.2.0")) == 2
     tried = calls.read_text().splitlines()
     assert len(tried) == 2
     assert "-Dtoken.version=4.2.0" in tried[0]
@@ -59,14 +59,14 @@ def test_then_the_pinned_token_provider_and_the_cache_is_kept(maven):
 def test_what_maven_says_is_told(maven):
     maven("none")
     with pytest.raises(StartupError, match="Could not find artifact token-provider"):
-        session.connector_jars("4.2.0")
+        connector.connector_jars("4.2.0")
 
 
 def test_without_maven_there_is_no_folder_of_jars(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert session.connector_jars("4.2.0") is None
+    assert connector.connector_jars("4.2.0") is None
 
 
 def test_the_pom_ships_with_the_package():
-    assert session.CONNECTOR in session.POM.read_text()
+    assert connector.CONNECTOR in connector.POM.read_text()

@@ -1,0 +1,75 @@
+"""`ottla pipeline NAME …`: the Spark jobs by name, and what each is for.
+
+Who may call: `ottla.__main__`. Invariants: listing the jobs imports none of them and no Spark.
+
+To add a job:
+1. Write `ottla/pipelines/NAME.py` with `main(arguments: Sequence[str] | None = None) -> int`, which
+   returns the exit code (0: it held, 1: it failed or found something, 2: typed wrong), and
+   `if __name__ == "__main__": sys.exit(main())`, so that `python -m ottla.pipelines.NAME` and
+   `spark-submit …/NAME.py` run it, too.
+2. Let `main` use `job.parser` (--config, --set, --master, --conf), `config.read_config` with a
+   `msgspec` struct of the job's settings, `session.start_session`, and `job.run` around it all: it
+   turns what goes wrong into one line on stderr. stdout carries the job's result alone.
+3. Add a line to JOBS below, and a section to docs/PIPELINES.md.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import typer
+
+
+class Job(NamedTuple):
+    """The module that has `main`, and what the job does, in one line."""
+
+    module: str
+    what: str
+
+
+JOBS = {
+    "flights": Job("ottla.pipelines.flights", "the demo's flights to Parquet, delays per carrier"),
+}
+
+HELP = "Spark jobs around a cluster: `ottla pipeline` lists them."
+EXIT_USAGE = 2
+
+
+def usage() -> str:
+    """Return the list of jobs."""
+    width = max(map(len, JOBS))
+    return "\n".join(
+        [
+            "Usage: ottla pipeline NAME [OPTIONS]",
+            "",
+            "Spark jobs around a Kafka cluster, on this machine (local[*]) or, by --master or",
+            "spark-submit, on any Spark cluster. `ottla pipeline NAME --help` tells the rest.",
+            "",
+            *(f"  {name:{width}}  {job.what}" for name, job in JOBS.items()),
+            "",
+        ]
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job that the first argument names; return its exit code."""
+    if not arguments or arguments[0] in ("--help", "-h"):
+        sys.stdout.write(usage())
+        return 0 if arguments else EXIT_USAGE
+    job = JOBS.get(arguments[0])
+    if job is None:
+        sys.stderr.write(
+            f"ottla pipeline: there is no job {arguments[0]}; there are: {', '.join(JOBS)}\n"
+        )
+        return EXIT_USAGE
+    return int(import_module(job.module).main(arguments[1:]))
+
+
+def register(app: "typer.Typer") -> None:
+    """Show `pipeline` in `ottla --help`; the front door runs it before typer sees it."""
+
+    @app.command("pipeline", help=HELP)
+    def pipeline() -> None:
+        sys.stdout.write(usage())

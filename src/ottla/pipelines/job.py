@@ -1,0 +1,83 @@
+"""What every job's command line shares: options, exit codes, and one line where something fails.
+
+Who may call: the jobs of this room. Invariants: stdout carries the job's result alone; whatever is
+wrong in the world is one line on stderr and exit code 1; SIGTERM ends a job as Ctrl-C does.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ottla.model.errors import OttlaError
+from ottla.pipelines.session import Wanted
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+DEBUG = "OTTLA_PIPELINE_DEBUG"
+"""Set in the environment, it lets the whole traceback of a failure through."""
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that all jobs have."""
+    found = argparse.ArgumentParser(prog=f"ottla pipeline {name}", description=description)
+    found.add_argument("--config", type=Path, metavar="FILE", help="the job's settings, TOML")
+    found.add_argument(
+        "--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="sets",
+        help="a setting, over the file's; may be repeated",
+    )  # fmt: skip
+    found.add_argument("--master", help="Spark's master [spark-submit's, the file's, or local[*]]")
+    found.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated",
+    )  # fmt: skip
+    return found
+
+
+def wanted_of(options: argparse.Namespace) -> Wanted:
+    """Return what --master and --conf ask for; OttlaError if a --conf is no KEY=VALUE."""
+    conf: dict[str, str] = {}
+    for text in options.conf:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise OttlaError(f"--conf {text}: write KEY=VALUE")
+        conf[key] = value
+    return Wanted(options.master, conf)
+
+
+def run(name: str, work: Callable[[], int]) -> int:
+    """Do the work; return its exit code, or 1 with one line on stderr if it fails."""
+    before = None
+    with contextlib.suppress(ValueError):  # not in the main thread: nothing to catch there
+        before = signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+    try:
+        return work()
+    except KeyboardInterrupt:
+        sys.stderr.write(f"pipeline {name}: interrupted\n")
+        return EXIT_INTERRUPTED
+    except Exception as error:  # the program's root: Spark raises what it likes
+        if os.environ.get(DEBUG):
+            raise
+        sys.stderr.write(f"pipeline {name}: {in_one_line(error)}\n")
+        return EXIT_FAILED
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return what went wrong, in one line: our own words, or the innermost of Spark's causes."""
+    if isinstance(error, OttlaError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    text = causes[-1] if causes else next(iter(lines), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _end_like_ctrl_c(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)

@@ -1,0 +1,184 @@
+"""What all jobs share: listing, settings, precedence of Spark's settings, one line for failures."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import msgspec
+import pytest
+
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.pipelines import command, job, session
+from ottla.pipelines.config import Cluster, Spark, read_config
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    path: str
+    size: int = 1
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    cluster: Cluster
+    inner: Inner
+    spark: Spark = Spark()
+
+
+GOOD = '[cluster]\nbootstrap_servers = "h:1"\n[inner]\npath = "p"\n'
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, *sets):
+        path = tmp_path / "job.toml"
+        path.write_text(text)
+        return read_config(path, sets, Settings)
+
+    return read
+
+
+def test_each_listed_job_has_a_main():
+    for name, listed in command.JOBS.items():
+        assert callable(import_module(listed.module).main), name
+        assert listed.what in command.usage()
+
+
+def test_the_front_door_lists_the_jobs_and_imports_no_spark():
+    code = (
+        "import sys; sys.argv[1:] = {}; from ottla.__main__ import main; code = main();"
+        "print([m for m in ('pyspark', 'py4j', 'asyncio') if m in sys.modules], code)"
+    )
+
+    def run(*arguments):
+        line = code.format(list(arguments))
+        return subprocess.run(
+            [sys.executable, "-c", line], capture_output=True, text=True, check=True
+        )
+
+    assert "pipeline " in run("--help").stdout
+    listed = run("pipeline", "--help").stdout
+    assert all(name in listed for name in command.JOBS)
+    assert listed.endswith("[] 0\n")
+    assert run("pipeline").stdout.endswith("[] 2\n")
+    unknown = run("pipeline", "nosuch")
+    assert unknown.stderr.startswith("ottla pipeline: there is no job nosuch; there are: ")
+    assert unknown.stdout == "[] 2\n"
+
+
+def test_settings_of_a_file_and_over_it(read):
+    found = read(GOOD, "inner.size=3", "inner.path=elsewhere", "cluster.options={'a.b' = 'c'}")
+    assert (found.inner.size, found.inner.path) == (3, "elsewhere")
+    assert found.cluster.connector_options() == {
+        "kafka.a.b": "c",
+        "kafka.bootstrap.servers": "h:1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "sets", "says"),
+    [
+        (GOOD + "sice = 1", (), "[inner]: there is no setting `sice`"),
+        (GOOD + "size = 'big'", (), "[inner.size]: Expected `int`, got `str`"),
+        ('[cluster]\nbootstrap_servers = "h:1"', (), "missing setting `inner`"),
+        ("[cluster\n", (), "Expected ']'"),
+        (GOOD, ("inner.size",), "--set inner.size: write table.key=value"),
+        (GOOD, ("=3",), "--set =3: write table.key=value"),
+        (GOOD, ("new.key=3",), "there is no setting `new`"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(read, text, sets, says):
+    with pytest.raises(ConfigError) as caught:
+        read(text, *sets)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"nosuch\.toml: No such file"):
+        read_config(tmp_path / "nosuch.toml", (), Settings)
+
+
+def test_client_settings_from_a_properties_file(tmp_path):
+    path = tmp_path / "client.properties"
+    path.write_text("# for the tools\nsecurity.protocol = SASL_SSL\nsasl.jaas.config=a=b;\n")
+    cluster = Cluster(
+        bootstrap_servers="h:1", properties=str(path), options={"sasl.mechanism": "PLAIN"}
+    )
+    assert cluster.secured
+    assert cluster.client_options() == {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": "a=b;",
+        "sasl.mechanism": "PLAIN",
+    }
+    path.write_text("nothing\n")
+    with pytest.raises(ConfigError, match="line 1: write key=value"):
+        cluster.client_options()
+
+
+def settings(wanted=None, file=None, submitted=None, defaults=None):
+    return session.settings_of(
+        "name", wanted or session.Wanted(), file or Spark(), submitted or {}, defaults or {}
+    )
+
+
+def test_what_the_user_set_is_never_overridden():
+    wanted = session.Wanted("spark://a:1", {"x": "command"})
+    file = Spark(master="spark://b:1", conf={"x": "file", "y": "file", "z": "file"})
+    submitted = {"spark.master": "spark://c:1", "x": "submit", "y": "submit"}
+    defaults = dict.fromkeys(["spark.master", "x", "y", "z", "spark.ui.enabled"], "defaults")
+    found = settings(wanted, file, submitted, defaults)
+    assert [found[k] for k in ("spark.master", "x", "y", "z", "spark.ui.enabled")] == [
+        "spark://a:1", "command", "submit", "file", "defaults"
+    ]  # fmt: skip
+    assert settings(None, file, submitted, defaults)["spark.master"] == "spark://c:1"
+    assert settings(None, file, None, defaults)["spark.master"] == "spark://b:1"
+
+
+def test_only_a_local_master_is_tied_to_this_machine():
+    assert settings()["spark.master"] == "local[*]"
+    assert settings()["spark.driver.host"] == "127.0.0.1"
+    away = settings(session.Wanted("spark://a:1"))
+    assert not [k for k in away if k.startswith("spark.driver.")]
+    assert "spark.sql.shuffle.partitions" not in away
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local", 1), ("local[3]", 3), ("local-cluster[2,1,1024]", 2)]
+)
+def test_local_masters(master, cores):
+    assert session.is_local(master)
+    assert session.local_cores(master) == cores
+    assert settings(session.Wanted(master))["spark.sql.shuffle.partitions"] == str(2 * cores)
+
+
+def test_what_stands_in_submit_arguments_and_in_the_defaults_file(tmp_path, monkeypatch):
+    assert session.parse_submit_arguments(
+        "--master local[7] --conf a=b=c -c 'd=e f' --jars x.jar --verbose pyspark-shell"
+    ) == {"spark.master": "local[7]", "spark.jars": "x.jar", "a": "b=c", "d": "e f"}
+    (tmp_path / "spark-defaults.conf").write_text("# c\nspark.master  local[5]\na=b c\n\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert session.defaults_file() == {"spark.master": "local[5]", "a": "b c"}
+
+
+def test_a_failure_is_one_line_and_its_exit_code(capsys):
+    def fail(error):
+        def work():
+            raise error
+
+        return job.run("x", work)
+
+    assert fail(OttlaError("the disk is full")) == 1
+    assert capsys.readouterr().err == "pipeline x: the disk is full\n"
+    nested = "[STREAM_FAILED] q\n\tat a.b\nCaused by: A: first\n\tat c\nCaused by: B: the cause\n"
+    assert fail(ValueError(nested)) == 1
+    assert capsys.readouterr().err == "pipeline x: ValueError: B: the cause\n"
+    assert fail(FileNotFoundError(2, "No such file", "f")) == 1
+    assert capsys.readouterr().err == "pipeline x: f: No such file\n"
+    assert fail(KeyboardInterrupt()) == 130
+    assert job.run("x", lambda: 0) == 0
+
+
+def test_conf_options():
+    options = job.parser("x", "").parse_args(["--conf", "a=b=c", "--master", "local[1]"])
+    assert job.wanted_of(options) == session.Wanted("local[1]", {"a": "b=c"})
+    with pytest.raises(OttlaError, match="--conf nothing: write KEY=VALUE"):
+        job.wanted_of(job.parser("x", "").parse_args(["--conf", "nothing"]))
