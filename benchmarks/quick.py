@@ -36,6 +36,8 @@ from ottla.admin.produce import ACKS_ALL, Writer
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
 
+# Users have compiled modules; without them each start of a broker would compile all anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "docs" / "BENCHMARKS.md"
 BEGIN, END = "<!-- quick: begin -->", "<!-- quick: end -->"

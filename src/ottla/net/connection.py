@@ -273,8 +273,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
         self._stalled_since = self._server.now
         self._stalled_bytes = 0
-        self._note_outbound()
-        self._update_reading()
+        self._update_reading()  # `flush`, in whose write this is, counts what is left
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -341,6 +340,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._barrier = False
             if first.parts is not None:
                 self._emit(first.parts)
+        if self._out_bytes > JOIN_BYTES:  # others may be answered before this is written
+            self._answers.settle(self, max(self._stalled_bytes, self._sent_bytes) + self._out_bytes)
         if not self.dirty:
             self._server.touch(self)
 
@@ -365,8 +366,6 @@ class Connection(asyncio.BufferedProtocol):
         self._out.append(size_prefix(size))
         self._out.extend(parts)
         self._out_bytes += size + 4
-        if size > JOIN_BYTES:
-            self._answers.settle(self, self._answers.of(self) + size)
 
     def flush(self) -> None:
         """Hand everything answered so far to the transport in one write."""
@@ -380,13 +379,19 @@ class Connection(asyncio.BufferedProtocol):
             return
         if size <= JOIN_BYTES:
             transport.write(b"".join(out))
-        else:
-            transport.writelines(out)
+            if self._write_paused:
+                self._note_outbound()
+            return
+        transport.writelines(out)
+        if self._write_paused or self._sent_bytes or transport.get_write_buffer_size():
             if self._sent is NOTHING_SENT:
                 self._sent = deque()
             self._sent.append(size)
             self._sent_bytes += size
             self._note_outbound()
+        else:
+            self._stalled_bytes = 0
+            self._answers.settle(self, 0)
 
     # Bounds.
 
