@@ -8,20 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ottla.log.files import OsFiles
-from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ports import World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 
+__all__ = ["connected", "error_name", "failure", "world"]
+
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
-
-
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, or its number where it is newer than us."""
-    known = ErrorCode(code)
-    return known.name if known == code else f"error {code}"
 
 
 def failure(what: str, code: int) -> OttlaError:

@@ -149,6 +149,12 @@ class ErrorCode(IntEnum):
         return cls.UNKNOWN_SERVER_ERROR
 
 
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code, or its number where it is newer than us."""
+    known = ErrorCode(code)
+    return known.name if known == code else f"error {code}"
+
+
 RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

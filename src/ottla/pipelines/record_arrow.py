@@ -98,7 +98,8 @@ class Aborted:
 class ArrowDecoder:
     """Turns the record batches of one partition into Arrow batches of some columns.
 
-    `next_offset` is the offset after the last record batch seen: where reading goes on.
+    `next_offset` is the offset after the last record batch seen, or the end of what was asked for
+    once a batch beyond it was seen: where reading goes on. -1 before the first batch.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class ArrowDecoder:
         try:
             for pos, header in iter_batches(buf, allow_partial=True):
                 if header.base_offset >= end:
+                    self.next_offset = end
                     break
                 if 0 <= header.last_offset < first:
                     continue

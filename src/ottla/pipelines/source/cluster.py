@@ -1,0 +1,295 @@
+"""Asking a cluster from plain code: topics, offsets by time, leaders; with bounded retries.
+
+Who may call: this room, on the driver and in tasks. Invariants: every question ends, with an answer
+or an OttlaError of one line, after `kafka.default.api.timeout.ms` at most; leaders that move, die
+or are not yet known are asked again with fresh metadata. The loop runs only inside these calls.
+Answers to Kafka's `OffsetFetcher` and `ConsumerMetadata`.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from ottla.log.files import OsFiles
+from ottla.model.errors import (
+    ConfigError,
+    ConnectionLostError,
+    ErrorCode,
+    OttlaError,
+    UnknownTopicError,
+    error_name,
+)
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.net import runtime
+from ottla.net.client import Client
+from ottla.pipelines.source.options import SourceOptions, Subscription
+from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.wire.messages.metadata import MetadataResponse
+
+T = TypeVar("T")
+
+UNKNOWN_FOR_S = 3.0
+"""How long a topic may be unknown before it counts as missing: new ones spread in moments."""
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as metadata has it; its id is zeros where brokers know none."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An answer to ListOffsets: -1 where no record is as late as the time asked for."""
+
+    offset: int
+    leader_epoch: int
+
+
+class Patience:
+    """Waits between attempts, longer each time, until the time that is granted is over."""
+
+    def __init__(self, granted_s: float) -> None:
+        self._granted_s = granted_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Start anew: something succeeded."""
+        self._ends_s = time.monotonic() + self._granted_s
+        self._wait_s = FIRST_WAIT_S
+
+    async def wait(self, error: OttlaError) -> None:
+        """Wait before the next attempt; raise the error if it lasts or there is no time left."""
+        if not error.retriable or time.monotonic() + self._wait_s > self._ends_s:
+            raise error
+        await asyncio.sleep(self._wait_s)
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+
+
+class Cluster:
+    """One cluster; open it with `with`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._runner = asyncio.Runner(loop_factory=runtime.loop_factory())
+        self._client: Client | None = None
+        self._reached = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; may be called again."""
+        client, self._client = self._client, None
+        if client is not None:
+            self.run(client.close())
+            self.run(asyncio.sleep(0))
+        self._runner.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end."""
+        return self._runner.get_loop().run_until_complete(work)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a coroutine: it runs until it waits, and goes on while others are run."""
+        task = self._runner.get_loop().create_task(work)
+        self.run(asyncio.sleep(0))
+        return task
+
+    def finish(self, task: asyncio.Task[T]) -> T:
+        """Run what was started to its end."""
+        return self._runner.get_loop().run_until_complete(task)
+
+    @property
+    def client(self) -> Client:
+        """The client, made inside the loop."""
+        if self._client is None:
+            self._client = Client(
+                runtime.real_world(OsFiles()),
+                self.options.bootstrap,
+                self.options.client_id,
+                timeout_s=self.options.request_timeout_ms / 1000,
+            )
+        return self._client
+
+    def patience(self) -> Patience:
+        return Patience(self.options.api_timeout_ms / 1000)
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def topics(self, subscription: Subscription) -> dict[str, Topic]:
+        """Return the topics subscribed to; UnknownTopicError for one that does not exist.
+
+        A pattern may match none. Single partitions that do not exist are a ConfigError.
+        """
+        return self.run(self._topics(subscription))
+
+    def existing(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return those of the topics that exist."""
+        return self.run(self._existing(sorted(names)))
+
+    def offsets(
+        self, asked: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return the offset of each partition at a timestamp in ms, or at EARLIEST or LATEST.
+
+        LATEST is the high watermark, with `committed` the last stable offset.
+        """
+        return self.run(self.offsets_of(asked, committed=committed))
+
+    async def _topics(self, subscription: Subscription) -> dict[str, Topic]:
+        if subscription.pattern is not None:
+            metadata = await self._metadata(None)
+            matches = re.compile(subscription.pattern).fullmatch
+            names = [t.name or "" for t in metadata.topics if not t.is_internal]
+            return await self._existing(sorted(filter(matches, names)))
+        chosen = subscription.partitions
+        wanted = subscription.topics if chosen is None else sorted(chosen)
+        found = await self._existing(wanted)
+        for name in wanted:
+            if name not in found:
+                raise UnknownTopicError(f"topic {name} does not exist at {self.options.bootstrap}")
+        if chosen is None:
+            return found
+        for name, partitions in chosen.items():
+            missing = sorted(set(partitions) - set(found[name].partitions))
+            if missing:
+                raise ConfigError(f"option assign: {name} has no partition {missing[0]}")
+        return {n: Topic(n, found[n].topic_id, tuple(chosen[n])) for n in wanted}
+
+    async def _existing(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Ask until all are known without an error, or the unknown ones have been so for long."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        patience = self.patience()
+        until_s = time.monotonic() + UNKNOWN_FOR_S
+        while True:
+            metadata = await self._metadata(wanted)
+            errors = {t.name: t.error_code for t in metadata.topics if t.error_code}
+            for name, code in errors.items():
+                if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    raise ConfigError(f"{name!r} is no name of a topic")
+            unknown = set(errors.values()) <= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            if not errors or (unknown and time.monotonic() > until_s):
+                return {t.name or "": _topic(t) for t in metadata.topics if not t.error_code}
+            name, code = next(iter(errors.items()))
+            await patience.wait(
+                OttlaError(f"metadata of topic {name}: {error_name(code)}", ErrorCode(code))
+            )
+
+    async def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        patience = self.patience()
+        while True:
+            try:
+                found = await self.client.metadata(names)
+                self._reached = True
+                return found
+            except ConnectionLostError as error:
+                # A cluster that was there may come back; a wrong address never answers.
+                if not self._reached:
+                    raise ConnectionLostError(
+                        f"{error}; is kafka.bootstrap.servers={self.options.bootstrap} right?"
+                    ) from None
+                await patience.wait(error)
+
+    async def offsets_of(
+        self, asked: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return what `offsets` does."""
+        found: dict[TopicPartition, FoundOffset] = {}
+        patience = self.patience()
+        while True:
+            left = {tp: at for tp, at in asked.items() if tp not in found}
+            if not left:
+                return found
+            before = len(found)
+            problem = await self._ask_leaders(left, found, committed=committed)
+            if problem is not None:
+                if len(found) > before:
+                    patience.renew()
+                await patience.wait(problem)
+                await self._metadata(sorted({tp.topic for tp in left}))
+
+    async def _ask_leaders(
+        self,
+        asked: Mapping[TopicPartition, int],
+        found: dict[TopicPartition, FoundOffset],
+        *,
+        committed: bool,
+    ) -> OttlaError | None:
+        """Ask each leader once, all at the same time; return what is to be tried again, and why."""
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        problem: OttlaError | None = None
+        for tp, at in asked.items():
+            try:
+                leader = await self.client.leader(tp.topic, tp.partition)
+            except OttlaError as error:
+                problem = error
+            else:
+                by_leader.setdefault(leader, {})[tp] = at
+        answers = await asyncio.gather(
+            *(
+                self.client.call(self._offsets_request(part, committed=committed), leader)
+                for leader, part in by_leader.items()
+            ),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, OttlaError):
+                problem = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                problem = _take(answer, found) or problem
+        return problem
+
+    def _offsets_request(self, asked: Mapping[TopicPartition, int], *, committed: bool) -> Any:
+        topics: dict[str, list[Any]] = {}
+        for tp, timestamp in asked.items():
+            topics.setdefault(tp.topic, []).append(
+                ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=tp.partition,
+                    current_leader_epoch=self.client.leader_epoch(tp.topic, tp.partition),
+                    timestamp=timestamp,
+                )
+            )
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+
+
+def _take(answer: Any, found: dict[TopicPartition, FoundOffset]) -> OttlaError | None:
+    """Keep the offsets of an answer; return the last error in it."""
+    problem = None
+    for topic in answer.topics:
+        for one in topic.partitions:
+            tp = TopicPartition(topic.name, one.partition_index)
+            if one.error_code:
+                problem = OttlaError(
+                    f"offsets of {tp}: {error_name(one.error_code)}", ErrorCode(one.error_code)
+                )
+            else:
+                found[tp] = FoundOffset(one.offset, one.leader_epoch)
+    return problem
+
+
+def _topic(found: Any) -> Topic:
+    partitions = tuple(sorted(p.partition_index for p in found.partitions))
+    return Topic(found.name, found.topic_id or ZERO_UUID, partitions)

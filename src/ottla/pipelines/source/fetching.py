@@ -1,0 +1,275 @@
+"""One partition, read from whoever leads it: fetch after fetch, one ahead of what is decoded.
+
+Who may call: `scan`. Invariants: the position only moves forward, over whole record batches;
+whatever happens to leaders is tried again with fresh metadata until nothing came for
+`kafka.default.api.timeout.ms`; what is gone is skipped only as the policy says, and told; another
+topic of the same name is never read. At most two answers are held. Answers to Kafka's `Fetcher`,
+`OffsetsForLeaderEpochClient` (KIP-320) and Spark's `KafkaDataConsumer`.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.model.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    OffsetOutOfRangeError,
+    OttlaError,
+    UnknownTopicError,
+    error_name,
+)
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import Buffer
+from ottla.pipelines.source.cluster import Cluster
+from ottla.pipelines.source.options import EARLIEST, LATEST
+from ottla.pipelines.source.ranges import OffsetRange
+from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+log = logging.getLogger(__name__)
+
+LAST_VERSION_WITH_NAMES = 12
+EMPTY_BEFORE_END = 2
+"""So many answers in a row that have no batch, though the log goes on beyond the range's end."""
+
+_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+_LAST_DELTA = struct.Struct(">i")
+_LAST_DELTA_AT = 23
+_HEADER_BYTES = 61
+_BEFORE_LENGTH = 12
+"""What a batch's length does not count: its base offset and the length itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch brought: whole batches (one may be cut off behind them), and from where on."""
+
+    first: int
+    records: Buffer
+    aborted: list[tuple[int, int]]
+
+
+class PartitionFetcher:
+    """Reads a range of offsets; iterate over it once."""
+
+    def __init__(self, cluster: Cluster, wanted: OffsetRange) -> None:
+        self._cluster = cluster
+        self._options = cluster.options
+        self._wanted = wanted
+        self._tp = TopicPartition(wanted.topic, wanted.partition)
+        self._position = wanted.start
+        self._end = wanted.end
+        self._leader_epoch = -1
+        self._last_batch_epoch = -1
+        self._known = False
+        self._empty = 0
+        self._patience = cluster.patience()
+        self.skipped = 0
+        """offsets that were gone"""
+
+    def __iter__(self) -> Iterator[Fetched]:
+        """Yield what each fetch brought; an answer is on its way while the last one is used."""
+        if self._position >= self._end:
+            return
+        pending = self._cluster.start(self._next())
+        try:
+            while (fetched := self._cluster.finish(pending)) is not None:
+                ahead = self._position < self._end
+                if ahead:
+                    pending = self._cluster.start(self._next())
+                yield fetched
+                if not ahead:
+                    return
+        finally:
+            pending.cancel()
+
+    async def _next(self) -> Fetched | None:
+        """Return the next batches; None at the end of the range."""
+        while self._position < self._end:
+            try:
+                fetched = await self._fetch()
+            except OffsetOutOfRangeError as error:
+                await self._reset(str(error))
+            except OttlaError as error:
+                self._known = False
+                await self._patience.wait(error)
+            else:
+                if fetched is not None:
+                    return fetched
+        return None
+
+    async def _fetch(self) -> Fetched | None:
+        """Fetch once; None if there was nothing."""
+        leader = await self._find_leader()
+        answer = await self._cluster.client.call(
+            self._request(), leader, version=self._version(),
+            timeout_s=(self._options.request_timeout_ms + self._options.fetch_wait_ms) / 1000,
+        )  # fmt: skip
+        if answer.error_code:
+            raise self._error(answer.error_code)
+        found = next((p for topic in answer.responses for p in topic.partitions), None)
+        if found is None:
+            raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetOutOfRangeError(f"offset {self._position} of {self._tp} is out of range")
+        if found.error_code:
+            raise self._error(found.error_code)
+        first = self._position
+        if not found.records:
+            await self._nothing(found)
+            return None
+        self._advance(found.records)
+        self._patience.renew()
+        self._empty = 0
+        aborted = [(a.producer_id, a.first_offset) for a in found.aborted_transactions or ()]
+        return Fetched(first, found.records, aborted)
+
+    def _advance(self, records: Buffer) -> None:
+        """Move the position behind the last whole batch."""
+        at, size = 0, len(records)
+        while size - at >= _HEADER_BYTES:
+            base, length, epoch = _OFFSET_LENGTH_EPOCH.unpack_from(records, at)
+            if length < _HEADER_BYTES - _BEFORE_LENGTH or at + _BEFORE_LENGTH + length > size:
+                break
+            (delta,) = _LAST_DELTA.unpack_from(records, at + _LAST_DELTA_AT)
+            self._position = max(self._position, base + delta + 1)
+            self._last_batch_epoch = epoch
+            at += _BEFORE_LENGTH + length
+        if at == 0:  # brokers send the first batch whole, however large it is
+            raise CorruptRecordError(f"{self._tp}: no whole batch at offset {self._position}")
+
+    async def _nothing(self, found: Any) -> None:
+        """Take an answer without a batch: the log ends here, or has nothing more in the range."""
+        committed = self._options.read_committed
+        log_end = found.last_stable_offset if committed else found.high_watermark
+        if log_end >= self._end:
+            # Compaction took the range's last batches; said twice, it is no race with an append.
+            self._empty += 1
+            if self._empty >= EMPTY_BEFORE_END:
+                self._position = self._end
+            return
+        # The end was there when it was planned: a new leader may not know that it is committed.
+        self._known = False
+        try:
+            await self._patience.wait(self._error(ErrorCode.OFFSET_NOT_AVAILABLE))
+        except OttlaError:
+            raise OffsetOutOfRangeError(
+                f"{self._tp} ends at offset {log_end} now, {self._end} was planned"
+            ) from None
+
+    async def _find_leader(self) -> int:
+        """Return the leader; after a problem also check what changed behind our back."""
+        client = self._cluster.client
+        if not self._known:
+            await self._check_topic()
+            leader = await client.leader(*self._tp)
+            epoch = client.leader_epoch(*self._tp)
+            if epoch > self._leader_epoch >= 0 and self._last_batch_epoch >= 0:
+                await self._check_truncation(leader, epoch)
+            self._leader_epoch = max(epoch, self._leader_epoch)
+            self._known = True
+        return await client.leader(*self._tp)
+
+    async def _check_topic(self) -> None:
+        """Refresh metadata; UnknownTopicError if the topic is another one now."""
+        metadata = await self._cluster.client.metadata([self._wanted.topic])
+        found = metadata.topics[0]
+        if found.error_code:
+            raise self._error(found.error_code)
+        refuse_another(self._wanted.topic, self._wanted.topic_id, found.topic_id)
+
+    async def _check_truncation(self, leader: int, epoch: int) -> None:
+        """Ask a new leader whether it has all that was read (KIP-320)."""
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic=self._wanted.topic,
+                    partitions=[
+                        OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                            partition=self._wanted.partition,
+                            current_leader_epoch=epoch,
+                            leader_epoch=self._last_batch_epoch,
+                        )
+                    ],
+                )
+            ],
+        )
+        answer = (await self._cluster.client.call(request, leader)).topics[0].partitions[0]
+        if answer.error_code:
+            raise self._error(answer.error_code)
+        if 0 <= answer.end_offset < self._position:
+            raise OffsetOutOfRangeError(
+                f"{self._tp} was cut to offset {answer.end_offset} by an unclean election; it was "
+                f"read up to {self._position}"
+            )
+
+    async def _reset(self, why: str) -> None:
+        """Go on where the policy says, and tell what is skipped; raise if it says fail."""
+        policy = self._options.on_data_loss
+        asked = {self._tp: EARLIEST}
+        start = (await self._cluster.offsets_of(asked))[self._tp].offset
+        end = (await self._cluster.offsets_of({self._tp: LATEST}))[self._tp].offset
+        if policy == "fail":
+            raise OffsetOutOfRangeError(
+                f"{why}; the log holds {start} to {end}, {self._wanted} was asked for: records are "
+                "gone (option onDataLoss=earliest or latest goes on without them)"
+            )
+        goes_on = self._end
+        if policy == "earliest":
+            if start > self._position:
+                goes_on = min(start, self._end)
+            elif end > self._position:  # what lies before was read: only the rest is there to read
+                goes_on = self._position
+        log.warning(
+            "%s: skipping %d offsets of %s from %d on (log: %d to %d; policy %s)",
+            why, goes_on - self._position, self._tp, self._position, start, end, policy,
+        )  # fmt: skip
+        self._last_batch_epoch = -1
+        if goes_on == self._position:
+            await self._patience.wait(self._error(ErrorCode.OFFSET_NOT_AVAILABLE))
+        self.skipped += goes_on - self._position
+        self._position = goes_on
+
+    def _version(self) -> int | None:
+        return None if self._wanted.topic_id != ZERO_UUID else LAST_VERSION_WITH_NAMES
+
+    def _request(self) -> Any:
+        options = self._options
+        partition = FetchRequest.FetchPartition(
+            partition=self._wanted.partition,
+            current_leader_epoch=self._leader_epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=options.fetch_bytes,
+        )
+        topic = FetchRequest.FetchTopic(
+            topic=self._wanted.topic, topic_id=self._wanted.topic_id, partitions=[partition]
+        )
+        return FetchRequest(
+            max_wait_ms=options.fetch_wait_ms,
+            min_bytes=1,
+            max_bytes=options.fetch_bytes,
+            isolation_level=int(options.read_committed),
+            topics=[topic],
+        )
+
+    def _error(self, code: int) -> OttlaError:
+        return OttlaError(f"{self._tp}: the leader answers {error_name(code)}", ErrorCode(code))
+
+
+def refuse_another(topic: str, wanted: bytes, found: bytes) -> None:
+    """Raise UnknownTopicError, not to be tried again, if a topic's id is not the wanted one."""
+    if ZERO_UUID not in (wanted, found) and wanted != found:
+        raise TopicReplacedError(
+            f"topic {topic} was deleted and made anew: its offsets are not those that were read "
+            "before; start with a new checkpoint"
+        )
+
+
+class TopicReplacedError(UnknownTopicError):
+    """The name belongs to another topic now."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -1,0 +1,245 @@
+"""The options of `format("ottla")`, checked before anything is asked of a cluster.
+
+Who may call: this room. Invariants: an option that is not known, malformed, or contradicts another
+is a ConfigError of one line; names are compared without regard to case, as Spark does; the result
+can be pickled. Answers to `KafkaSourceProvider` of Spark's connector, whose names these are.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+from ottla.model.errors import ConfigError
+from ottla.net.client import parse_bootstrap
+
+T = TypeVar("T")
+
+Policy = Literal["fail", "earliest", "latest"]
+"""What to do about offsets that are gone: raise, or go on at the log's start or end."""
+
+EARLIEST, LATEST = -2, -1
+"""Stand for an offset, in JSON as in Kafka's ListOffsets."""
+
+FETCH_BYTES = 8 * 1024 * 1024
+READ_COMMITTED = "read_committed"
+
+Offsets = dict[str, dict[int, int]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where to start or end: one offset for all (EARLIEST, LATEST), a time, or some for each."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+    offsets: Offsets | None = None
+    timestamps: Offsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which topics: by name, by a pattern that the whole name matches, or single partitions."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Everything that one reader was asked for. Times in milliseconds unless a name says else."""
+
+    bootstrap: str
+    subscription: Subscription
+    starting: Bound | None
+    ending: Bound
+    time_without_offset: Literal["error", "latest"]
+    on_data_loss: Policy
+    include_headers: bool
+    read_committed: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    fetch_bytes: int
+    fetch_wait_ms: int
+    request_timeout_ms: int
+    api_timeout_ms: int
+    client_id: str
+
+
+_NAMES = (
+    "bootstrap", "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
+    "endingOffsetsByTimestamp", "failOnDataLoss", "onDataLoss", "includeHeaders", "minPartitions",
+    "maxRecordsPerPartition", "maxOffsetsPerTrigger", "kafka.isolation.level",
+    "kafka.max.partition.fetch.bytes", "kafka.fetch.max.wait.ms", "kafka.request.timeout.ms",
+    "kafka.default.api.timeout.ms", "kafka.client.id", "kafka.security.protocol",
+)  # fmt: skip
+_KNOWN = {name.lower(): name for name in _NAMES}
+
+
+class _Given:
+    """The options as the user wrote them."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {key.lower(): str(value) for key, value in options.items()}
+        unknown = sorted(key for key in self._values if key not in _KNOWN)
+        if unknown:
+            raise ConfigError(
+                f'format("ottla") has no option {unknown[0]}; it has: {", ".join(_NAMES)}'
+            )
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def one_of(self, *names: str) -> str | None:
+        """Return which of these that exclude each other was given."""
+        given = [name for name in names if self.text(name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"options {given[0]} and {given[1]} exclude each other: give one")
+        return given[0] if given else None
+
+    def number(self, name: str, default: T, least: int = 1) -> int | T:
+        text = self.text(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"\s*-?\d{1,18}\s*", text) or int(text) < least:
+            raise ConfigError(f"option {name}: {text!r} is no whole number of {least} or more")
+        return int(text)
+
+    def choice(self, name: str, default: str, *allowed: str) -> str:
+        text = (self.text(name) or default).lower()
+        if text not in allowed:
+            raise ConfigError(f"option {name}: {text!r} is none of {', '.join(allowed)}")
+        return text
+
+    def by_partition(self, name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the JSON object of an option, its topics' values read by `read`."""
+        try:
+            found = json.loads(self.text(name) or "")
+            if not isinstance(found, dict) or not found:
+                raise TypeError("no JSON object of topics")
+            return {str(topic): read(inner) for topic, inner in found.items()}
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"option {name}: {error}") from None
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Return the options, checked; ConfigError for the first that cannot be."""
+    given = _Given(options)
+    protocol = given.choice("kafka.security.protocol", "plaintext", "plaintext", "ssl", "sasl_ssl",
+                            "sasl_plaintext")  # fmt: skip
+    if protocol != "plaintext":
+        raise ConfigError(
+            f"option kafka.security.protocol: {protocol.upper()} is not spoken here, only "
+            'PLAINTEXT; read with format("kafka"), Spark\'s own connector'
+        )
+    per_task = given.number("maxRecordsPerPartition", None)
+    return SourceOptions(
+        bootstrap=_bootstrap(given),
+        subscription=_subscription(given),
+        starting=_bound(given, "starting", _either(EARLIEST, LATEST)),
+        ending=_bound(given, "ending", _either(LATEST)) or Bound(offset=LATEST),
+        time_without_offset=cast(
+            "Literal['error', 'latest']",
+            given.choice("startingOffsetsByTimestampStrategy", "error", "error", "latest"),
+        ),
+        on_data_loss=_policy(given),
+        include_headers=given.choice("includeHeaders", "false", "true", "false") == "true",
+        read_committed=given.choice(
+            "kafka.isolation.level", "read_uncommitted", "read_uncommitted", READ_COMMITTED
+        )
+        == READ_COMMITTED,
+        min_partitions=given.number("minPartitions", None),
+        max_records_per_partition=per_task,
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger", None),
+        fetch_bytes=given.number("kafka.max.partition.fetch.bytes", FETCH_BYTES),
+        fetch_wait_ms=given.number("kafka.fetch.max.wait.ms", 500),
+        request_timeout_ms=given.number("kafka.request.timeout.ms", 30_000),
+        api_timeout_ms=given.number("kafka.default.api.timeout.ms", 60_000),
+        client_id=given.text("kafka.client.id") or "ottla-spark",
+    )
+
+
+def _bootstrap(given: _Given) -> str:
+    name = given.one_of("kafka.bootstrap.servers", "bootstrap")
+    if name is None:
+        raise ConfigError("option kafka.bootstrap.servers is missing: give host:port[,host:port]")
+    text = given.text(name) or ""
+    try:
+        parse_bootstrap(text)
+    except ValueError as error:
+        raise ConfigError(f"option {name}: {error}") from None
+    return text
+
+
+def _subscription(given: _Given) -> Subscription:
+    name = given.one_of("subscribe", "subscribePattern", "assign")
+    if name is None:
+        raise ConfigError("no topics are named: give one of subscribe, subscribePattern, assign")
+    text = (given.text(name) or "").strip()
+    if name == "assign":
+        return Subscription(partitions=given.by_partition(name, _partition_list))
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ConfigError(f"option {name}: {text!r} is no pattern: {error}") from None
+        return Subscription(pattern=text)
+    topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+    if not topics:
+        raise ConfigError("option subscribe names no topic")
+    return Subscription(topics=topics)
+
+
+def _partition_list(found: Any) -> tuple[int, ...]:
+    if not isinstance(found, list) or not all(type(p) is int and p >= 0 for p in found):
+        raise TypeError(f"{json.dumps(found)} is no list of partitions")
+    return tuple(sorted(set(found)))
+
+
+def _either(*allowed: int) -> Callable[[Any], dict[int, int]]:
+    """Return a reader of {"partition": offset} that takes offsets, and these stand-ins."""
+
+    def read(found: Any) -> dict[int, int]:
+        offsets = {int(partition): offset for partition, offset in found.items()}
+        for partition, offset in offsets.items():
+            if type(offset) is not int or (offset < 0 and offset not in allowed):
+                raise ValueError(f"partition {partition}: {json.dumps(offset)} is no offset")
+        return offsets
+
+    return read
+
+
+def _bound(given: _Given, side: str, read: Callable[[Any], dict[int, int]]) -> Bound | None:
+    """Return what `startingOffsets` and its like say; of several the first here goes."""
+    timestamp = given.number(f"{side}Timestamp", None, least=0)
+    if timestamp is not None:
+        return Bound(timestamp=timestamp)
+    by_timestamp = f"{side}OffsetsByTimestamp"
+    if given.text(by_timestamp) is not None:
+        return Bound(timestamps=given.by_partition(by_timestamp, _either()))
+    name = f"{side}Offsets"
+    text = (given.text(name) or "").strip().lower()
+    if given.text(name) is None:
+        return None
+    words = {"latest": LATEST} | ({"earliest": EARLIEST} if side == "starting" else {})
+    if text in words:
+        return Bound(offset=words[text])
+    if not text.startswith("{"):
+        raise ConfigError(
+            f"option {name}: {text!r} is neither {' nor '.join(words)} nor a JSON object of "
+            "topics, partitions and offsets"
+        )
+    return Bound(offsets=given.by_partition(name, read))
+
+
+def _policy(given: _Given) -> Policy:
+    if given.one_of("failOnDataLoss", "onDataLoss") == "onDataLoss":
+        return cast("Policy", given.choice("onDataLoss", "fail", "fail", "earliest", "latest"))
+    fails = given.choice("failOnDataLoss", "true", "true", "false") == "true"
+    return "fail" if fails else "earliest"
