@@ -87,6 +87,27 @@ KEPT = [
         drawn(9300081, coordinated=True),
         id="partitions went elsewhere while a broker was down that moved them between its log dirs",
     ),
+    pytest.param(
+        # First found with drawn(9400198, coordinated=True), made smaller.
+        Plan(
+            9400198,
+            seconds=20.0,
+            partitions=2,
+            frail=2,
+            producers=1,
+            consumers=1,
+            administrators=3,
+            members=3,
+            copiers=3,
+            log_dirs=1,
+            mean_gap_s=1.0,
+            pause_s=1.0,
+            slowness=4.0,
+            evicted=0.2,
+            small_fetches=True,
+        ),
+        id="a broker started again and forgot that a transaction's marker was not replicated yet",
+    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))

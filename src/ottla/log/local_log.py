@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage
+from ottla.log import checkpoints, damage, decided
 from ottla.log.aborted_file import file_name
 from ottla.log.damaged_range import damaged_range
 from ottla.log.disk_errors import is_shortage
@@ -92,6 +92,7 @@ class LocalLog:
         """whether the mark beside the log says what `damaged` says"""
         self.on_damage: Callable[[LocalLog], None] | None = None
         """told each time that offsets are found unreadable which were not known to be"""
+        self._decided_noted = loaded.decided_noted
         self._jobs = 0
         self.flushing = 0
         """flushes that a worker may be at: until they are done, paths must stay what they are"""
@@ -599,25 +600,39 @@ class LocalLog:
         self.complete_flush(job)
 
     def prepare_close(self) -> FlushJob | None:
-        """Return the job that writes what a clean stop leaves: indexes, snapshot, epochs."""
+        """Return the job that writes what a clean stop leaves: indexes, snapshots, epochs."""
         if self.failed is not None:
             return None
         self._take_snapshot(self.log_end_offset)
         try:
-            indexes = self._active.index_files()
+            to_write = self._active.index_files()
             for segment in self.segments[:-1]:
                 if segment.index_changed:
-                    indexes += segment.index_files()
+                    to_write += segment.index_files()
+            to_write += self._decided_file()
         except OSError as error:
             raise self._fail(error, "close") from error
         job = self.prepare_flush()
-        if indexes:
+        if to_write:
             if job is None:
                 job = FlushJob(self._files, self.place, self.log_end_offset, self.truncations)
                 self._number(job)
                 self.flushing += 1
-            job.to_write += indexes
+            job.to_write += to_write
         return job
+
+    def _decided_file(self) -> list[tuple[str, bytes]]:
+        """Return the file to write of transactions whose markers are above the high watermark.
+
+        Without any none, and an older one is removed.
+        """
+        path = f"{self.dir}/{decided.NAME}"
+        if self.producers.decided:
+            return [(path, decided.encode(self.log_end_offset, self.producers.decided))]
+        if self._decided_noted:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(path)
+        return []
 
     def close(self) -> None:
         """Close cleanly: after it, and with the clean marker, a start needs no recovery."""

@@ -115,14 +115,15 @@ class Log(LocalLog):
         budget: TailBudget | None = None,
         producer_expiration_ms: int = 86_400_000,
         cleaned_offset: int = -1,
+        high_watermark: int | None = None,
         on_damage: Callable[[], None] | None = None,
     ) -> "Steps[Log]":
         """Load the log of an existing folder, or begin an empty one in it; in slices.
 
         `clean` says the folder was closed cleanly, `fresh` that it was made just now,
-        `cleaned_offset` how far the cleaner was (-1: never here). `on_damage` is told before a log
-        that was closed cleanly is cut. OSError means the log dir is bad; nothing else is wrong
-        enough not to open.
+        `cleaned_offset` how far the cleaner was (-1: never here), `high_watermark` what its
+        checkpoint says. `on_damage` is told before a log that was closed cleanly is cut. OSError
+        means the log dir is bad; nothing else is wrong enough not to open.
         """
         loader = Loader(
             tp,
@@ -134,6 +135,7 @@ class Log(LocalLog):
             producer_expiration_ms=producer_expiration_ms,
             index_interval=config.index_interval_bytes,
             compact=config.compact or cleaned_offset >= 0,
+            high_watermark=high_watermark,
             on_damage=on_damage,
         )
         loaded = loader.begin() if fresh else (yield from loader.loading())
@@ -609,6 +611,8 @@ class Log(LocalLog):
             raise self.failed
 
     def _reload_producers(self) -> None:
+        end = self.log_end_offset
+        decided = {f: marker for f, marker in self.producers.decided.items() if marker < end}
         start = load_snapshot(
             self.producers,
             self._files,
@@ -618,9 +622,10 @@ class Log(LocalLog):
             self._world.clock.wall_ms(),
         )
         try:
-            replay(self.producers, self.segments, start, self.log_end_offset)
+            replay(self.producers, self.segments, start, end)
         except CorruptRecordError as error:
             self.note_damage(None, error)
+        self.producers.know_decided(decided)
 
     # Retention -------------------------------------------------------------------------
 

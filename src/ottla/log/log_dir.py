@@ -54,6 +54,10 @@ class LogDir:
     def file(self, name: str) -> str:
         return f"{self.path}/{name}"
 
+    def checkpointed_high_watermark(self, tp: TopicPartition) -> int | None:
+        """Return what the checkpoint says: 0 of a log younger than it, None if there is none."""
+        return self.high_watermarks.get(tp, 0 if self.high_watermarks else None)
+
     def forget(self, tp: TopicPartition) -> None:
         """Forget what the checkpoints said of a log that lies here no more."""
         for known in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned):

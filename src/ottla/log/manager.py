@@ -226,6 +226,7 @@ class LogManager:
             budget=self.budget,
             producer_expiration_ms=self._expiration_ms,
             cleaned_offset=log_dir.cleaned.get(tp, -1),
+            high_watermark=log_dir.checkpointed_high_watermark(tp),
             on_damage=partial(setattr, log_dir, "doubted", True),
         )
         config = self._topic_configs(tp.topic)

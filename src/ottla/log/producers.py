@@ -9,7 +9,7 @@ high watermark. The snapshot's bytes are Kafka's (PROTOCOL section 7.2).
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.model.errors import (
@@ -126,9 +126,9 @@ class Producers:
     """All producers of one log, and its unfinished transactions."""
 
     __slots__ = (
-        "_decided",
         "_guards",
         "_ongoing",
+        "decided",
         "expiration_ms",
         "first_unstable_offset",
         "producers",
@@ -140,7 +140,7 @@ class Producers:
         self.first_unstable_offset: int | None = None
         self._ongoing: dict[int, int] = {}
         """first offset -> producer id of transactions without a marker, in offset order"""
-        self._decided: dict[int, int] = {}
+        self.decided: dict[int, int] = {}
         """first offset -> marker's offset of transactions whose marker is above the HW"""
         self._guards: dict[int, Guard] = {}
         """producer id -> what its transaction's first batch here must come with"""
@@ -318,21 +318,27 @@ class Producers:
                 stable = offset
                 break
         self._ongoing.pop(first, None)
-        self._decided[first] = marker_offset
+        self.decided[first] = marker_offset
         self._settle()
         return CompletedTransaction(producer_id, first, marker_offset, aborted, stable)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Let go of decided transactions whose marker is replicated now."""
-        if self._decided:
-            gone = [f for f, marker in self._decided.items() if marker < high_watermark]
+        if self.decided:
+            gone = [f for f, marker in self.decided.items() if marker < high_watermark]
             for first in gone:
-                del self._decided[first]
+                del self.decided[first]
             if gone:
                 self._settle()
 
+    def know_decided(self, decided: Mapping[int, int]) -> None:
+        """Count these as decided, too: snapshots do not hold transactions that have ended."""
+        if decided:
+            self.decided.update(decided)
+            self._settle()
+
     def _settle(self) -> None:
-        firsts = [*list(self._ongoing)[:1], *self._decided]
+        firsts = [*list(self._ongoing)[:1], *self.decided]
         self.first_unstable_offset = min(firsts) if firsts else None
 
     def expire(self, now_ms: int) -> int:
@@ -352,7 +358,7 @@ class Producers:
     def clear(self) -> None:
         self.producers.clear()
         self._ongoing.clear()
-        self._decided.clear()
+        self.decided.clear()
         self._guards.clear()
         self.first_unstable_offset = None
 

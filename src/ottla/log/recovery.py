@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage
+from ottla.log import checkpoints, damage, decided
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.aborted_file import file_name
 from ottla.log.damage import Range
@@ -53,6 +53,8 @@ _HEADERS_AT_ONCE = 1500
 _BYTES_AT_ONCE = 1 << 20
 _COST_OF_BATCH = 1000
 """A batch takes as long as so many more bytes in it would."""
+_MOST_REPLAYED = 1 << 30
+"""So many bytes more than it must a start reads for the sake of the last stable offset."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,8 @@ class Loaded:
     """what cannot be read, None if nothing is known of that; empty if it is not known where"""
     marked: bool = False
     """whether the mark beside the log says so"""
+    decided_noted: bool = False
+    """whether there is a file of decided transactions beside the log"""
 
 
 @dataclass(slots=True)
@@ -114,6 +118,7 @@ class Loader:
         producer_expiration_ms: int,
         index_interval: int,
         compact: bool,
+        high_watermark: int | None,
         on_damage: Callable[[], None] | None = None,
     ) -> None:
         self._tp = tp
@@ -123,6 +128,8 @@ class Loader:
         self._clean = clean
         self._interval = index_interval
         self._compact = compact
+        self._high_watermark = high_watermark
+        """as its checkpoint says, None if that is not known"""
         self._on_damage = on_damage
         """told before anything is cut from a log that was closed cleanly"""
         self._recovered_from = _NEVER
@@ -170,6 +177,10 @@ class Loader:
         self._settle_snapshots()
         if not self._producers_known:
             yield from self._load_producers(loaded.log_end_offset)
+        loaded.decided_noted = decided.NAME in names.others
+        if loaded.decided_noted and self._clean:
+            data = self._files.read_bytes(self._path(decided.NAME))
+            loaded.producers.know_decided(decided.decode(data, loaded.log_end_offset))
         return loaded
 
     # Names -----------------------------------------------------------------------------
@@ -486,6 +497,35 @@ class Loader:
         except CorruptRecordError as error:
             # Flushed long ago and damaged since: who reads there is told. What follows counts.
             self._found_damage(error)
+        if not self._clean and self._high_watermark is not None:
+            yield from self._find_decided(self._high_watermark, start)
+
+    def _find_decided(self, mark: int, upto: int) -> Steps[None]:
+        """Know the transactions whose markers lie from the high watermark on, but below `upto`.
+
+        The snapshot at `upto` does not hold them. A clean stop names them in a file; after a crash
+        they are found in the batches, from a snapshot below the high watermark on.
+        """
+        loaded = self._loaded
+        older = [offset for offset in loaded.snapshots if offset <= mark]
+        newer = loaded.snapshots[len(older) :]
+        begin = max([loaded.log_start_offset, *older[-1:]])
+        between = [s for s in loaded.segments if s.base_offset < upto]
+        while len(between) > 1 and between[1].base_offset <= begin:
+            del between[0]
+        if mark >= upto or sum(s.size for s in between) > _MOST_REPLAYED:
+            return
+        before = Producers(loaded.producers.expiration_ms)
+        begin = yield from loading_snapshot(
+            before, self._files, self._folder, older, loaded.log_start_offset, self._now_ms
+        )
+        loaded.snapshots = older + newer
+        try:
+            yield from replaying(before, loaded.segments, begin, upto)
+        except CorruptRecordError as error:
+            self._found_damage(error)
+        before.on_high_watermark(mark)
+        loaded.producers.know_decided(before.decided)
 
 
 def load_snapshot(

@@ -114,7 +114,15 @@ class Kit:
     def config(self, **overrides: object) -> TopicConfig:
         return default_topic_config(**{k: str(v) for k, v in overrides.items()})
 
-    def open(self, *, clean=False, recovery_point=0, log_start_offset=0, **overrides) -> Log:
+    def open(
+        self,
+        *,
+        clean=False,
+        recovery_point=0,
+        log_start_offset=0,
+        high_watermark=None,
+        **overrides,
+    ) -> Log:
         return Log.open(
             self.tp,
             str(self.folder),
@@ -123,6 +131,7 @@ class Kit:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
         )
 
     def reopen(self, log: Log, *, clean: bool = False, **keywords) -> Log:
