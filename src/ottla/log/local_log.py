@@ -287,6 +287,7 @@ class LocalLog:
         """Put an empty segment of another base offset in the place of the empty active one."""
         old = self.segments[-1]
         assert old.size == 0, old
+        assert old.base_offset != base_offset, old  # both would have the same file
         try:
             segment = Segment.create(
                 self._files, self.dir, base_offset, self._world.clock.wall_ms()

@@ -646,6 +646,8 @@ class Segment(AbortedFile):
             self.remove_indexes()
         else:
             self._max_timestamp = None
+        if len(self.offsets) < self.index_limit:
+            self.max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         self.index_changed = True
         return found[1][BASE]
 

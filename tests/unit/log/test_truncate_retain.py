@@ -30,6 +30,23 @@ def test_truncate_anywhere_then_append(kit, offset):
         assert kit.everything(log)[: offset * size] == whole[: offset * size]
 
 
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("offset", range(9))
+def test_truncate_anywhere_where_the_index_is_full(kit, offset, clean):
+    """What is appended then goes into the segment's file, not into one that is removed."""
+    small = {"segment_index_bytes": 36, "index_interval_bytes": 0}  # three entries
+    log = kit.open(**small)
+    kit.fill(log, 8)
+    assert len(log.segments) == 2
+    whole = kit.everything(log)
+    size = len(whole) // 8
+    log.truncate_to(offset)
+    kit.fill(log, 2)
+    log = kit.reopen(log, clean=clean, **small)
+    assert log.log_end_offset == offset + 2
+    assert kit.everything(log)[: offset * size] == whole[: offset * size]
+
+
 def test_truncate_inside_a_batch_drops_the_batch(kit):
     log = kit.open()
     kit.fill(log, 3, count=4)
