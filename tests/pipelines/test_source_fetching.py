@@ -23,7 +23,13 @@ from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.records import Record, build_batch
 
+NOTHING = 0.0
+"""A fetch is answered without records, as when a quota is exceeded or a disk is slow."""
 ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
+
+
+def base_of(batch):
+    return int.from_bytes(batch[:8], "big")
 
 
 class ScriptedBroker:
@@ -44,6 +50,8 @@ class ScriptedBroker:
         self.troubles = []
         """What the next fetches meet: an error code, an exception, or a function to call."""
         self.high_watermark = None
+        self.open_from = None
+        """Where a transaction begins that is not decided yet."""
         self.asked = []
 
     @property
@@ -66,7 +74,7 @@ class ScriptedBroker:
 
     async def call(self, request, broker, *, version=None, timeout_s=None):
         if isinstance(request, FetchRequest):
-            found = self.fetch(request.topics[0].partitions[0])
+            found = self.fetch(request.topics[0].partitions[0], request.isolation_level)
             return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[found])])
         asked = request.topics[0].partitions[0]
         if isinstance(request, ListOffsetsRequest):
@@ -79,7 +87,7 @@ class ScriptedBroker:
         one = SimpleNamespace(error_code=0, end_offset=end)
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[one])])
 
-    def fetch(self, asked):
+    def fetch(self, asked, isolation_level=0):
         offset = asked.fetch_offset
         self.asked.append(offset)
         code, records = 0, b""
@@ -92,13 +100,15 @@ class ScriptedBroker:
             code = trouble
         elif not self.start <= offset <= self.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif offset < self.end:
+        elif offset < self.end and trouble is not NOTHING:
             at = offset // self.per_batch
-            records = b"".join(self.batches[at : at + self.per_fetch])
+            found = self.batches[at : at + self.per_fetch]
+            hidden = self.open_from if isolation_level else None
+            records = b"".join(b for b in found if hidden is None or base_of(b) < hidden)
         return SimpleNamespace(
             error_code=code, partition_index=0, records=records, aborted_transactions=None,
             high_watermark=self.end if self.high_watermark is None else self.high_watermark,
-            last_stable_offset=self.end,
+            last_stable_offset=self.end if self.open_from is None else self.open_from,
         )  # fmt: skip
 
 
@@ -251,7 +261,7 @@ def test_a_clean_election_is_no_loss(broker, monkeypatch):
 
 def test_a_log_that_ends_before_the_planned_end(broker):
     del broker.batches[5:]
-    with pytest.raises(OffsetOutOfRangeError, match="ends at offset 50 now, 100 was planned"):
+    with pytest.raises(OffsetOutOfRangeError, match="ends at offset 50, 100 was planned"):
         fetched(broker)
     assert fetched(broker, onDataLoss="earliest")[1] == 50
 
@@ -270,11 +280,25 @@ def test_a_new_leader_that_does_not_know_yet_what_is_committed(broker, monkeypat
     assert read(monkeypatch, broker) == list(range(100))
 
 
-def test_a_compacted_tail_ends_the_range(broker):
-    broker.batches = broker.batches[:5]
-    broker.high_watermark = 200
-    assert fetched(broker, 0, 80) == ([0, 20, 40], 0)
-    assert broker.asked.count(50) == 2
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_answers_without_records_are_no_end(broker, monkeypatch, isolation):
+    broker.troubles = [0, *[NOTHING] * 6, 0, *[NOTHING] * 3]
+    found = read(monkeypatch, broker, **{"kafka.isolation.level": isolation})
+    assert found == list(range(100))
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_log_that_gives_nothing_more_is_an_error(broker, isolation):
+    broker.troubles = [0, *[NOTHING] * 500]
+    with pytest.raises(OffsetOutOfRangeError, match="gives no record from offset 20 on"):
+        fetched(broker, **{"kafka.isolation.level": isolation})
+
+
+def test_a_compacted_tail_before_an_open_transaction_ends_the_range(broker, monkeypatch):
+    broker.batches[5:8] = [broker.batches[8]] * 3
+    broker.open_from = 80
+    committed = {"kafka.isolation.level": "read_committed"}
+    assert read(monkeypatch, broker, 0, 80, **committed) == list(range(50))
 
 
 def test_a_gap_beyond_the_range_ends_it(broker, monkeypatch):

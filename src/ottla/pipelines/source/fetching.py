@@ -32,9 +32,6 @@ from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequ
 log = logging.getLogger(__name__)
 
 LAST_VERSION_WITH_NAMES = 12
-EMPTY_BEFORE_END = 2
-"""So many answers in a row that have no batch, though the log goes on beyond the range's end."""
-
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 _LAST_DELTA = struct.Struct(">i")
 _LAST_DELTA_AT = 23
@@ -65,7 +62,6 @@ class PartitionFetcher:
         self._leader_epoch = -1
         self._last_batch_epoch = -1
         self._known = False
-        self._empty = 0
         self._patience = cluster.patience()
         self.skipped = 0
         """offsets that were gone"""
@@ -103,27 +99,13 @@ class PartitionFetcher:
 
     async def _fetch(self) -> Fetched | None:
         """Fetch once; None if there was nothing."""
-        leader = await self._find_leader()
-        answer = await self._cluster.client.call(
-            self._request(), leader, version=self._version(),
-            timeout_s=(self._options.request_timeout_ms + self._options.fetch_wait_ms) / 1000,
-        )  # fmt: skip
-        if answer.error_code:
-            raise self._error(answer.error_code)
-        found = next((p for topic in answer.responses for p in topic.partitions), None)
-        if found is None:
-            raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise OffsetOutOfRangeError(f"offset {self._position} of {self._tp} is out of range")
-        if found.error_code:
-            raise self._error(found.error_code)
+        found = await self._ask(committed=self._options.read_committed)
         first = self._position
         if not found.records:
             await self._nothing(found)
             return None
         self._advance(found.records)
         self._patience.renew()
-        self._empty = 0
         aborted = [(a.producer_id, a.first_offset) for a in found.aborted_transactions or ()]
         return Fetched(first, found.records, aborted)
 
@@ -141,24 +123,54 @@ class PartitionFetcher:
         if at == 0:  # brokers send the first batch whole, however large it is
             raise CorruptRecordError(f"{self._tp}: no whole batch at offset {self._position}")
 
+    async def _ask(self, *, committed: bool) -> Any:
+        """Return what the leader answers for the partition; raise where it is an error."""
+        leader = await self._find_leader()
+        answer = await self._cluster.client.call(
+            self._request(committed=committed), leader, version=self._version(),
+            timeout_s=(self._options.request_timeout_ms + self._options.fetch_wait_ms) / 1000,
+        )  # fmt: skip
+        if answer.error_code:
+            raise self._error(answer.error_code)
+        found = next((p for topic in answer.responses for p in topic.partitions), None)
+        if found is None:
+            raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetOutOfRangeError(f"offset {self._position} of {self._tp} is out of range")
+        if found.error_code:
+            raise self._error(found.error_code)
+        return found
+
     async def _nothing(self, found: Any) -> None:
-        """Take an answer without a batch: the log ends here, or has nothing more in the range."""
+        """Take an answer without a batch. Alone it does not show that the range has no more.
+
+        A broker answers so, too, when a quota is exceeded (KIP-219), a disk is slow, or it leads
+        but does not know yet what is committed.
+        """
         committed = self._options.read_committed
         log_end = found.last_stable_offset if committed else found.high_watermark
-        if log_end >= self._end:
-            # Compaction took the range's last batches; said twice, it is no race with an append.
-            self._empty += 1
-            if self._empty >= EMPTY_BEFORE_END:
-                self._position = self._end
+        if committed and log_end >= self._end and await self._next_is_beyond():
+            self._position = self._end
             return
-        # The end was there when it was planned: a new leader may not know that it is committed.
         self._known = False
         try:
             await self._patience.wait(self._error(ErrorCode.OFFSET_NOT_AVAILABLE))
         except OttlaError:
             raise OffsetOutOfRangeError(
-                f"{self._tp} ends at offset {log_end} now, {self._end} was planned"
+                f"{self._tp} gives no record from offset {self._position} on and ends at offset "
+                f"{log_end}, {self._end} was planned"
             ) from None
+
+    async def _next_is_beyond(self) -> bool:
+        """Tell whether the next batch there is, committed or not, begins at the range's end.
+
+        Then compaction took what was between, and an open transaction hides that batch.
+        """
+        records = (await self._ask(committed=False)).records
+        if not records or len(records) < _HEADER_BYTES:
+            return False
+        base, _, _ = _OFFSET_LENGTH_EPOCH.unpack_from(records, 0)
+        return bool(base >= self._end)
 
     async def _find_leader(self) -> int:
         """Return the leader; after a problem also check what changed behind our back."""
@@ -237,7 +249,7 @@ class PartitionFetcher:
     def _version(self) -> int | None:
         return None if self._wanted.topic_id != ZERO_UUID else LAST_VERSION_WITH_NAMES
 
-    def _request(self) -> Any:
+    def _request(self, *, committed: bool) -> Any:
         options = self._options
         partition = FetchRequest.FetchPartition(
             partition=self._wanted.partition,
@@ -252,7 +264,7 @@ class PartitionFetcher:
             max_wait_ms=options.fetch_wait_ms,
             min_bytes=1,
             max_bytes=options.fetch_bytes,
-            isolation_level=int(options.read_committed),
+            isolation_level=int(committed),
             topics=[topic],
         )
 
