@@ -30,7 +30,7 @@ class Job(NamedTuple):
 
 
 JOBS = {
-    "flights": Job("ottla.pipelines.flights", "the demo's flights to Parquet, delays per carrier"),
+    "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
 }
 
 HELP = "Spark jobs around a cluster: `ottla pipeline` lists them."

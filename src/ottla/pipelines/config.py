@@ -74,7 +74,10 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def read_config(path: Path | None, sets: Iterable[str], kind: type[T]) -> T:
-    """Read a file of settings, then `--set table.key=value`; ConfigError if it does not fit."""
+    """Read a file of settings, then `--set table.key=value`; ConfigError if it does not fit.
+
+    `table.key=` with nothing behind it leaves the key at its default.
+    """
     found: dict[str, Any] = {}
     where = "--config" if path is None else str(path)
     if path is not None:
@@ -102,7 +105,10 @@ def _put(found: dict[str, Any], text: str) -> None:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"--set {text}: {name} is no table")
-    inner[last] = _value(value)
+    if value:
+        inner[last] = _value(value)
+    else:
+        inner.pop(last, None)  # as if the file did not have it
 
 
 def _value(text: str) -> Any:

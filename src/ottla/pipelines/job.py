@@ -6,6 +6,7 @@ wrong in the world is one line on stderr and exit code 1; SIGTERM ends a job as 
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -52,19 +53,37 @@ def run(name: str, work: Callable[[], int]) -> int:
     before = None
     with contextlib.suppress(ValueError):  # not in the main thread: nothing to catch there
         before = signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+    # py4j tells of every call that an interrupt cut short, with its traceback.
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.CRITICAL)
     try:
         return work()
     except KeyboardInterrupt:
         sys.stderr.write(f"pipeline {name}: interrupted\n")
         return EXIT_INTERRUPTED
     except Exception as error:  # the program's root: Spark raises what it likes
+        if _interrupted(error):
+            sys.stderr.write(f"pipeline {name}: interrupted\n")
+            return EXIT_INTERRUPTED
         if os.environ.get(DEBUG):
             raise
         sys.stderr.write(f"pipeline {name}: {in_one_line(error)}\n")
         return EXIT_FAILED
     finally:
+        root.setLevel(level)
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Tell whether a failure is what an interrupt led to: Spark's process heard of it, too."""
+    before: BaseException | None = error
+    while before is not None:
+        if isinstance(before, KeyboardInterrupt):
+            return True
+        before = before.__cause__ or before.__context__
+    return False
 
 
 def in_one_line(error: BaseException) -> str:

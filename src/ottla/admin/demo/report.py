@@ -150,7 +150,7 @@ def print_report(console: Console, report: Report) -> None:
     if report.moves:
         console.print(_moves(report))
     if report.landed:
-        console.print(_delays(report.landed["delays"]))
+        console.print(_delays(report.landed["query"]))
     for line in report.wrong:
         console.print(f"[bold red]FAILED[/bold red] {line}", highlight=False)
 

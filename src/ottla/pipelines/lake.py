@@ -1,0 +1,313 @@
+"""The lake job: topics to Parquet, each record exactly once for every reader.
+
+Who may call: anybody, as a program: `ottla pipeline lake --help`; the demo does. Invariants: stdout
+carries the result alone, as one line of JSON; exit code 1 if a record is missing or doubled, or if
+the lake belongs to something else (then nothing in it has changed).
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ottla.model.errors import ConfigError
+from ottla.pipelines import job
+from ottla.pipelines.config import read_config
+from ottla.pipelines.landing import asking
+from ottla.pipelines.landing.asking import Topic, asked
+from ottla.pipelines.landing.columns import given_schema, stored_schema, united
+from ottla.pipelines.landing.landing import Batch, Landing
+from ottla.pipelines.landing.offsets import total
+from ottla.pipelines.landing.parsing import Parser
+from ottla.pipelines.landing.sampling import sampled_schema
+from ottla.pipelines.landing.settings import EARLIEST, LATEST, Settings, parse_time
+from ottla.pipelines.landing.table import DATA, Allowed, Table, open_table, snapshot
+from ottla.pipelines.landing.verifying import verify
+from ottla.pipelines.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "lake"
+
+
+def options_parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's command line."""
+    parser = job.parser(NAME, "Land topics in Parquet, each record exactly once for every reader.")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--once", action="store_true", help="land what is there now [default]")
+    ways.add_argument("--follow", action="store_true", help="go on until Ctrl-C or SIGTERM")
+    ways.add_argument(
+        "--files", action="store_true", help="print the committed files; asks no cluster"
+    )
+    ways.add_argument("--infer", action="store_true", help="print a schema for [value]")
+    parser.add_argument(
+        "--verify", action="store_true",
+        help="then read all of it again, by two other readers, and compare",
+    )  # fmt: skip
+    parser.add_argument("--from", dest="since", metavar="TIME", help="backfill from this time on")
+    parser.add_argument("--until", metavar="TIME", help="backfill up to this time")
+    parser.add_argument("--adopt", action="store_true", help="take a lake that was copied or moved")
+    parser.add_argument("--restore", action="store_true", help="write lost table.json files anew")
+    parser.add_argument(
+        "--sql", type=Path, metavar="FILE",
+        help="a query over the tables, called as their topics, for the result",
+    )  # fmt: skip
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job and return the exit code."""
+    options = options_parser().parse_args(arguments)
+    return job.run(NAME, lambda: run(options))
+
+
+def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+    """Run the job, in a session of its own or a given one; return the exit code."""
+    settings = read_config(options.config, options.sets, Settings)
+    if options.files:
+        return _print_files(settings)
+    if options.infer:
+        return _print_schema(settings, options, spark)
+    started = time.monotonic()
+    with Run(settings, options, spark) as it:
+        it.open()
+        it.start_spark()
+        ready = time.monotonic()
+        wrong = it.land()
+        query = it.query(options.sql)
+    for line in wrong:
+        sys.stderr.write(f"pipeline {NAME}: {line}\n")
+    result = {
+        **it.result(),
+        **query,
+        "exactly_once": not wrong,
+        "session_s": round(ready - started, 1),
+        "job_s": round(time.monotonic() - ready, 1),
+    }
+    sys.stdout.write(json.dumps(result, default=str) + "\n")
+    return job.EXIT_FAILED if wrong else job.EXIT_OK
+
+
+def _print_files(settings: Settings) -> int:
+    """Print a snapshot: the files of all batches that are committed now, a line each."""
+    for topic in settings.lake.topics:
+        for path in snapshot(Path(settings.lake.path) / topic):
+            sys.stdout.write(f"{path}\n")
+    return job.EXIT_OK
+
+
+def _print_schema(
+    settings: Settings, options: argparse.Namespace, spark: "SparkSession | None"
+) -> int:
+    """Print the schema that the newest records of each topic have, as DDL."""
+    own = spark is None
+    spark = spark or start_session(
+        NAME,
+        job.wanted_of(options),
+        settings.spark,
+        connector=settings.lake.source == "kafka",
+    )
+    try:
+        for name in settings.lake.topics:
+            sys.stdout.write(f"{sampled_schema(spark, settings, name)}\n")
+    finally:
+        if own:
+            spark.stop()
+    return job.EXIT_OK
+
+
+class Run:
+    """One run of the job over all its topics; it holds their tables until its end.
+
+    It stops the session at its end, unless it was given one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        options: argparse.Namespace,
+        spark: "SparkSession | None" = None,
+    ) -> None:
+        self._settings = settings
+        self._options = options
+        self._since = None if options.since is None else parse_time(options.since)
+        self._until = None if options.until is None else parse_time(options.until)
+        self._topics: dict[str, Topic] = {}
+        self._tables: dict[str, Table] = {}
+        self._landings: dict[str, Landing] = {}
+        self._batches: dict[str, list[Batch]] = {name: [] for name in settings.lake.topics}
+        self._wrong: list[str] = []
+        self._spark = spark
+        self._own_session = spark is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._own_session and self._spark is not None:
+            with contextlib.suppress(Exception):  # it may be gone: its process dies with ours
+                self._spark.stop()
+        for table in self._tables.values():
+            table.close()
+
+    # -- before Spark ------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Ask for the topics, and open their tables: what does not fit is known in a second."""
+        lake = self._settings.lake
+
+        async def ask(client: Any, _: object) -> list[Topic]:
+            return [await asking.describe(client, name) for name in lake.topics]
+
+        for topic in asked(self._settings.cluster, ask):
+            self._topics[topic.name] = topic
+            self._tables[topic.name] = open_table(
+                Path(lake.path) / topic.name,
+                topic,
+                lake.isolation,
+                lambda topic=topic: self._starts(topic),  # type: ignore[misc]
+                Allowed(self._options.adopt, self._options.restore),
+                sync=self._settings.layout.sync,
+            )
+
+    def _starts(self, topic: Topic) -> dict[int, int]:
+        lake = self._settings.lake
+
+        async def ask(client: Any, _: object) -> dict[int, int]:
+            held = await asking.bounds(client, topic, lake.isolation)
+            wanted = lake.start_timestamp()
+            if wanted in (EARLIEST, LATEST):
+                return {p: s.start if wanted == EARLIEST else s.end for p, s in held.items()}
+            return await asking.offsets(client, topic.name, held, wanted, lake.isolation)
+
+        return asked(self._settings.cluster, ask)
+
+    # -- with Spark --------------------------------------------------------------------------------
+
+    def start_spark(self) -> None:
+        settings = self._settings
+        wants_connector = settings.lake.source == "kafka" or settings.dead_letters.topic is not None
+        spark = self._spark = self._spark or start_session(
+            f"lake {','.join(settings.lake.topics)[:60]}",
+            job.wanted_of(self._options),
+            settings.spark,
+            connector=wants_connector,
+        )
+        # With ANSI a date that makes no sense would end the job instead of being null.
+        spark.conf.set("spark.sql.ansi.enabled", "false")
+        for name, topic in self._topics.items():
+            table = self._tables[name]
+            parser = Parser(settings.value, settings.layout, self._schema(table))
+            self._landings[name] = Landing(spark, settings, topic, table, parser)
+
+    def _schema(self, table: Table) -> Any:
+        value = self._settings.value
+        if value.format == "raw":
+            return None
+        if value.schema is None:
+            raise ConfigError(f"format {value.format} needs a schema: set value.schema")
+        stored = table.schema()
+        known = None if stored is None else stored_schema(stored)
+        schema = united(known, given_schema(value.schema), str(table.folder))
+        if schema != known:
+            table.write_schema(schema.json())
+        return schema
+
+    def land(self) -> list[str]:
+        """Land what is asked for; return what is missing or doubled after that, in words."""
+        if self._options.follow:
+            self._follow()
+        else:
+            self._once()
+        if self._options.verify:
+            self._verify()
+        return [*self._wrong, *(p for table in self._tables.values() for p in table.problems())]
+
+    def _once(self) -> None:
+        """Land what the cluster holds now of each topic."""
+        for name, landing in self._landings.items():
+            wanted = landing.wanted(self._since, self._until)
+            while batch := landing.land_next(wanted):
+                self._tell(name, batch, total(landing.missing(wanted)))
+            for partition, spans in landing.missing(wanted).items():
+                self._wrong.append(
+                    f"{name}-{partition}: offsets {spans[0].start}..{spans[0].end - 1} are missing"
+                )
+
+    def _verify(self) -> None:
+        for name, table in self._tables.items():
+            found = verify(self._settings, self._topics[name], table)
+            self._wrong += found.wrong
+            gone = f", {found.gone:,} offsets are gone from the cluster" if found.gone else ""
+            sys.stderr.write(
+                f"{name}: {found.compared:,} records compared by other readers, "
+                f"{len(found.wrong)} problems{gone}\n"
+            )
+
+    def _follow(self) -> None:
+        """Land what comes, topic by topic in turn, until interrupted."""
+        try:
+            while True:
+                idle = True
+                for name, landing in self._landings.items():
+                    wanted = landing.wanted(self._since, self._until)
+                    batch = landing.land_next(wanted)
+                    if batch is not None:
+                        idle = False
+                        self._tell(name, batch, total(landing.missing(wanted)))
+                if idle:
+                    time.sleep(self._settings.lake.poll_seconds)
+        except KeyboardInterrupt:
+            sys.stderr.write(f"pipeline {NAME}: interrupted; what is committed stays\n")
+
+    def _tell(self, name: str, batch: Batch, lag: int) -> None:
+        self._batches[name].append(batch)
+        speed = round((batch.rows + batch.dead) / max(batch.seconds, 1e-9))
+        dead = f", {batch.dead:,} dead letters" if batch.dead else ""
+        sys.stderr.write(
+            f"{name}: batch {batch.number}: {batch.rows:,} rows{dead}, {speed:,}/s, lag {lag:,}\n"
+        )
+
+    # -- after -------------------------------------------------------------------------------------
+
+    def result(self) -> dict[str, Any]:
+        """Return the run's result by topic."""
+        found = {}
+        for name, table in self._tables.items():
+            totals = [] if table.last is None else list(table.last.totals.values())
+            batches = self._batches[name]
+            seconds = sum(b.seconds for b in batches)
+            landed = sum(b.rows + b.dead for b in batches)
+            found[name] = {
+                "table": str(table.folder),
+                "batches": len(table.batches),
+                **{
+                    key: sum(getattr(t, key) for t in totals)
+                    for key in ("rows", "dead", "gaps", "lost")
+                },
+                "new_rows": landed,
+                "rows_per_s": round(landed / seconds) if seconds else 0,
+            }
+        return {"topics": found}
+
+    def query(self, file: Path | None) -> dict[str, Any]:
+        """Run a query over the tables; return its rows for the result."""
+        if file is None:
+            return {}
+        spark = self._spark
+        assert spark is not None
+        for name, table in self._tables.items():
+            if table.last is not None:
+                reader = spark.read.option("mergeSchema", "true")
+                reader.parquet(str(table.folder / DATA)).createOrReplaceTempView(f"`{name}`")
+        rows = spark.sql(file.read_text(encoding="utf-8")).collect()
+        return {"query": [row.asDict(recursive=True) for row in rows]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

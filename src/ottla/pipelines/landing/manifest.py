@@ -1,0 +1,131 @@
+"""What a batch of a table says of itself: its offsets, its files, and what has landed up to it.
+
+Who may call: the lake's parts. Invariants: values alone. A manifest lies in its batch's folder and
+carries all that the next batch needs, so that the newest one is the job's only checkpoint. Each
+holds the SHA-256 of the one before it: a folder from elsewhere does not fit into the row.
+"""
+
+import hashlib
+
+import msgspec
+
+from ottla.model.errors import OttlaError
+from ottla.pipelines.landing.offsets import Span
+
+FORMAT = 1
+NAME = "_manifest.json"
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table belongs to. `starts`: the offsets that its first run began at."""
+
+    format: int
+    lake_id: str
+    path: str
+    cluster_id: str
+    topic: str
+    topic_id: str
+    isolation: str
+    created_ms: int
+    starts: dict[int, int]
+
+
+class File(msgspec.Struct, frozen=True):
+    """A Parquet file by its path inside the batch's folder."""
+
+    path: str
+    bytes: int
+
+
+class Landed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch took of one partition: every offset of [start, end) is in one of the counts.
+
+    `rows` are in the table, `dead` are dead letters. `gaps` hold no record that readers see:
+    transaction markers, aborted records, what compaction removed. `lost` was removed by the
+    cluster before it landed (on_loss = "skip").
+    """
+
+    start: int
+    end: int
+    rows: int
+    dead: int = 0
+    gaps: int = 0
+    lost: int = 0
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Counts of one partition, of all batches up to this one."""
+
+    rows: int = 0
+    dead: int = 0
+    gaps: int = 0
+    lost: int = 0
+
+    def plus(self, landed: Landed) -> "Totals":
+        return Totals(
+            self.rows + landed.rows,
+            self.dead + landed.dead,
+            self.gaps + landed.gaps,
+            self.lost + landed.lost,
+        )
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch. `first` is the first batch that its files hold: after compaction it is lower.
+
+    `epochs`: the leader epoch in which each partition's end was asked for; all that has landed was
+    written by leaders up to it.
+    """
+
+    binding: Binding
+    batch: int
+    first: int
+    previous: str
+    committed_ms: int
+    schema: int
+    partitions: dict[int, list[Landed]]
+    files: list[File]
+    dead_files: list[File]
+    landed: dict[int, list[Span]]
+    epochs: dict[int, int]
+    totals: dict[int, Totals]
+
+    def problems(self) -> list[str]:
+        """Return what contradicts itself: offsets of which the counts say nothing."""
+        wrong = []
+        for partition, spans in self.landed.items():
+            held = sum(span.size for span in spans)
+            counts = self.totals.get(partition, Totals())
+            counted = counts.rows + counts.dead + counts.gaps + counts.lost
+            if held != counted:
+                wrong.append(
+                    f"{self.binding.topic}-{partition}: {held} offsets landed, {counted} counted"
+                )
+        return wrong
+
+
+def encode(value: Binding | Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
+
+
+def decode_binding(data: bytes, where: str) -> Binding:
+    """Parse a table's binding; OttlaError if it is none, or newer than this job."""
+    try:
+        found = msgspec.json.decode(data, type=Binding)
+    except msgspec.DecodeError as error:
+        raise OttlaError(f"{where}: {error}; it belongs to no lake of this job") from None
+    if found.format != FORMAT:
+        raise OttlaError(f"{where}: format {found.format}, this job knows {FORMAT}; update it")
+    return found
+
+
+def decode_manifest(data: bytes, where: str) -> Manifest:
+    """Parse a batch's manifest; OttlaError if it is damaged."""
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise OttlaError(f"{where}: {error}; restore it from a copy") from None
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,143 @@
+"""The full check of a table: every record read from the cluster again, and every row by pyarrow.
+
+Who may call: the lake job, by --verify. Invariants: neither side is Spark. Rows are held against
+records by place: key, headers, timestamp and, as far as it was kept or is plain JSON, the value.
+What the cluster no longer holds is counted, not judged. Bounded by the largest batch.
+"""
+
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ottla.model.ids import ZERO_UUID
+from ottla.pipelines.landing import asking
+from ottla.pipelines.landing.asking import Topic, asked
+from ottla.pipelines.landing.gaps import Reader
+from ottla.pipelines.landing.manifest import Manifest
+from ottla.pipelines.landing.offsets import Span
+from ottla.pipelines.landing.settings import META_COLUMNS, Settings
+from ottla.pipelines.landing.table import DATA, DEAD, Table, hidden
+from ottla.wire.records import Record
+
+MOST_TOLD = 20
+VALUE = "kafka_value"
+PLAIN = (int, float, str, bool)
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a check found. `gone`: offsets that landed and that the cluster holds no longer."""
+
+    compared: int = 0
+    gone: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, problem: str) -> None:
+        if len(self.wrong) < MOST_TOLD:
+            self.wrong.append(problem)
+
+
+def verify(settings: Settings, topic: Topic, table: Table) -> Verified:
+    """Compare a table with its topic, batch by batch."""
+    found = Verified()
+
+    async def ask(client: Any, world: Any) -> None:
+        held = await asking.bounds(client, topic, settings.lake.isolation)
+        topic_id = uuid.UUID(topic.topic_id).bytes if topic.topic_id else ZERO_UUID
+        for manifest in table.batches:
+            rows = _rows(table.folder, manifest)
+            for partition, parts in manifest.partitions.items():
+                reader = Reader(
+                    client, world, topic.name, topic_id, partition, settings.lake.isolation
+                )
+                for part in parts:
+                    start = min(max(part.start, held[partition].start), part.end)
+                    found.gone += start - part.start
+                    for offset in range(part.start, start):
+                        rows.pop((partition, offset), None)
+                    async for some in reader.read(Span(start, part.end)):
+                        for record in some:
+                            _compare(topic.name, partition, record, rows, found)
+            for partition, offset in sorted(rows)[:MOST_TOLD]:
+                found.add(f"{topic.name}-{partition}: the row of offset {offset} is no record")
+
+    asked(settings.cluster, ask)
+    return found
+
+
+def _rows(folder: Path, manifest: Manifest) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return the rows and dead letters of a batch by place; a place that stands twice is kept."""
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for kind in (DATA, DEAD):
+        base = folder / kind / f"batch={manifest.batch}"
+        for path in sorted(base.rglob("*.parquet")):
+            if hidden(str(path.relative_to(base))):
+                continue
+            for row in parquet.ParquetFile(path).read().to_pylist():
+                place = (row["kafka_partition"], row["kafka_offset"])
+                if place in found:
+                    place = (place[0], -1 - place[1])  # left over at the end, and told then
+                found[place] = row
+    return found
+
+
+def _compare(
+    topic: str,
+    partition: int,
+    record: Record,
+    rows: dict[tuple[int, int], dict[str, Any]],
+    found: Verified,
+) -> None:
+    name = f"{topic}-{partition}: offset {record.offset}"
+    row = rows.pop((partition, record.offset), None)
+    if row is None:
+        found.add(f"{name} is missing")
+        return
+    found.compared += 1
+    headers = tuple((h["key"], h["value"]) for h in row["kafka_headers"] or ())
+    timestamp = row["kafka_timestamp"]
+    if isinstance(timestamp, datetime):
+        timestamp = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
+        timestamp = round(timestamp.timestamp() * 1000)
+    for what, got, wanted in (
+        ("key", row["kafka_key"], None if record.key is None else bytes(record.key)),
+        ("headers", headers, record.headers),
+        ("timestamp", timestamp, record.timestamp),
+    ):
+        if got != wanted:
+            found.add(f"{name} has {what} {got!r}, not {wanted!r}")
+    if VALUE in row:
+        if row[VALUE] != record.value:
+            found.add(f"{name} has another value")
+    else:
+        _compare_columns(name, record, row, found)
+
+
+def _compare_columns(name: str, record: Record, row: Mapping[str, Any], found: Verified) -> None:
+    """Compare the plain fields of a JSON object with a row's columns."""
+    try:
+        told = {} if record.value is None else json.loads(record.value)
+    except ValueError:
+        return  # another format: there is nothing to compare without its schema
+    if not isinstance(told, dict):
+        found.add(f"{name} is a row and no JSON object")
+        return
+    for column, got in row.items():
+        wanted = told.get(column)
+        if column in META_COLUMNS or type(wanted) not in PLAIN:
+            continue
+        same = got == wanted or (
+            isinstance(got, float) and isinstance(wanted, int | float) and math.isclose(got, wanted)
+        )
+        # A string column takes numbers as they were written, a timestamp column parses texts.
+        text = isinstance(got, str)
+        judged = isinstance(wanted, str) if text or got is None else type(got) in PLAIN
+        if not same and judged:
+            found.add(f"{name} has {column} = {got!r}, not {wanted!r}")

@@ -1,0 +1,187 @@
+"""Running the lake job for tests, and reading its tables as strangers do.
+
+`Produced` is the truth: what the producer was told by its acknowledgements. Readers are pyarrow and
+Spark over the folder `data` alone; neither knows of manifests.
+"""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, field
+
+from ottla.pipelines import job, lake
+from ottla.pipelines.config import read_config
+from ottla.pipelines.landing.settings import Settings
+
+SCHEMA = "n long, day string, note string"
+
+
+@dataclass
+class Produced:
+    """What was acknowledged: by (partition, offset) the key, the value and the headers."""
+
+    bootstrap: str
+    topic: str
+    acked: dict = field(default_factory=dict)
+    failed: int = 0
+
+    def send(self, records, **settings):
+        """Produce (key, value[, headers[, partition]]), wait for all acknowledgements."""
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True,
+             "log_level": 0, "message.max.bytes": 2_000_000, **settings}
+        )  # fmt: skip
+        for key, value, *rest in records:
+            headers = rest[0] if rest else []
+            partition = {"partition": rest[1]} if len(rest) > 1 else {}
+
+            def told(error, message, key=key, value=value, headers=headers):
+                if error is not None:
+                    self.failed += 1
+                    return
+                place = (message.partition(), message.offset())
+                assert place not in self.acked
+                self.acked[place] = (key, value, headers)
+
+            while True:
+                try:
+                    producer.produce(
+                        self.topic, value, key, headers=headers, on_delivery=told, **partition
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert not self.failed
+        return self
+
+
+def numbered(first, count):
+    """Return (key, value) of JSON objects that fit SCHEMA."""
+    return [
+        (
+            f"k{n % 7}".encode(),
+            json.dumps({"n": n, "day": f"2026-01-{1 + n % 5:02}", "note": f"note {n}"}).encode(),
+        )
+        for n in range(first, first + count)
+    ]
+
+
+def settings_of(bootstrap, path, topics, **more):
+    """Return the job's settings as lines of --set."""
+    found = {
+        "cluster.bootstrap_servers": bootstrap,
+        "lake.path": str(path),
+        "lake.topics": list(topics),
+        "value.format": "json",
+        "value.schema": SCHEMA,
+        "layout.date": "to_date(day)",
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
+    return [f"{key}={json.dumps(value)}" for key, value in found.items() if value is not None]
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    code: int
+    result: dict
+    told: str
+
+
+def run_here(spark, sets, *flags):
+    """Run the job in this process, with a session that stays."""
+    options = lake.options_parser().parse_args([*flags, *(x for s in sets for x in ("--set", s))])
+    out, told = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(told):
+        code = job.run(lake.NAME, lambda: lake.run(options, spark))
+    text = out.getvalue()
+    return Outcome(code, json.loads(text) if text else {}, told.getvalue())
+
+
+def read_sets(sets):
+    return read_config(None, sets, Settings)
+
+
+def by_pyarrow(folder):
+    """Return the rows below a folder, as a stranger sees them who globs it."""
+    from pyarrow import dataset
+
+    return (
+        dataset.dataset(str(folder), format="parquet", partitioning="hive").to_table().to_pylist()
+    )
+
+
+def by_spark(spark, folder):
+    return [row.asDict() for row in spark.read.parquet(str(folder)).collect()]
+
+
+def places(rows):
+    """Return {(partition, offset): row}; fails if two rows have one place."""
+    found = {}
+    for row in rows:
+        place = (row["kafka_partition"], row["kafka_offset"])
+        assert place not in found, f"{place} stands twice"
+        found[place] = row
+    return found
+
+
+def differences(rows, produced, dead=()):
+    """Compare rows and dead letters with what was acknowledged; return what is wrong."""
+    there, letters = places(rows), places(dead)
+    wrong = [f"{place} is a row and a dead letter" for place in there.keys() & letters.keys()]
+    wrong += [f"{p} is missing" for p in produced.acked if p not in there and p not in letters]
+    wrong += [f"{p} was never produced" for p in (there | letters) if p not in produced.acked]
+    for place, row in there.items():
+        key, value, headers = produced.acked.get(place, (None, None, []))
+        if (None if row["kafka_key"] is None else bytes(row["kafka_key"])) != key:
+            wrong.append(f"{place} has key {row['kafka_key']!r}, not {key!r}")
+        if "n" in row and value is not None and json.loads(value).get("n") != row["n"]:
+            wrong.append(f"{place} has n={row['n']}, not {value!r}")
+        wrong += _headers_differ(place, row, headers)
+    for place, row in letters.items():
+        key, value, headers = produced.acked.get(place, (None, None, []))
+        if bytes(row["kafka_value"]) != value:
+            wrong.append(f"{place} is a dead letter with other bytes")
+        wrong += _headers_differ(place, row, headers)
+    return wrong
+
+
+def _headers_differ(place, row, headers):
+    got = [
+        (h["key"], None if h["value"] is None else bytes(h["value"]))
+        for h in row["kafka_headers"] or []
+    ]
+    return [] if got == list(headers) else [f"{place} has headers {got}, not {headers}"]
+
+
+def kill_when(sets, moment, timeout_s=200):
+    """Start the job as a process, kill -9 it at a moment; return whether it was still running."""
+    arguments = [x for s in sets for x in ("--set", s)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + timeout_s
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            if moment():
+                return True
+            time.sleep(0.0005)
+        return False
+    finally:
+        # Spark's Java process is in the group, too.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
