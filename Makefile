@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof fault-proof hostile-proof fuzz clean help
+.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof lake-proof fault-proof hostile-proof fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -10,6 +10,7 @@ help:
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
+	@echo "make lake-proof   drivers and leaders killed amid the lake job's batches"
 	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
 	@echo "make hostile-proof  bombs, trickles, idle and greedy clients against a broker with few resources"
 	@echo "make fault-proof  power lost, disks broken, links cut, brokers stopped, clocks wrong (as root)"
@@ -42,6 +43,9 @@ controller-kill-proof: setup
 
 transaction-proof: setup
 	scripts/run python tests/transaction_proof.py --rounds 16
+
+lake-proof: setup
+	scripts/run python tests/lake_proof.py --rounds 12
 
 fault-proof: setup
 	scripts/run python tests/fault_proof.py

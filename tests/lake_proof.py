@@ -1,0 +1,260 @@
+"""The lake proof: drivers and leaders killed amid batches, and every record once for every reader.
+
+Each round produces records (a tenth of them garbage), starts the job as a process, kills it with
+kill -9 at a point of its second batch (each of POINTS in turn, then at random moments), in every
+third round also the broker that leads most, and reads the folders as they are then: nothing may
+stand twice, or in part. At the end a run without kills, `--verify`, and all readers: pyarrow, Spark
+and DuckDB where it is installed, against what the producer was told. Last an unclean election cuts
+off what has landed, and the log grows past it: the job must refuse.
+    python tests/lake_proof.py --rounds 12
+Exit status 0 only if every round held.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster import OttlaCluster
+from landed import Produced, by_pyarrow, differences, kill_when, numbered, places, settings_of
+from ottla.wire.messages.metadata import MetadataRequest
+from seen import ask
+
+TOPIC = "proof"
+PARTITIONS = 3
+BATCH = 1_000
+POINTS = {
+    "staged": "_staging/{n}-*",
+    "being written": "_staging/{n}-*/data/_temporary",
+    "rows written": "_staging/{n}-*/data/event_date=*",
+    "dead letters being written": "_staging/{n}-*/dead",
+    "manifest written": "_staging/{n}-*/data/_manifest.json",
+    "dead letters moved": "dead/batch={n}",
+    "committed": "data/batch={n}",
+}
+
+
+def batch_of_records(first: int, count: int) -> list[tuple[bytes, bytes | None]]:
+    good = numbered(first, count)
+    bad = [b"no json", b'{"n": "x"}', b'{"n": 1, "note": "\xff"}', b"", b"[1]"]
+    return [
+        (key, bad[n // 10 % len(bad)] if n % 10 == 3 else value)
+        for n, (key, value) in enumerate(good)
+    ]
+
+
+def batches(table: Path) -> int:
+    folder = table / "data"
+    return len(list(folder.glob("batch=*"))) if folder.is_dir() else 0
+
+
+def seen_now(table: Path, produced: Produced) -> list[str]:
+    """Read the folders as a stranger does just now; return what is doubled, foreign or torn."""
+    if not batches(table):
+        return []
+    wrong = []
+    rows = places(by_pyarrow(table / "data"))
+    wrong += [f"{p} was never produced" for p in rows if p not in produced.acked]
+    for manifest in (table / "data").glob("batch=*/_manifest.json"):
+        told = json.loads(manifest.read_bytes())
+        batch = told["batch"]
+        expected = sum(part["rows"] for parts in told["partitions"].values() for part in parts)
+        there = sum(row["batch"] == batch for row in rows.values())
+        if there != expected:
+            wrong.append(f"batch {batch} has {there} rows, its manifest says {expected}")
+    return wrong
+
+
+def killer_of(cluster: OttlaCluster, table: Path, point: str) -> threading.Thread:
+    """Kill a broker in turn when the first batch of this run is being written."""
+
+    def kill() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if list(table.glob(point)):
+                cluster.kill(1)
+                return
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def one_round(
+    number: int, cluster: OttlaCluster, produced: Produced, table: Path, sets: list[str], size: int
+) -> tuple[dict[str, object], list[str]]:
+    produced.send(batch_of_records(number * size, size))
+    before = batches(table)
+    names = list(POINTS)
+    if number < len(names):
+        what = names[number]
+        pattern = POINTS[what].format(n=before + 1)
+
+        def moment() -> Any:
+            return list(table.glob(pattern))
+    else:
+        # A moment between the first batch's beginning and what it took to do all batches.
+        wait = random.uniform(0, 5)
+        what = f"{wait:.2f} s after the first batch began"
+        moment = after(wait, lambda: list(table.glob(f"_staging/{before}-*")))
+    broker = number % 3 == 2
+    thread = killer_of(cluster, table, f"_staging/{before}-*/data") if broker else None
+    try:
+        killed = kill_when(sets, moment)
+    finally:
+        if thread is not None:
+            thread.join(130)
+    wrong = seen_now(table, produced)
+    if thread is not None and not cluster.running(1):
+        cluster.start_broker(1)
+    facts: dict[str, object] = {
+        "round": number + 1,
+        "at": what,
+        "driver_killed": killed,
+        "leader_killed": broker,
+        "batches": f"{before} -> {batches(table)}",
+        "wrong": len(wrong),
+    }
+    return facts, wrong
+
+
+def after(wait_s: float, began: Callable[[], Any]) -> Callable[[], bool]:
+    since: list[float] = []
+
+    def moment() -> bool:
+        if not since and began():
+            since.append(time.monotonic())
+        return bool(since) and time.monotonic() - since[0] >= wait_s
+
+    return moment
+
+
+def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
+    """Land the rest without kills; return what is wrong in any reader."""
+    done = run_job(sets, "--verify")
+    print(done.stdout.strip())
+    wrong = [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr}"]
+    rows, dead = by_pyarrow(table / "data"), by_pyarrow(table / "dead")
+    wrong += [f"pyarrow: {w}" for w in differences(rows, produced, dead)]
+    counts = {"acknowledged": len(produced.acked), "pyarrow": len(rows) + len(dead)}
+    with suppress(ImportError):
+        import duckdb
+
+        both = [
+            duckdb.sql(
+                "SELECT count(*), count(DISTINCT (kafka_partition, kafka_offset)) "
+                f"FROM read_parquet('{table / kind}/**/*.parquet', union_by_name = true)"
+            ).fetchone()
+            for kind in ("data", "dead")
+        ]
+        counts["duckdb"] = sum(n for n, _ in both)
+        if any(n != distinct for n, distinct in both) or counts["duckdb"] != len(produced.acked):
+            wrong.append(f"DuckDB: rows and distinct places {both}")
+    counts["spark"] = by_spark_alone(table)
+    if len(set(counts.values())) > 1:
+        wrong.append(f"readers disagree: {counts}")
+    print(json.dumps(counts))
+    return wrong
+
+
+def by_spark_alone(table: Path) -> int:
+    """Count with a Spark that knows nothing of the job."""
+    code = (
+        "from ottla.pipelines.session import start_session; s = start_session('count');"
+        f"print(sum(s.read.parquet('{table}/' + k).select('kafka_partition', 'kafka_offset')"
+        ".distinct().count() for k in ('data', 'dead')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
+    )
+    return int(done.stdout.split()[-1])
+
+
+def unclean(cluster: OttlaCluster, path: Path) -> list[str]:
+    """Let an unclean election cut what has landed, and the log grow past it: it must be told."""
+    topic = "unclean"
+    create_topic(cluster, topic, 1, 2, "unclean.leader.election.enable=true")
+    produced = Produced(cluster.bootstrap, topic).send(numbered(0, 10))
+    sets = settings_of(cluster.bootstrap, path, [topic])
+    answer = ask(cluster.address(0), MetadataRequest(topics=[named(topic)]), 9)
+    found = answer.topics[0].partitions[0]
+    leader = found.leader_id
+    (follower,) = set(found.replica_nodes) - {leader}
+    cluster.kill(follower)
+    produced.send(numbered(10, 20))
+    wrong = [] if (done := run_job(sets)).returncode == 0 else [f"first run: {done.stderr}"]
+    cluster.kill(leader)
+    cluster.start_broker(follower)
+    alive = ",".join(cluster.address(b) for b in cluster.ids if b != leader)
+    Produced(alive, topic).send(numbered(100, 50))
+    done = run_job(settings_of(alive, path, [topic]))
+    told = f"{topic}-0 was cut to 10 offsets in the cluster, offsets up to 30 have landed"
+    if done.returncode != 1 or told not in done.stderr:
+        wrong.append(f"an unclean election was not told: {done.returncode} {done.stderr}")
+    cluster.start_broker(leader)
+    print(json.dumps({"unclean": done.stderr.strip().splitlines()[-1:], "wrong": len(wrong)}))
+    return wrong
+
+
+def named(topic: str) -> Any:
+    return MetadataRequest.MetadataRequestTopic(name=topic)
+
+
+def run_job(sets: list[str], *flags: str) -> subprocess.CompletedProcess[str]:
+    arguments = [x for s in sets for x in ("--set", s)]
+    command = [sys.executable, "-m", "ottla", "pipeline", "lake", *flags, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def create_topic(
+    cluster: OttlaCluster, topic: str, partitions: int, replicas: int, *settings: str
+) -> None:
+    command = [sys.executable, "-m", "ottla", "topics", "create", topic]
+    numbers = ["--partitions", str(partitions), "--replication-factor", str(replicas)]
+    more = [x for s in settings for x in ("--config", s)]
+    where = ["--bootstrap-server", cluster.bootstrap]
+    subprocess.run([*command, *numbers, *more, *where], check=True, timeout=60)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--records", type=int, default=4_000, help="for each round")
+    args = parser.parse_args()
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        with OttlaCluster(Path(folder) / "cluster", brokers=3) as cluster:
+            create_topic(cluster, TOPIC, PARTITIONS, 3)
+            produced = Produced(cluster.bootstrap, TOPIC)
+            path = Path(folder) / "lake"
+            sets = settings_of(cluster.bootstrap, path, [TOPIC], lake__batch_records=BATCH)
+            for number in range(args.rounds):
+                facts, wrong = one_round(
+                    number, cluster, produced, path / TOPIC, sets, args.records
+                )
+                print(json.dumps(facts), flush=True)
+                for line in wrong[:10]:
+                    print("  " + line, flush=True)
+                bad += bool(wrong)
+            for line in (wrong := [] if not args.rounds else final(sets, path / TOPIC, produced)):
+                print("  " + line)
+            bad += bool(wrong)
+            for line in (wrong := unclean(cluster, path)):
+                print("  " + line)
+            bad += bool(wrong)
+    print(f"{args.rounds} rounds, {len(produced.acked)} acknowledged, {bad} with something wrong")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
