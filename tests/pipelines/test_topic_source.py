@@ -258,6 +258,22 @@ def test_the_leader_is_killed_amid_a_scan(spark, cluster, tmp_path):
     assert seen == [(count, count, count - 1, 1, count)]
 
 
+def test_records_that_retention_took_are_refused_or_skipped(spark, cluster):
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    create(cluster, "shortened", 1)
+    produce(cluster, "shortened", records(2000))
+    asking = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for future in asking.delete_records([TopicPartition("shortened", 0, 1600)]).values():
+        future.result(30)
+    start = {"startingOffsets": '{"shortened":{"0":100}}'}
+    text = error_of(lambda: reading(spark, "ottla", cluster, "shortened", **start).count())
+    assert "shortened-0: offset 100 is gone, the log holds 1600 to 2000" in text
+    left = reading(spark, "ottla", cluster, "shortened", onDataLoss="earliest", **start)
+    assert left.count() == 400
+
+
 # -- streams ------------------------------------------------------------------------------------
 
 
