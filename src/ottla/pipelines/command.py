@@ -31,6 +31,9 @@ class Job(NamedTuple):
 
 JOBS = {
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
+    "replicas": Job(
+        "ottla.pipelines.replicas", "segment files of all brokers compared: damage, loss"
+    ),
 }
 
 HELP = "Spark jobs around a cluster: `ottla pipeline` lists them."

@@ -1,0 +1,91 @@
+"""What a running cluster says of its partitions: high watermarks, leaders, ISR, topic ids.
+
+Who may call: `job`. Works with any Kafka. Invariant: high watermarks are asked before the ISR: then
+whoever is in the ISR has all below them, whether it was in it all the time or came back meanwhile
+(`Partition.maybeExpandIsr` lets nobody in below the high watermark).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from ottla.log.files import OsFiles
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.net import runtime
+from ottla.net.client import Client, parse_bootstrap
+from ottla.pipelines.replica_files.replica import Truth
+from ottla.wire.messages.list_offsets import ListOffsetsRequest
+
+ASK_TIMEOUT_S = 30.0
+LATEST = -1
+AT_ONCE = 2_000
+"""Partitions asked for in one request."""
+
+
+def ask(bootstrap: str, wanted: Callable[[TopicPartition], bool]) -> dict[TopicPartition, Truth]:
+    """Ask a cluster; OttlaError if it does not answer.
+
+    A partition whose leader does not answer for it has no high watermark here.
+    """
+    try:
+        addresses = parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise OttlaError(f"bootstrap servers: {error}") from None
+
+    async def conversation() -> dict[TopicPartition, Truth]:
+        world = runtime.real_world(OsFiles())
+        client = Client(world, addresses, "ottla-replicas", timeout_s=ASK_TIMEOUT_S)
+        try:
+            before = _facts(await client.metadata(None), wanted)
+            marks = await _high_watermarks(client, before)
+            return {
+                tp: Truth(marks.get(tp), found.leader, found.isr, found.replicas, found.topic_id)
+                for tp, found in _facts(await client.metadata(None), wanted).items()
+            }
+        finally:
+            await client.close()
+
+    return runtime.run(conversation)
+
+
+def _facts(response: Any, wanted: Callable[[TopicPartition], bool]) -> dict[TopicPartition, Truth]:
+    found = {}
+    for topic in response.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            if wanted(tp):
+                found[tp] = Truth(
+                    None, p.leader_id, frozenset(p.isr_nodes), frozenset(p.replica_nodes),
+                    uuid_to_text(topic.topic_id) if any(topic.topic_id) else None,
+                )  # fmt: skip
+    return found
+
+
+async def _high_watermarks(
+    client: Client, partitions: Mapping[TopicPartition, Truth]
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp, truth in partitions.items():
+        if truth.leader >= 0:
+            by_leader.setdefault(truth.leader, []).append(tp)
+    for leader, led in by_leader.items():
+        for at in range(0, len(led), AT_ONCE):
+            answer = await client.call(_request(led[at : at + AT_ONCE]), leader)
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    if p.error_code == ErrorCode.NONE:
+                        found[TopicPartition(topic.name, p.partition_index)] = p.offset
+    return found
+
+
+def _request(partitions: Collection[TopicPartition] | Sequence[TopicPartition]) -> Any:
+    r = ListOffsetsRequest
+    topics: dict[str, list[Any]] = {}
+    for topic, index in partitions:
+        one = r.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+        topics.setdefault(topic, []).append(one)
+    return r(
+        replica_id=-1,
+        topics=[r.ListOffsetsTopic(name=n, partitions=ps) for n, ps in topics.items()],
+    )

@@ -1,0 +1,160 @@
+"""The replicas job: segment files of all brokers, compared; a table or JSON, and an exit code.
+
+Who may call: anybody, as a program: `ottla pipeline replicas --help`. Invariants: nothing is
+written, to no folder and no broker; stdout carries the result alone; exit code 0: all replicas hold
+the same and nothing is damaged, 1: something is wrong, or it failed.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ottla.model.errors import ConfigError
+from ottla.pipelines import job
+from ottla.pipelines.config import Cluster, Spark, read_config
+from ottla.pipelines.replica_files.job import Report, compare
+from ottla.pipelines.segments.folders import Wanted, parse_places
+from ottla.pipelines.session import start_session
+
+NAME = "replicas"
+
+
+class Replicas(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[replicas]`: the folders, as `[BROKER=]FOLDER[,…]`; only these topics and partitions."""
+
+    brokers: str
+    topics: list[str] = []
+    partitions: list[int] = []
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The job's file."""
+
+    replicas: Replicas
+    cluster: Cluster | None = None
+    spark: Spark = Spark()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job and return the exit code."""
+    parser = job.parser(NAME, "Compare the replicas of all brokers by their segment files.")
+    parser.add_argument(
+        "--brokers", metavar="[ID=]FOLDER[,…]", help="log dirs; without an id, meta.properties'"
+    )
+    parser.add_argument("--topic", action="append", default=[], help="only it; may be repeated")
+    parser.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT[,…]",
+        help="ask the running cluster for its high watermarks and ISR",
+    )  # fmt: skip
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    options = parser.parse_args(arguments)
+    return job.run(NAME, lambda: _run(options))
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the file's settings, the command line's over them; ConfigError if they do not fit."""
+    sets = list(options.sets)
+    if options.brokers:
+        sets.append(f"replicas.brokers={options.brokers}")
+    if options.bootstrap_server:
+        sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
+    if options.topic:
+        sets.append(f"replicas.topics={json.dumps(options.topic)}")
+    settings = read_config(options.config, sets, Settings)
+    if settings.cluster is not None and settings.cluster.secured:
+        raise ConfigError(
+            "[cluster]: high watermarks are asked without TLS and SASL only; leave [cluster] out, "
+            "then the checkpoints' high watermarks are used"
+        )
+    return settings
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = settings_of(options)
+    wanted = Wanted(frozenset(settings.replicas.topics), frozenset(settings.replicas.partitions))
+    places = parse_places(settings.replicas.brokers)
+    bootstrap = None if settings.cluster is None else settings.cluster.bootstrap_servers
+    started = time.monotonic()
+    spark = start_session("replicas", job.wanted_of(options), settings.spark)
+    ready = time.monotonic()
+    try:
+        report = compare(spark, places, wanted, bootstrap)
+    finally:
+        spark.stop()
+    facts = {
+        "session_s": round(ready - started, 1),
+        "job_s": round(time.monotonic() - ready, 1),
+    }
+    if options.output == "json":
+        sys.stdout.write(json.dumps(as_json(report) | facts) + "\n")
+    else:
+        print_report(report, facts["job_s"])
+    return job.EXIT_OK if report.held else job.EXIT_FAILED
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return the report as one JSON object; offsets and places that nobody knows are null."""
+    return {
+        "held": report.held,
+        "partitions": report.partitions,
+        "replicas": report.replicas,
+        "files": report.files,
+        "bytes": report.bytes,
+        "batches": report.batches,
+        "records": report.records,
+        "cluster_asked": report.asked,
+        "problems": list(report.problems),
+        "findings": [
+            {
+                "topic": f.topic,
+                "partition": f.partition,
+                "kind": f.kind,
+                "wrong": f.wrong,
+                "offset": None if f.offset < 0 else f.offset,
+                "broker": None if f.broker < 0 else f.broker,
+                "file": f.file or None,
+                "position": None if f.position < 0 else f.position,
+                "detail": f.detail,
+            }
+            for f in report.findings
+        ],
+    }
+
+
+def print_report(report: Report, seconds: float) -> None:
+    """Print a table of what was found, and a last line that says how much was read."""
+    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console(width=None if sys.stdout.isatty() else 220, highlight=False)
+    if report.findings:
+        table = Table(box=None, pad_edge=False)
+        for column in ("partition", "", "what", "offset", "broker", "position", "file", "detail"):
+            right = column in ("offset", "broker", "position")
+            table.add_column(column, justify="right" if right else "left", overflow="fold")
+        for f in report.findings:
+            numbers = ["-" if n < 0 else str(n) for n in (f.offset, f.broker, f.position)]
+            state = "wrong" if f.wrong else "note"
+            table.add_row(str(f.tp), state, f.kind, *numbers, f.file or "-", f.detail)
+        console.print(table, markup=False)
+    for problem in report.problems:
+        console.print(f"bad checkpoint: {problem}", markup=False, soft_wrap=True)
+    wrong = len(report.wrong)
+    rate = report.bytes / max(seconds, 0.1) / 1e6
+    console.print(
+        f"{report.partitions} partitions, {report.replicas} replicas, {report.files} files, "
+        f"{report.bytes / 1e6:,.0f} MB, {report.records:,} records: "
+        + (f"{wrong} findings are wrong" if wrong else "nothing is wrong")
+        + f" ({seconds} s, {rate:,.0f} MB/s)",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
