@@ -34,6 +34,10 @@ JOBS = {
     "replicas": Job(
         "ottla.pipelines.replicas", "segment files of all brokers compared: damage, loss"
     ),
+    "timeline": Job(
+        "ottla.pipelines.timeline.command",
+        "state-change logs and journals: who led when, gaps, double leaders, stale epochs",
+    ),
 }
 
 HELP = "Spark jobs around a cluster: `ottla pipeline` lists them."

@@ -1,0 +1,182 @@
+"""Outputs: the folder, stdout and the page that a timeline is written to.
+
+Who may call: `command`. Invariants: all of a result goes to the folder; stdout and the page
+show the first so many, and say how many there are.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.pipelines.timeline import clocks, report
+from ottla.pipelines.timeline import events as e
+from ottla.pipelines.timeline.findings import ERROR
+from ottla.pipelines.timeline.job import BODIES, Timeline
+from ottla.pipelines.timeline.read import Wanted, of_topic
+from ottla.pipelines.timeline.when import clock, seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SHOWN = 50
+IN_JSON = 1000
+ORDER = ("at_ms", "file", "block", "line")
+PICTURED = 100
+"""Partitions on the page."""
+
+
+def refuse_existing(output: str | None) -> None:
+    """Refuse a folder that holds something already; nothing of it is touched."""
+    if output is None or "://" in output:
+        return
+    folder = Path(output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{output} is there already and not empty: name another --output")
+
+
+def show(
+    made: Timeline, wanted: Wanted, what: str, output: str | None, kind: str, page: str | None
+) -> int:
+    """Write and print what was asked for; return the exit code."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    if output is not None:
+        _write(made, wanted, output, kind)
+    findings = made.table("findings")
+    errors = findings.where(f.col("level") == ERROR).count() + len(made.of_brokers)
+    told = _told(made, findings, errors)
+    if what == "lines":
+        _print_lines(made, wanted)
+    elif what == "json":
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    else:
+        _print_table(told, wanted.zone)
+    if page is not None:
+        report.write(Path(page), told, _pictured(made), wanted.zone)
+    return 1 if errors else 0
+
+
+def _rows(table: "DataFrame", count: int) -> list[dict[str, Any]]:
+    return [row.asDict() for row in table.limit(count).collect()]
+
+
+def _told(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any]:
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    gaps = made.table("gaps")
+    listed = _rows(findings.orderBy("level", "time_ms", "topic", "partition"), IN_JSON)
+    counts = {what: made.table(what).count() for what in BODIES}
+    counts["findings"] += len(made.of_brokers)
+    partitions = made.result.select("topic", "partition").distinct().count()
+    return {
+        "lines": made.lines,
+        "unread": made.unread,
+        "dropped": made.dropped,
+        "partitions": partitions,
+        **counts,
+        "errors": errors,
+        "files": made.files,
+        "clocks": clocks.tell(made.shifts),
+        "found": [{"topic": None, "partition": None, **asdict(x)} for x in made.of_brokers]
+        + listed,
+        "longest_gaps": _rows(gaps.orderBy(f.desc("most_ms"), "topic", "partition"), IN_JSON),
+    }
+
+
+def _pictured(made: Timeline) -> dict[tuple[str, int], dict[str, list[dict[str, Any]]]]:
+    """Return the history of the partitions with most to tell: findings, then gaps, then terms."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    what = f.col("what")
+    chosen = (
+        made.result.groupBy("topic", "partition")
+        .agg(*[f.count_if(what == name).alias(name) for name in BODIES])
+        .orderBy(f.desc("findings"), f.desc("gaps"), f.desc("terms"), "topic", "partition")
+        .limit(PICTURED)
+        .select("topic", "partition")
+    )
+    found: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = {}
+    for row in made.result.join(f.broadcast(chosen), ["topic", "partition"]).collect():
+        of = found.setdefault((row["topic"], row["partition"]), {name: [] for name in BODIES})
+        of[row["what"]].append(json.loads(row["body"]))
+    return dict(sorted(found.items()))
+
+
+def _write(made: Timeline, wanted: Wanted, output: str, kind: str) -> None:
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    brokers = f.filter(f.split("isr", ","), lambda b: b != "").cast("array<int>")
+    events = of_topic(made.events, wanted, and_brokers=False).where(f.col("kind") != e.UNREAD)
+    tables = {
+        "events": events.withColumns(
+            {
+                "isr": brokers,
+                "at": f.timestamp_millis("at_ms"),
+                "time": f.timestamp_millis("time_ms"),
+            }
+        ).orderBy(*ORDER),
+        **{what: made.table(what).orderBy("topic", "partition") for what in BODIES},
+    }
+    tables["states"] = tables["states"].withColumn("isr", brokers)
+    try:
+        for name, table in tables.items():
+            table.write.format(kind).save(f"{output}/{name}")
+    except OSError as error:
+        raise OttlaError(f"{output}: {error.strerror}") from error
+    if made.of_brokers and "://" not in output:
+        text = "".join(json.dumps(asdict(one)) + "\n" for one in made.of_brokers)
+        (Path(output) / "findings-of-brokers.jsonl").write_text(text, encoding="utf-8")
+
+
+def _print_lines(made: Timeline, wanted: Wanted) -> None:
+    """Print what Kafka's merge tool prints: the lines that name a partition, in order."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    events = of_topic(made.events, wanted, and_brokers=False).where(
+        f.col("topic").isNotNull() & (f.col("level") != "JOURNAL")
+    )
+    for row in events.orderBy(*ORDER).select("text").toLocalIterator():
+        sys.stdout.write(row["text"] + "\n")
+
+
+def _print_table(told: dict[str, Any], zone: str) -> None:
+    lines = [
+        (
+            f"{told['lines']:,} lines of {len(told['files'])} files, "
+            f"{told['partitions']:,} partitions: {told['terms']:,} terms, "
+            f"{told['gaps']:,} intervals without a leader, "
+            f"{told['findings']:,} findings, {told['errors']:,} of them errors; times in {zone}"
+        )
+    ]
+    if told["unread"] or told["dropped"]:
+        lines.append(
+            f"{told['unread']:,} lines were no state changes, {told['dropped']:,} were dropped by "
+            "their writers"
+        )
+    lines += told["clocks"]
+    for one in told["found"][:SHOWN]:
+        name = "" if one["topic"] is None else f" {one['topic']}-{one['partition']}"
+        lines.append(
+            f"{one['level']} {clock(one['time_ms'], zone)} {one['kind']}{name}: {one['text']}"
+        )
+    lines += _more(told["findings"])
+    for gap in told["longest_gaps"][:SHOWN]:
+        until = "the end" if gap["end_ms"] is None else f"broker {gap['next']} led"
+        lines.append(
+            f"no leader {clock(gap['start_to_ms'], zone)} {gap['topic']}-{gap['partition']}: "
+            f"broker {gap['after']} {gap['how']}, {_length(gap)} until {until}"
+        )
+    lines += _more(told["gaps"])
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _length(gap: dict[str, Any]) -> str:
+    least, most = seconds(gap["least_ms"]), seconds(gap["most_ms"])
+    return f"{least} s" if least == most else f"{least} to {most} s"
+
+
+def _more(count: int) -> list[str]:
+    return [f"… and {count - SHOWN:,} more"] if count > SHOWN else []

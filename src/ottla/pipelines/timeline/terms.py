@@ -1,0 +1,291 @@
+"""Terms: who led a partition from when to when, and when nobody did.
+
+Who may call: this room. Invariants: pure. A leader that ended by its own line ended then; of one
+that fell silent only bounds are known: not before its broker's last line, not after others took
+notice (its registration went, another state was written, it began anew). So a gap has a shortest
+and a longest length, and the true one, as clients felt it, lies between.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ottla.pipelines.timeline import events as e
+from ottla.pipelines.timeline.facts import OFFLINE, Brokers, Fact
+
+LEADS, STEPPED_DOWN, REPLACED, DIED, DELETED = (
+    "leads", "stepped down", "replaced", "died", "deleted",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One broker's uninterrupted leadership, of one leader epoch or several.
+
+    Where `ended_to_ms` is None, it led when the logs ended. Times are milliseconds since 1970.
+    """
+
+    life: int
+    leader: int
+    first_epoch: int
+    last_epoch: int
+    began_ms: int
+    ended_from_ms: int | None
+    ended_to_ms: int | None
+    how: str
+    own_word: bool
+    """Whether the leader itself said, still in the same life, that it led until then."""
+    topic_id: str | None = None
+    offset: int | None = None
+    """Where its first epoch begins in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Nobody led, for at least and at most so long; `end_ms` is None if nobody did any more."""
+
+    life: int
+    after: int
+    """Who led before."""
+    next: int | None
+    start_from_ms: int
+    start_to_ms: int
+    end_ms: int | None
+    least_ms: int
+    most_ms: int
+    how: str
+    """How the leader before ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A leadership and ISR that somebody spoke of, and when first."""
+
+    life: int
+    leader_epoch: int
+    leader: int
+    isr: str | None
+    version: int | None
+    time_ms: int
+    controller_epoch: int | None
+
+
+def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[State]:
+    """Return leaderships and ISRs in order: by epoch, then by time; the earliest word counts."""
+    found: dict[object, State] = {}
+    spoken = [f for f in facts if f.kind not in {e.LED, e.FOLLOWED, e.STOPPED}]
+    journaled = {
+        (f.life, f.leader_epoch) for f in spoken if f.kind == e.DECIDED and f.level == "JOURNAL"
+    }
+    for fact in [*spoken, *(f for lines in own.values() for f in lines)]:
+        leader = fact.broker if fact.kind == e.LED else fact.leader
+        if leader is None or fact.leader_epoch is None or leader < -1:
+            continue
+        if (
+            fact.kind == e.DECIDED
+            and fact.level != "JOURNAL"
+            and (fact.life, fact.leader_epoch) in journaled
+        ):
+            continue
+        key: object = (fact.life, fact.leader_epoch, leader, fact.isr)
+        if fact.kind == e.DECIDED:  # an ISR may shrink and grow back: each time counts
+            key = (key, fact.time_ms)
+        epoch = fact.epoch if fact.kind == e.DECIDED else None
+        state = State(
+            fact.life, fact.leader_epoch, leader, fact.isr, fact.version, fact.time_ms, epoch
+        )
+        known = found.get(key)
+        if known is None or state.time_ms < known.time_ms:
+            found[key] = state
+    return sorted(found.values(), key=lambda s: (s.life, s.leader_epoch, s.time_ms))
+
+
+def isr_history(spoken: Sequence[State]) -> list[State]:
+    """Return the states that have an ISR, each as long as it differs from the one before."""
+    found: list[State] = []
+    for state in spoken:
+        before = found[-1] if found else None
+        if state.isr is not None and (
+            before is None
+            or (state.life, state.leader_epoch, state.leader, _members(state.isr))
+            != (before.life, before.leader_epoch, before.leader, _members(before.isr))
+        ):
+            found.append(state)
+    return found
+
+
+def _members(isr: str | None) -> frozenset[str]:
+    return frozenset((isr or "").split(","))
+
+
+def terms(
+    facts: Sequence[Fact],
+    own: Mapping[int, Sequence[Fact]],
+    spoken: Sequence[State],
+    marks: Sequence[int],
+    brokers: Brokers,
+) -> list[Term]:
+    """Return all terms, by life, first epoch and time."""
+    found: list[Term] = []
+    offline = sorted(f.time_ms for f in facts if OFFLINE in {f.after, f.before})
+    for broker, lines in own.items():
+        for place, fact in enumerate(lines):
+            if fact.kind != e.LED or fact.leader_epoch is None:
+                continue
+            after = lines[place + 1] if place + 1 < len(lines) else None
+            term = _term(broker, fact, after, spoken, marks, brokers, offline)
+            goes_on = found and found[-1].leader == broker and found[-1].how == LEADS
+            if goes_on and found[-1].ended_to_ms == fact.time_ms:
+                term = replace(
+                    term, first_epoch=found[-1].first_epoch, began_ms=found[-1].began_ms,
+                    topic_id=found[-1].topic_id or term.topic_id, offset=found[-1].offset,
+                )  # fmt: skip
+                found.pop()
+            found.append(term)
+    found += _of_silent_leaders(found, spoken, marks, brokers, own)
+    return sorted(found, key=lambda t: (t.life, t.first_epoch, t.began_ms))
+
+
+def _term(
+    broker: int,
+    fact: Fact,
+    after: Fact | None,
+    spoken: Sequence[State],
+    marks: Sequence[int],
+    brokers: Brokers,
+    offline: Sequence[int],
+) -> Term:
+    """Return the term of one line; `how` is LEADS with an end where the next line continues it."""
+    assert fact.leader_epoch is not None
+    term = Term(
+        fact.life, broker, fact.leader_epoch, fact.leader_epoch, fact.time_ms, None, None, LEADS,
+        own_word=False, topic_id=fact.topic_id, offset=fact.offset,
+    )  # fmt: skip
+    if (
+        after is not None
+        and after.life == fact.life
+        and not _began_anew(broker, fact, after, brokers)
+    ):
+        same = after.previous is None or after.previous == fact.leader_epoch
+        how = LEADS if after.kind == e.LED else STEPPED_DOWN
+        word = same and after.previous is not None
+        return replace(
+            term, ended_from_ms=after.time_ms, ended_to_ms=after.time_ms, how=how, own_word=word
+        )
+    return _silent(term, after, spoken, marks, brokers, offline)
+
+
+def _began_anew(broker: int, fact: Fact, after: Fact, brokers: Brokers) -> bool:
+    """Tell whether the broker died between two of its lines."""
+    if after.previous is not None:
+        return after.previous < 0
+    return any(fact.time_ms < t <= after.time_ms for t in brokers.gone.get(broker, ()))
+
+
+def _silent(
+    term: Term,
+    after: Fact | None,
+    spoken: Sequence[State],
+    marks: Sequence[int],
+    brokers: Brokers,
+    offline: Sequence[int],
+) -> Term:
+    """End a term whose leader does not say so."""
+    others = [
+        s for s in spoken
+        if s.life == term.life and s.leader_epoch > term.last_epoch and s.leader != term.leader
+    ]  # fmt: skip
+    replaced = min((s.time_ms for s in others), default=None)
+    later = [t for t in brokers.gone.get(term.leader, ()) if t >= term.began_ms]
+    died = later[:1] + [t for t in offline if t >= term.began_ms][:1]
+    if after is not None and after.life == term.life:
+        died.append(after.time_ms)  # where it began anew
+    ends = [t for t in (*died, replaced) if t is not None]
+    deleted = marks[term.life] if term.life < len(marks) else None
+    if deleted is not None and not any(t < deleted for t in ends):
+        return replace(term, ended_from_ms=term.began_ms, ended_to_ms=deleted, how=DELETED)
+    if not ends:
+        return term
+    end = max(min(ends), term.began_ms)
+    # What came long after others had taken over is another story: the replica was moved away.
+    is_death = any(replaced is None or t <= replaced for t in died) or any(
+        s.leader == -1 and s.time_ms == replaced for s in others
+    )
+    if not is_death:
+        return replace(term, ended_from_ms=end, ended_to_ms=end, how=REPLACED)
+    sign = brokers.signs(term.leader, end)
+    start = term.began_ms if sign is None else min(max(sign, term.began_ms), end)
+    return replace(term, ended_from_ms=start, ended_to_ms=end, how=DIED)
+
+
+def _of_silent_leaders(
+    told: Sequence[Term],
+    spoken: Sequence[State],
+    marks: Sequence[int],
+    brokers: Brokers,
+    own: Mapping[int, Sequence[Fact]],
+) -> list[Term]:
+    """Return terms of leaders that have no line about it: their logs are missing, or were cut."""
+    found: list[Term] = []
+    covered = {(t.life, epoch) for t in told for epoch in range(t.first_epoch, t.last_epoch + 1)}
+    # A broker that has lines about this partition has them about all of its terms since then.
+    since = {broker: min(f.time_ms for f in lines) for broker, lines in own.items()}
+    for state in spoken:
+        key = (state.life, state.leader_epoch)
+        if state.leader < 0 or key in covered:
+            continue
+        covered.add(key)
+        if state.leader in since and since[state.leader] <= state.time_ms:
+            continue  # it was to lead, and did not
+        before = found[-1] if found else None
+        if before is not None and (before.life, before.leader) == (state.life, state.leader):
+            if (
+                before.how == LEADS
+                or before.ended_to_ms is None
+                or before.ended_to_ms >= state.time_ms
+            ):
+                found.pop()
+                began, first = before.began_ms, before.first_epoch
+            else:
+                began, first = state.time_ms, state.leader_epoch
+        else:
+            began, first = state.time_ms, state.leader_epoch
+        term = Term(
+            state.life, state.leader, first, state.leader_epoch, began, None, None, LEADS,
+            own_word=False,
+        )  # fmt: skip
+        found.append(_silent(term, None, spoken, marks, brokers, []))
+    return found
+
+
+def gaps(found: Sequence[Term], brokers: Brokers) -> list[Gap]:
+    """Return the intervals without a leader between terms, and after the last one."""
+    gone: list[Gap] = []
+    for place, term in enumerate(found):
+        if term.ended_to_ms is None or term.how == DELETED:
+            continue
+        assert term.ended_from_ms is not None
+        after = found[place + 1] if place + 1 < len(found) else None
+        if after is not None and after.life != term.life:
+            continue
+        if after is None:
+            end, least = None, brokers.last_ms - term.ended_to_ms
+            most = brokers.last_ms - term.ended_from_ms
+        else:
+            end, least = after.began_ms, after.began_ms - term.ended_to_ms
+            most = after.began_ms - term.ended_from_ms
+        if most <= 0 or (least <= 0 and term.how != DIED):
+            continue
+        gone.append(
+            Gap(
+                term.life,
+                term.leader,
+                after.leader if after else None,
+                term.ended_from_ms,
+                min(term.ended_to_ms, end if end is not None else term.ended_to_ms),
+                end,
+                max(least, 0),
+                most,
+                term.how,
+            )
+        )
+    return gone
