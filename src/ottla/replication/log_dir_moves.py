@@ -178,8 +178,6 @@ class LogDirMoves:
             self._moves.pop(tp, None)
 
     def _add(self, partition: Partition, future: Log) -> None:
-        if partition.topic_id != ZERO_UUID:
-            future.assign_topic_id(partition.topic_id)
         partition.future = future
         self._moves[partition.tp] = Move(partition)
         self._wake.set()
@@ -263,6 +261,8 @@ class LogDirMoves:
             # About to lead: others are asked what its log lacks, and it must stay the same log.
             self._delay(move)
             return
+        if partition.topic_id not in (ZERO_UUID, future.topic_id):
+            future.assign_topic_id(partition.topic_id)  # here, as what fails here is tried again
         self._match(move, log, future)
         if self._logs.owes_truncations:
             await self._logs.settle_truncations(self._world.workers)

@@ -5,6 +5,7 @@ The disk is the simulator's, so that the machine can die at every file operation
 
 import asyncio
 import contextlib
+import errno
 import random
 import types
 
@@ -334,6 +335,35 @@ def test_a_damaged_batch_delays_and_damages_nothing(machine):
     assert machine.log.parent_dir == A
     assert machine.future.log_end_offset <= machine.log.segments[2].base_offset
     assert machine.log.failed is None
+
+
+@pytest.mark.parametrize("nth", range(12))
+def test_descriptors_that_run_out_delay_a_move_or_refuse_it_without_a_trace(
+    machine, monkeypatch, nth
+):
+    machine.fill(2, 40)
+    machine.settle()
+    openings, opened = [], machine.disk.files.open
+
+    def open_or_fail(path, **how):
+        openings.append(path)
+        if len(openings) == nth + 1:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return opened(path, **how)
+
+    def time_passes():
+        machine.clock.now_ms += 1
+
+    monkeypatch.setattr(machine.disk.files, "open", open_or_fail)
+    try:
+        machine.move(until=time_passes)
+    except OttlaError:
+        assert machine.future is None
+        assert not [path for path in machine.disk.folders if path.endswith("-future")]
+        machine.move(until=time_passes)
+    assert len(openings) > nth
+    assert machine.log.parent_dir == B
+    assert machine.log.topic_id == machine.partition.topic_id
 
 
 def test_what_is_refused(machine):
