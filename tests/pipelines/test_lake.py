@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from cluster import OttlaCluster
+from cluster import OttlaCluster, free_ports
 from landed import (
     Produced,
     by_pyarrow,
@@ -311,6 +312,41 @@ def test_a_leader_dies_amid_a_batch(cluster, spark, topic, tmp_path):
     assert done.code == 0, done.told
     assert done.result["topics"][produced.topic]["rows"] == 6000
     assert differences(by_pyarrow(staging.parent / "data"), produced) == []
+
+
+def test_following_until_told_to_end(cluster, topic, tmp_path):
+    produced = topic(2).send(numbered(0, 100))
+    (port,) = free_ports(1)
+    more = {"lake__poll_seconds": 0.2, "lake__metrics_port": port}
+    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], **more)
+    arguments = [x for s in sets for x in ("--set", s)]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "ottla", "pipeline", "lake", "--follow", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def rows():
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            lines = page.read().decode().splitlines()
+        line = f'ottla_lake_rows_total{{topic="{produced.topic}"}} '
+        return next((int(x.removeprefix(line)) for x in lines if x.startswith(line)), 0)
+
+    try:
+        until(lambda: rows() == 100, 200, "100 rows", despite=(OSError,))
+        produced.send(numbered(100, 50))
+        until(lambda: rows() == 150, 60, "150 rows")
+        job.terminate()
+        out, told = job.communicate(timeout=60)
+    finally:
+        job.kill()
+        job.wait(10)
+    assert job.returncode == 0, told
+    assert "Traceback" not in told
+    assert json.loads(out)["topics"][produced.topic]["rows"] == 150
+    assert differences(by_pyarrow(tmp_path / produced.topic / "data"), produced) == []
 
 
 def test_a_driver_dies_amid_a_batch(cluster, spark, topic, tmp_path):

@@ -19,8 +19,9 @@ from ottla.pipelines import job
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.asking import Topic, asked
-from ottla.pipelines.landing.columns import given_schema, stored_schema, united
+from ottla.pipelines.landing.columns import given_schema, schema_text, stored_schema, united
 from ottla.pipelines.landing.landing import Batch, Landing
+from ottla.pipelines.landing.metrics import Metrics
 from ottla.pipelines.landing.offsets import total
 from ottla.pipelines.landing.parsing import Parser
 from ottla.pipelines.landing.sampling import sampled_schema
@@ -142,6 +143,7 @@ class Run:
         self._landings: dict[str, Landing] = {}
         self._batches: dict[str, list[Batch]] = {name: [] for name in settings.lake.topics}
         self._wrong: list[str] = []
+        self._metrics = Metrics()
         self._spark = spark
         self._own_session = spark is None
 
@@ -154,12 +156,19 @@ class Run:
                 self._spark.stop()
         for table in self._tables.values():
             table.close()
+        self._metrics.close()
 
     # -- before Spark ------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Ask for the topics, and open their tables: what does not fit is known in a second."""
-        lake = self._settings.lake
+        lake, value = self._settings.lake, self._settings.value
+        if value.format != "raw":
+            if value.schema is None:
+                raise ConfigError(
+                    f"[value]: format {value.format} needs a schema; --infer offers one"
+                )
+            schema_text(value.schema)
 
         async def ask(client: Any, _: object) -> list[Topic]:
             return [await asking.describe(client, name) for name in lake.topics]
@@ -174,6 +183,8 @@ class Run:
                 Allowed(self._options.adopt, self._options.restore),
                 sync=self._settings.layout.sync,
             )
+        if lake.metrics_port is not None:
+            self._metrics.serve(lake.metrics_port)
 
     def _starts(self, topic: Topic) -> dict[int, int]:
         lake = self._settings.lake
@@ -209,8 +220,7 @@ class Run:
         value = self._settings.value
         if value.format == "raw":
             return None
-        if value.schema is None:
-            raise ConfigError(f"format {value.format} needs a schema: set value.schema")
+        assert value.schema is not None
         stored = table.schema()
         known = None if stored is None else stored_schema(stored)
         schema = united(known, given_schema(value.schema), str(table.folder))
@@ -256,6 +266,7 @@ class Run:
                 idle = True
                 for name, landing in self._landings.items():
                     wanted = landing.wanted(self._since, self._until)
+                    self._metrics.update(name, {"lag_offsets": total(landing.missing(wanted))})
                     batch = landing.land_next(wanted)
                     if batch is not None:
                         idle = False
@@ -267,10 +278,29 @@ class Run:
 
     def _tell(self, name: str, batch: Batch, lag: int) -> None:
         self._batches[name].append(batch)
+        self._measure(name, batch, lag)
         speed = round((batch.rows + batch.dead) / max(batch.seconds, 1e-9))
         dead = f", {batch.dead:,} dead letters" if batch.dead else ""
         sys.stderr.write(
             f"{name}: batch {batch.number}: {batch.rows:,} rows{dead}, {speed:,}/s, lag {lag:,}\n"
+        )
+
+    def _measure(self, name: str, batch: Batch, lag: int) -> None:
+        last = self._tables[name].last
+        assert last is not None
+        totals = last.totals.values()
+        self._metrics.update(
+            name,
+            {
+                "rows_total": sum(t.rows for t in totals),
+                "dead_letters_total": sum(t.dead for t in totals),
+                "gap_offsets_total": sum(t.gaps for t in totals),
+                "lost_offsets_total": sum(t.lost for t in totals),
+                "batches_total": last.batch + 1,
+                "lag_offsets": lag,
+                "rows_per_second": (batch.rows + batch.dead) / max(batch.seconds, 1e-9),
+                "last_commit_seconds": last.committed_ms / 1000,
+            },
         )
 
     # -- after -------------------------------------------------------------------------------------

@@ -17,8 +17,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+SUFFIXES = (".ddl", ".json", ".avsc")
 MOST_COLUMNS = 1_000
 """A topic whose records bring more has keys that are data: they become dead letters."""
+
+
+def schema_text(text: str) -> str:
+    """Return what a schema file holds, or the DDL that stands in its place."""
+    path = Path(text)
+    if path.suffix not in SUFFIXES:
+        return text
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
 
 
 def given_schema(text: str) -> "StructType":
@@ -26,13 +38,8 @@ def given_schema(text: str) -> "StructType":
     from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
 
     path = Path(text)
-    where = "schema"
-    if path.suffix in {".ddl", ".json", ".avsc"}:
-        where = text
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{where}: {error.strerror}") from None
+    where = text if path.suffix in SUFFIXES else "schema"
+    text = schema_text(text)
     if path.suffix == ".avsc":
         return columns_of(json.loads(text), where)
     try:

@@ -177,7 +177,7 @@ class Landing:
             found = self._write(batch, stage)
             self._check_gaps(found)
             if stage.dead.is_dir() and self._settings.dead_letters.topic is not None:
-                letters = self._spark.read.parquet(str(stage.dead))
+                letters = self._spark.read.parquet(spark_path(stage.dead))
                 send(letters, self._settings.cluster, self._settings.dead_letters.topic)
             counts = {
                 p: Landed(
@@ -241,7 +241,7 @@ class Landing:
         writer = rows.write.mode("overwrite").option("compression", layout.compression)
         if date is not None:
             writer = writer.partitionBy(layout.date_column)
-        writer.parquet(str(folder))
+        writer.parquet(spark_path(folder))
 
     def _widen(self, dead: Path) -> bool:
         """Add the columns that dead letters bring; return whether there are new ones."""
@@ -250,7 +250,7 @@ class Landing:
         schema = self._parser.schema
         if schema is None or self._parser.value.drift != "widen":
             return False
-        letters = self._spark.read.parquet(str(dead)).where(f.col(REASON) == UNKNOWN)
+        letters = self._spark.read.parquet(spark_path(dead)).where(f.col(REASON) == UNKNOWN)
         wider = widened(schema, inferred(self._spark, letters.select(f.col(VALUE).cast("string"))))
         if wider == schema:
             return False
@@ -299,3 +299,8 @@ class Landing:
             )
 
         table.commit(stage, make)
+
+
+def spark_path(folder: Path) -> str:
+    """Return a folder as Spark finds it, whatever its default file system is."""
+    return f"file://{folder}"

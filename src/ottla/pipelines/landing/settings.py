@@ -34,6 +34,7 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     `start` holds for new tables alone: "earliest", "latest" or a time (ISO 8601, UTC unless it
     says else). `isolation` is Kafka's `isolation.level`. `on_loss`: what to do about offsets that
     the cluster removed before they landed: "fail", or "skip", which keeps account of them.
+    `metrics_port`: figures for Prometheus on 127.0.0.1.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     batch_records: int = 1_000_000
     on_loss: Literal["fail", "skip"] = "fail"
     poll_seconds: float = 10.0
+    metrics_port: int | None = None
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -55,7 +57,7 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
             raise ValueError("topics names one twice")
         if self.batch_records < 1:
             raise ValueError("batch_records must be at least 1")
-        if "://" in self.path and not self.path.startswith("file://"):
+        if "://" in self.path:
             raise ValueError(
                 f"path {self.path}: the lake needs a file system with an atomic rename of folders; "
                 "give a local or shared folder"
