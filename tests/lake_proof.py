@@ -150,12 +150,13 @@ def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
     with suppress(ImportError):
         import duckdb
 
+        question = (
+            "SELECT count(*), count(DISTINCT (kafka_partition, kafka_offset)) "
+            "FROM read_parquet('{}/**/*.parquet', union_by_name = true)"
+        )
+        reader = duckdb.connect()
         both = [
-            duckdb.sql(
-                "SELECT count(*), count(DISTINCT (kafka_partition, kafka_offset)) "
-                f"FROM read_parquet('{table / kind}/**/*.parquet', union_by_name = true)"
-            ).fetchone()
-            for kind in ("data", "dead")
+            reader.execute(question.format(table / kind)).fetchall()[0] for kind in ("data", "dead")
         ]
         counts["duckdb"] = sum(n for n, _ in both)
         if any(n != distinct for n, distinct in both) or counts["duckdb"] != len(produced.acked):
