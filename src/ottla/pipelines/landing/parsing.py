@@ -194,7 +194,10 @@ def _unknown(json: "Column", schema: "StructType") -> "Column":
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     known = f.array(*(f.lit(n) for n in schema.names)).cast("array<string>")
-    return f.array_except(f.json_object_keys(json), known)
+    keys = f.json_object_keys(json)
+    # Most records have all fields in the schema's order, and comparing is the cheaper question.
+    none = f.array().cast("array<string>")
+    return f.when(keys == known, none).otherwise(f.array_except(keys, known))
 
 
 def _objects(schema: "StructType", path: str) -> "Iterator[tuple[str, StructType]]":
