@@ -205,6 +205,9 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
             while file._lines:
                 file._slice()
                 await cluster.settle()
+            # Its last word, when it resigns, may be one line too many for the file: then the
+            # newest file has that line alone, and nobody is left to say more.
+            controller._reign.journal._write = lambda _line: None
             context = controller.context
             return {tp: known.leader_and_isr for tp, known in context.leadership.items()}
         finally:
