@@ -108,6 +108,28 @@ KEPT = [
         ),
         id="a broker started again and forgot that a transaction's marker was not replicated yet",
     ),
+    pytest.param(
+        Plan(
+            9620293,
+            brokers=4,
+            replicas=4,
+            seconds=40.0,
+            partitions=1,
+            frail=1,
+            producers=1,
+            consumers=1,
+            administrators=4,
+            members=2,
+            copiers=2,
+            cooperative=True,
+            mean_gap_s=1.5,
+            pause_s=0.3,
+            slowness=0.0,
+            evicted=0.01,
+            hard=True,
+        ),
+        id="a coordinator told an assignment that went with it, and the next one began it again",
+    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))

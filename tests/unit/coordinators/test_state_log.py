@@ -6,6 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.coordinators import state_log
+from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.coordinators.group_records import group_key, group_value
+from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.state_log import AppendSettings, Producer, StateLog
 from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
 from ottla.model.errors import CorruptRecordError, NotEnoughReplicasError, NotLeaderError
@@ -461,5 +465,119 @@ def test_nothing_is_served_after_the_end():
         assert rig.log.standing(0) is E.COORDINATOR_NOT_AVAILABLE
         assert rig.append() == [(E.COORDINATOR_NOT_AVAILABLE, -1)]
         assert rig.keeper.finished == 0
+
+    run(scenario)
+
+
+def test_what_was_read_is_committed_when_the_watermark_has_passed_all_of_it():
+    async def scenario():
+        partition = FakePartition(3)
+        rig = Rig(partition)
+        rig.log.gained(partition)
+        await rig.loaded()
+        heard = []
+
+        def then(error, end):
+            heard.append((error, end))
+
+        partition.log.high_watermark = 2
+        assert not rig.log.when_committed(0, then)
+        assert partition.waiters[0].required_offset == 3
+        await asyncio.sleep(0)
+        assert heard == []
+        rig.append()  # what is written later is not waited for
+        partition.log.high_watermark = 3
+        assert rig.log.when_committed(0, then)
+        partition.waiters[0].reached(partition)
+        await asyncio.sleep(0)
+        assert heard == [(E.NONE, 3)]
+
+    run(scenario)
+
+
+def test_without_acks_of_all_nothing_that_was_read_is_waited_for():
+    async def scenario():
+        rig = Rig(FakePartition(3), acks=1)
+        rig.log.gained(rig.partitions[0])
+        await rig.loaded()
+        assert rig.log.when_committed(0, None)
+
+    run(scenario)
+
+
+def assigned_group():
+    member = Member("m", None, "c", "/h", 60_000, 10_000, [("range", b"")])
+    group = Group("g", 0)
+    group.add(member, "consumer", None)
+    group.generation, group.protocol, group.state = 3, "range", GroupState.STABLE
+    return group
+
+
+async def coordinator_of(group, partition):
+    """Return a coordinator that has read a group from its log, and the clock."""
+    value = group_value(group, dict.fromkeys(group.members, b"mine"))
+    partition.log.add([Record(key=group_key(group.group_id), value=value)])
+    clock = Clock()
+    numbers = {"offsets.commit.required.acks": -1, "offsets.topic.compression.codec": 0,
+               "offsets.commit.timeout.ms": 10}  # fmt: skip
+    config = SimpleNamespace(
+        integer=lambda name: numbers.get(name, 5_000), interval_s=lambda _: 5.0,
+        text=lambda _: "3.9",
+    )  # fmt: skip
+    replicas = SimpleNamespace(
+        clock=clock, purgatory=Purgatory(clock), hosted=lambda *_: partition
+    )  # fmt: skip
+    world = SimpleNamespace(clock=clock, workers=Workers())
+    coordinator = GroupCoordinator(world, config, replicas, lambda: 1)
+    coordinator.log.gained(partition)
+    while coordinator.standing(group.group_id) is not E.NONE:
+        await asyncio.sleep(0)
+    return coordinator, clock
+
+
+@pytest.mark.parametrize("end", ["committed", "lost", "late", "lost when committed"])
+def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
+    """The simulator's seed 9620293: generation 3 had two owners of a partition.
+
+    A leader read it beyond its high watermark and told it. The next leader, in sync, did not have
+    it, went on from generation 1 and came to another generation 3.
+    """
+
+    async def scenario():
+        partition = FakePartition()
+        coordinator, clock = await coordinator_of(assigned_group(), partition)
+        told = []
+        coordinator.sync("g", 3, "m", None, "consumer", "range", {}, told.append)
+        await asyncio.sleep(0)
+        assert told == []
+        assert coordinator.heartbeat("g", 3, "m", None) is E.NONE
+        if end == "late":
+            clock.now_s += 1
+        elif end == "lost":
+            partition.waiters[0].lost(E.NOT_LEADER_OR_FOLLOWER)
+        else:
+            partition.commit()
+        if end == "lost when committed":
+            coordinator.log.lost(partition)
+        while not told:
+            await asyncio.sleep(0.005)
+        (result,) = told
+        wanted = {"committed": E.NONE, "late": E.REBALANCE_IN_PROGRESS}
+        assert result.error is wanted.get(end, E.NOT_COORDINATOR)
+        assert result.assignment == (b"mine" if end == "committed" else b"")
+        await coordinator.close()
+
+    run(scenario)
+
+
+def test_an_assignment_that_was_read_committed_is_told_at_once():
+    async def scenario():
+        partition = FakePartition()
+        coordinator, _ = await coordinator_of(assigned_group(), partition)
+        partition.commit()
+        told = []
+        coordinator.sync("g", 3, "m", None, "consumer", "range", {}, told.append)
+        assert [result.assignment for result in told] == [b"mine"]
+        await coordinator.close()
 
     run(scenario)
