@@ -130,6 +130,24 @@ KEPT = [
         ),
         id="a coordinator told an assignment that went with it, and the next one began it again",
     ),
+    pytest.param(
+        Plan(
+            9620259,
+            brokers=4,
+            replicas=2,
+            seconds=40.0,
+            frail=1,
+            consumers=1,
+            administrators=2,
+            members=2,
+            copiers=1,
+            mean_gap_s=1.0,
+            pause_s=0.6,
+            cooperative=True,
+            hard=True,
+        ),
+        id="a coordinator answered from a record that was not committed, and was lost with it",
+    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))

@@ -4,6 +4,8 @@ Generic: it knows partitions, records and leadership, not what they mean. Who ma
 coordinators, and the broker to tell them of leadership. Invariants:
 - a partition is served only after all its records, written by whichever broker led before, have
   been read: until then `standing` says so
+- with `committed_only` it is served only once all that was read is committed, too: an answer from
+  a record that may still be lost with its leader would be a promise that is not kept
 - reading begins when leadership comes and is given up when it goes; each leadership is a `Tenure`
   of its own, so what an older one still has under way changes nothing any more
 - an append is reported once, when it is committed as `acks` asks, has failed, or is in doubt; what
@@ -107,6 +109,17 @@ class Tenure:
     over: bool = False
     end: int = 0
     """The offset up to which it was read."""
+    reading: "_Reading | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A partition that has been read up to `end`, and is not served yet."""
+
+    replay: Replay
+    records: int
+    end: int
+    started_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +188,28 @@ class _ParkedAppend(ParkedProduce):
         self._then = settled
 
 
+class _CommittedWaiter:
+    """Waits for all that a tenure has read to be committed; then, or if it will not be, `then`."""
+
+    __slots__ = ("_tenure", "_then", "open", "required_offset")
+
+    def __init__(
+        self, tenure: Tenure, required_offset: int, then: Callable[[Tenure], None]
+    ) -> None:
+        self._tenure = tenure
+        self._then = then
+        self.required_offset = required_offset
+        self.open = True  # until the partition lets go of it: at the latest as its leadership ends
+
+    def reached(self, partition: Partition) -> None:
+        del partition
+        self._then(self._tenure)
+
+    def lost(self, code: ErrorCode) -> None:
+        del code
+        self._then(self._tenure)
+
+
 def _report(operation: ParkedProduce) -> None:
     assert isinstance(operation, _ParkedAppend)
     operation.report(operation.results[0].code)
@@ -191,8 +226,11 @@ class StateLog:
         keeper: Keeper,
         partitions: Callable[[], int],
         settings: AppendSettings,
+        *,
+        committed_only: bool = False,
     ) -> None:
         self.topic = topic
+        self._committed_only = committed_only
         self._world = world
         self._replicas = replicas
         self._keeper = keeper
@@ -317,18 +355,57 @@ class StateLog:
             "partition not served topic=%s partition=%d error=%s; trying again",
             self.topic, tenure.index, error,
         )  # fmt: skip
+        tenure.reading = None
         self._unload(tenure.index)
-
-        def again() -> None:
-            if tenure.over or self._closed:
-                return
-            self._counts.waiting.append(tenure)
-            self._start()
-
         loop = asyncio.get_running_loop()
-        loop.call_later(RETRY_S, again)
+        loop.call_later(RETRY_S, self._again, tenure)
+
+    def _again(self, tenure: Tenure) -> None:
+        if tenure.over or self._closed:
+            return
+        self._counts.waiting.append(tenure)
+        self._start()
 
     async def _load(self, tenure: Tenure) -> None:
+        """Read a partition and serve it; what has to be committed first is left to `_again`."""
+        clock = self._world.clock
+        if tenure.reading is None:
+            tenure.reading = await self._read_all(tenure)
+        reading = tenure.reading
+        if reading is None or self._uncommitted(tenure, reading.end):
+            return
+        turn = Turn(clock)
+        for _ in reading.replay.finish():
+            if turn.over:
+                await turn.next()
+                if tenure.over:
+                    return
+        tenure.loaded, tenure.reading, tenure.end = True, None, reading.end
+        self._counts.loaded += 1
+        self._counts.records += reading.records
+        self._counts.last_load_ms = (clock.monotonic() - reading.started_s) * 1000
+        logger.log(
+            logging.INFO if reading.records else logging.DEBUG,
+            "loaded partition=%s-%d epoch=%d records=%d took_ms=%.0f",
+            self.topic, tenure.index, tenure.epoch, reading.records, self._counts.last_load_ms,
+        )  # fmt: skip
+
+    def _uncommitted(self, tenure: Tenure, end: int) -> bool:
+        """Whether records before `end` have to be committed first; then `_again` comes later.
+
+        The next leader may lack them: whoever is told of one, such as that a partition is in its
+        transaction already, would go on with what nobody remembers. Kafka does not wait.
+        """
+        if not self._committed_only:
+            return False
+        partition = self._replicas.hosted(self.topic, tenure.index)
+        if partition.local_log(leader_only=True).high_watermark >= end:
+            return False
+        partition.await_high_watermark(_CommittedWaiter(tenure, end, self._again))
+        return True
+
+    async def _read_all(self, tenure: Tenure) -> _Reading | None:
+        """Read a partition to its end; None if its tenure is over meanwhile."""
         clock = self._world.clock
         started_s = clock.monotonic()
         partition = self._replicas.hosted(self.topic, tenure.index)
@@ -351,27 +428,14 @@ class StateLog:
                         if turn.over:
                             await turn.next()
                         if tenure.over:
-                            return
+                            return None
                     records += header.count
                     offset = header.next_offset
                     if turn.over:
                         await turn.next()
                     if tenure.over:
-                        return
-        for _ in replay.finish():
-            if turn.over:
-                await turn.next()
-                if tenure.over:
-                    return
-        tenure.loaded, tenure.end = True, offset
-        self._counts.loaded += 1
-        self._counts.records += records
-        self._counts.last_load_ms = (clock.monotonic() - started_s) * 1000
-        logger.log(
-            logging.INFO if records else logging.DEBUG,
-            "loaded partition=%s epoch=%d records=%d took_ms=%.0f",
-            partition.tp, tenure.epoch, records, self._counts.last_load_ms,
-        )  # fmt: skip
+                        return None
+        return _Reading(replay, records, offset, started_s)
 
     async def _read(self, log: Log, offset: int) -> LogRead:
         """Read the next batches; what is not in memory is brought there by a worker."""

@@ -130,7 +130,15 @@ class TransactionCoordinator:
         self.transactions = Transactions(
             number("transaction.max.timeout.ms"), number("transactional.id.expiration.ms")
         )
-        self.log = StateLog(world, replicas, TRANSACTIONS_TOPIC, self, partitions, AppendSettings())
+        self.log = StateLog(
+            world,
+            replicas,
+            TRANSACTIONS_TOPIC,
+            self,
+            partitions,
+            AppendSettings(),
+            committed_only=True,
+        )
         self.markers = TransactionMarkers(world, config, leaders, self._marked, deleted_of)
         self._loops: list[asyncio.Task[None]] = []
         self._initializing: dict[asyncio.Task[None], None] = {}

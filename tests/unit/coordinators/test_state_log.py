@@ -156,7 +156,7 @@ class Workers:
 
 
 class Rig:
-    def __init__(self, *partitions, **settings):
+    def __init__(self, *partitions, committed_only=False, **settings):
         self.clock = Clock()
         self.partitions = {p.tp.partition: p for p in partitions}
         self.keeper = Keeper()
@@ -167,6 +167,7 @@ class Rig:
         self.log = StateLog(
             SimpleNamespace(clock=self.clock, workers=self.workers), replicas, TOPIC, self.keeper,
             lambda: len(self.partitions), AppendSettings(**settings),
+            committed_only=committed_only,
         )  # fmt: skip
 
     def hosted(self, _topic, index):
@@ -218,6 +219,53 @@ def test_what_was_appended_while_it_was_read_is_read_too():
         partition.log.add([Record(key=b"late", value=b"v")])
         await rig.loaded()
         assert rig.keeper.keys[0][-1] == b"late"
+
+    run(scenario)
+
+
+def test_what_is_not_committed_is_not_served_before_it_is():
+    """A record that only this leader has may be lost with it; nobody may have been told of it."""
+
+    async def scenario():
+        first, second = FakePartition(6), FakePartition(3, index=1)
+        first.log.high_watermark, second.log.high_watermark = 5, 3
+        rig = Rig(first, second, committed_only=True)
+        rig.log.gained(first)
+        rig.log.gained(second)
+        await rig.loaded(1)  # nobody waits for another partition
+        assert rig.log.standing(0) is E.COORDINATOR_LOAD_IN_PROGRESS
+        assert rig.append() == [(E.COORDINATOR_LOAD_IN_PROGRESS, -1)]
+        assert rig.keeper.finished == 1
+        assert [w.required_offset for w in first.waiters] == [6]
+        first.commit()
+        await rig.loaded()
+        assert (rig.keeper.begun, rig.keeper.finished) == (2, 2)
+        assert len(rig.keeper.keys[0]) == 6
+
+    run(scenario)
+
+
+def test_losing_it_before_it_is_committed_serves_nothing():
+    async def scenario():
+        partition = FakePartition(6)
+        rig = Rig(partition, committed_only=True)
+        rig.log.gained(partition)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        (waiter,) = partition.waiters
+        partition.waiters.clear()
+        waiter.lost(E.NOT_LEADER_OR_FOLLOWER)
+        rig.log.lost(partition)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert rig.log.standing(0) is E.NOT_COORDINATOR
+        assert rig.keeper.finished == 0
+        rig.log.gained(partition)  # to lead once more: read anew, in a new tenure
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        partition.commit()
+        await rig.loaded()
+        assert (rig.keeper.begun, rig.keeper.finished) == (2, 1)
 
     run(scenario)
 
