@@ -203,8 +203,14 @@ class Nemesis:
         )
 
     def _weakened(self) -> bool:
-        """Whether nothing else is to be broken: a broker lacks records that were acknowledged."""
+        """Whether nothing else is to be broken: a broker lacks records that were acknowledged.
+
+        One that is yet to lose them counts from when that was settled: it has all of them until
+        then, and nobody else may lose any meanwhile.
+        """
         for node in list(self._lacking):
+            if self._is_armed(node):
+                continue
             back = (
                 self.target.regained(node, self._lacking)
                 if self.hard
@@ -289,10 +295,9 @@ class Nemesis:
                 return False
         else:
             nodes = target.broker_nodes()
-            blocked = self._simulation.internet.is_blocked
-            if len(victims) > 1 or self._bad_disks or any(blocked(n.name) for n in nodes):
+            if len(victims) > 1 or any(self._is_away(n) for n in nodes):
                 return False
-            if any(not n.up or n.loop.paused for n in nodes) or not target.all_in_sync():
+            if not target.all_in_sync():
                 return False
             if not all(target.caught_up(node) for node in nodes):
                 return False
@@ -306,10 +311,13 @@ class Nemesis:
         return (
             not node.up
             or node.loop.paused
-            or node.name in self._bad_disks
-            or node.files.last_operations is not None
+            or self._is_armed(node)
             or self._simulation.internet.is_blocked(node.name)
         )
+
+    def _is_armed(self, node: Node) -> bool:
+        """Whether a broker ends at an operation to come, or has a disk that is to be replaced."""
+        return node.files.last_operations is not None or node.name in self._bad_disks
 
     def _some_that_may_lose(self) -> list[Node]:
         """Draw brokers that may lose what is not synced, all at once: as many as is allowed."""
