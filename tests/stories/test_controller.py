@@ -8,8 +8,9 @@ from story_harness import play
 from story_script import partition
 
 from ottla.controller import channels
+from ottla.controller.batch import LEADER_AND_ISR
 from ottla.controller.elections import ElectionKind
-from ottla.controller.events import LeaderBalanceDue
+from ottla.controller.events import BrokerFellBehind, LeaderBalanceDue
 from ottla.controller.loop import NotControllerError
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
@@ -168,6 +169,30 @@ def test_nothing_of_a_reign_outlives_it(how):
         assert events == []
 
     play(scene, 1, 2, **{"auto.leader.rebalance.enable": "true"})
+
+
+def test_f45_a_broker_that_fell_behind_is_told_again_what_it_is_to_catch_up_with():
+    """A new replica that it could not create is told as new, each time until it has caught up."""
+    new = PartitionReplica(T0, 3)
+
+    async def scene(cluster):
+        await topic(cluster, (1, 2))
+        await cluster.admin.create_partition_reassignment({T0: (1, 3)})
+        await cluster.settle()
+        for _ in range(2):
+            cluster.told[1].clear()
+            cluster.active._post(BrokerFellBehind(3))
+            await cluster.settle()
+            told = [t for t in cluster.told[1] if t.api_key == LEADER_AND_ISR]
+            assert [t.broker for t in told] == [3]
+            (state,) = told[0].message.topic_states[0].partition_states
+            assert (state.leader, state.leader_epoch, state.is_new) == (1, 1, True)
+            assert cluster.active.context.replica_states[new] is ReplicaState.NEW
+        assert await cluster.ask_isr(T0, (1, 2, 3)) == ErrorCode.NONE
+        await cluster.settle()
+        assert cluster.active.context.assignment(T0) == ReplicaAssignment((1, 3))
+
+    play(scene, 1, 2, 3)
 
 
 def test_a_broker_that_knows_a_newer_controller_makes_the_old_one_look():

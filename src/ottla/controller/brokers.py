@@ -93,7 +93,8 @@ async def broker_startup(reign: Reign, new: Sequence[int]) -> None:
     for broker_id in new:
         context.offline_dirs.pop(broker_id, None)
     await moves.metadata([b for b in context.brokers if b not in new])
-    await tell_all(reign, new)
+    await moves.metadata(new, context.partitions_with_leadership())
+    await moves.replicas(context.replicas_on(new), ReplicaState.ONLINE)
     never_led = context.partition_states.among(context.reassigning, PartitionState.NEW)
     await moves.online_where_possible()
     await reassignment.resume(reign, lambda assignment: any(b in assignment.target for b in new))
@@ -103,12 +104,6 @@ async def broker_startup(reign: Reign, new: Sequence[int]) -> None:
     await reassignment.complete_if_caught_up(reign, led)
     await deletion.resume(reign, {tp.topic for tp, _ in context.replicas_on(new)})
     await watch_registrations(reign, new)
-
-
-async def tell_all(reign: Reign, brokers: Sequence[int]) -> None:
-    """Tell brokers every partition there is, and what they are to lead and follow."""
-    await reign.moves.metadata(brokers, reign.context.partitions_with_leadership())
-    await reign.moves.replicas(reign.context.replicas_on(brokers), ReplicaState.ONLINE)
 
 
 async def watch_registrations(reign: Reign, broker_ids: Iterable[int]) -> None:
@@ -256,9 +251,19 @@ def raise_if_deposed(error_code: int, broker: int) -> None:
 
 
 async def fell_behind(reign: Reign, broker: int) -> None:
-    """Tell a broker everything anew, because requests to it were dropped or failed there."""
+    """Tell a broker everything anew, because requests to it were dropped or failed there.
+
+    A replica that a reassignment waits for is told as new and stays new: on its way from new to
+    online nothing is told, since it has caught up by then (as in Kafka, which tells nobody anew).
+    """
+    context, moves = reign.context, reign.moves
     reign.to_be_told_again.discard(broker)
-    if broker in reign.context.brokers:
-        logger.info("telling everything anew broker=%d", broker)
-        reign.journal.event(reign.cause, "BrokerFellBehind", {"broker": broker})
-        await tell_all(reign, [broker])
+    if broker not in context.brokers:
+        return
+    logger.info("telling everything anew broker=%d", broker)
+    reign.journal.event(reign.cause, "BrokerFellBehind", {"broker": broker})
+    await moves.metadata([broker], context.partitions_with_leadership())
+    replicas = context.replicas_on([broker])
+    new = frozenset(context.replica_states.among(replicas, ReplicaState.NEW))
+    await moves.replicas([r for r in replicas if r not in new], ReplicaState.ONLINE)
+    await moves.tell_new([r for r in replicas if r in new])

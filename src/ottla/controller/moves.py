@@ -370,6 +370,17 @@ class Moves:
         if told:
             batch.follow(broker, told)
 
+    async def tell_new(self, replicas: Sequence[PartitionReplica]) -> None:
+        """Tell brokers once more what their new replicas are to follow; these stay new."""
+        context, batch = self._context, self.batch()
+        for some in slices(replicas):
+            for tp, broker in some:
+                known = context.leadership.get(tp)
+                if known is not None:
+                    batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
+            await breathe()
+        await self.tell(batch)
+
     def _move_one(
         self, replica: PartitionReplica, target: ReplicaState, batch: RequestBatch
     ) -> None:
