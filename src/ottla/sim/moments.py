@@ -6,7 +6,7 @@ and who runs, nothing inside of a broker; each ends by itself, bounded in time, 
 slowed; its chance is a stream of its own. Chance alone hardly ever makes these circumstances meet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -298,8 +298,8 @@ LONGEST_START_CALLBACK_S = SESSION_S / 3
 def slow_recovery(hand: Hand) -> str | None:
     """Kill a broker; what its next start reads takes longer than a session lasts (F19).
 
-    As logs that are a thousand times longer do it: each read of a segment takes half a second at
-    most, all of them several seconds.
+    As logs that are a thousand times longer do it: each read of a segment, old ones included, takes
+    half a second at most, all of them several seconds.
     """
     nodes = hand.running()
     if not nodes or hand.simulation.costs.file_s <= 0:
@@ -314,13 +314,13 @@ def slow_recovery(hand: Hand) -> str | None:
 def _boot_slowly(hand: Hand, node: Node, seconds: float) -> None:
     if node.up:
         return
-    sizes = _last_segments(node)
+    last, largest = _segment_sizes(node)
     node.boot()
-    if not sizes:
+    if not last:
         return
     files, loop = node.files, node.loop
     loop.stalls = []
-    byte_s = min(seconds / sum(sizes), 0.5 / max(sizes))
+    byte_s = min(seconds / last, 0.5 / largest)
     files.costs = replace(files.costs, read_byte_s=byte_s)
 
     def done() -> bool:
@@ -336,12 +336,15 @@ def _boot_slowly(hand: Hand, node: Node, seconds: float) -> None:
     hand.watch(done, restore, 40.0, restore)
 
 
-def _last_segments(node: Node) -> Sequence[int]:
-    """Return the sizes of the newest segments of all logs: what a start after a crash reads."""
-    newest: dict[str, str] = {}
-    for path in sorted(p for p in node.disk.inodes if p.endswith(".log")):
-        newest[path.rpartition("/")[0]] = path
-    return [size for p in newest.values() if (size := len(node.disk.inodes[p].data))]
+def _segment_sizes(node: Node) -> tuple[int, int]:
+    """Return the bytes of the newest segments of all logs together, and of the largest of all.
+
+    A start after a crash reads the former, and older ones from the recovery point on: whichever is
+    read in one piece, it takes no longer than promised.
+    """
+    sizes = {p: len(i.data) for p, i in node.disk.inodes.items() if p.endswith(".log")}
+    newest = {path.rpartition("/")[0]: path for path in sorted(sizes)}
+    return sum(sizes[path] for path in newest.values()), max(sizes.values(), default=0)
 
 
 UNREAD_S = 15.0
