@@ -314,6 +314,7 @@ def test_a_leader_dies_amid_a_batch(cluster, spark, topic, tmp_path):
     assert differences(by_pyarrow(staging.parent / "data"), produced) == []
 
 
+@pytest.mark.alone
 def test_following_until_told_to_end(cluster, topic, tmp_path):
     produced = topic(2).send(numbered(0, 100))
     (port,) = free_ports(1)

@@ -260,6 +260,7 @@ def job(*arguments, code):
     return done
 
 
+@pytest.mark.alone
 def test_executors_of_their_own_find_the_same(copy):
     offset = planted.flip(files(copy, 1, 4)[0], 0)
     brokers = ",".join(f"{b}={copy / str(b)}" for b in BROKERS)

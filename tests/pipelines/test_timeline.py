@@ -26,7 +26,13 @@ from ottla.pipelines.timeline.events import FIELDS
 from ottla.pipelines.timeline.lines import parse
 from waiting import until
 
-pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.processes,
+    pytest.mark.spark,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
 
 STATE_CHANGE = """\
 log4j.logger.state.change.logger=TRACE, changes
