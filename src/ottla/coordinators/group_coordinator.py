@@ -318,19 +318,6 @@ class GroupCoordinator:
         assignment: Mapping[str, bytes],
         ticket: SyncTicket,
     ) -> None:
-        """Answer a SyncGroup when the assignment is committed, whoever wrote it.
-
-        Kafka tells at once what it read of the log when it became the coordinator. If that goes
-        with the next one, the same generation is begun twice, and both have owners.
-        """
-        asked = (group_id, generation, member_id, instance_id, protocol_type, protocol, assignment)
-
-        def committed(error: ErrorCode, _end: int) -> None:
-            if error in _IN_THE_LOG:
-                self.sync(*asked, ticket)  # the group may have moved on, or away
-            else:
-                ticket(SyncResult(_STORE_ERRORS.get(error, error)))
-
         error = self.standing(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance that was under way is lost anyway; old clients do not know the code.
@@ -338,11 +325,17 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             ticket(SyncResult(error))
             return
-        group = self.groups.groups.get(group_id)
-        stable = group is not None and group.state is GroupState.STABLE
-        if stable and not self.log.when_committed(self.log.partition_for(group_id), committed):
-            return
-        self.groups.sync(*asked, ticket, self.now())
+        self.groups.sync(
+            group_id,
+            generation,
+            member_id,
+            instance_id,
+            protocol_type,
+            protocol,
+            assignment,
+            ticket,
+            self.now(),
+        )
         self._settle()
 
     def heartbeat(

@@ -4,13 +4,12 @@ Generic: it knows partitions, records and leadership, not what they mean. Who ma
 coordinators, and the broker to tell them of leadership. Invariants:
 - a partition is served only after all its records, written by whichever broker led before, have
   been read: until then `standing` says so
-- with `committed_only` it is served only once all that was read is committed, too: an answer from
-  a record that may still be lost with its leader would be a promise that is not kept
+- with acks of all it is served only once all that was read is committed, too: an answer from a
+  record that may still be lost with its leader would be a promise that is not kept
 - reading begins when leadership comes and is given up when it goes; each leadership is a `Tenure`
   of its own, so what an older one still has under way changes nothing any more
 - an append is reported once, when it is committed as `acks` asks, has failed, or is in doubt; what
   became of one in doubt is reported too to whoever wants to know
-- what was read need not be committed yet: whoever tells others of it can wait until it is
 - what was served is forgotten in slices too, before the same partition is read anew
 - reading goes in slices of a few milliseconds; disks and large codecs are waited for by workers
 
@@ -107,8 +106,6 @@ class Tenure:
     epoch: int
     loaded: bool = False
     over: bool = False
-    end: int = 0
-    """The offset up to which it was read."""
     reading: "_Reading | None" = None
 
 
@@ -226,11 +223,8 @@ class StateLog:
         keeper: Keeper,
         partitions: Callable[[], int],
         settings: AppendSettings,
-        *,
-        committed_only: bool = False,
     ) -> None:
         self.topic = topic
-        self._committed_only = committed_only
         self._world = world
         self._replicas = replicas
         self._keeper = keeper
@@ -380,7 +374,7 @@ class StateLog:
                 await turn.next()
                 if tenure.over:
                     return
-        tenure.loaded, tenure.reading, tenure.end = True, None, reading.end
+        tenure.loaded, tenure.reading = True, None
         self._counts.loaded += 1
         self._counts.records += reading.records
         self._counts.last_load_ms = (clock.monotonic() - reading.started_s) * 1000
@@ -394,9 +388,10 @@ class StateLog:
         """Whether records before `end` have to be committed first; then `_again` comes later.
 
         The next leader may lack them: whoever is told of one, such as that a partition is in its
-        transaction already, would go on with what nobody remembers. Kafka does not wait.
+        transaction already, or assigned to it in a generation, would go on with what nobody
+        remembers. Kafka does not wait.
         """
-        if not self._committed_only:
+        if self._settings.acks != ACKS_ALL:
             return False
         partition = self._replicas.hosted(self.topic, tenure.index)
         if partition.local_log(leader_only=True).high_watermark >= end:
@@ -504,44 +499,15 @@ class StateLog:
         if acks != ACKS_ALL or log is None or log.high_watermark > info.last_offset:
             then(ErrorCode.NONE, info.first_offset)
             return
-        end = info.last_offset + 1
-        self._park(partition, end, info.first_offset, then, settled, timeout_ms)
-
-    def _park(
-        self,
-        partition: Partition,
-        end: int,
-        first_offset: int,
-        then: Then,
-        settled: Then | None = None,
-        timeout_ms: int | None = None,
-    ) -> None:
-        purgatory = self._replicas.purgatory
-        result = PartitionResult(self.topic, partition.tp.partition)
-        operation = _ParkedAppend(purgatory, result, first_offset, then, settled)
-        operation.wait(result, partition, end)
-        purgatory.park(operation, timeout_ms or self._settings.timeout_ms)
-
-    def when_committed(self, index: int, then: Then) -> bool:
-        """Return whether all that was read of a served partition is committed as `acks` asks.
-
-        If not, `then` hears when it is, or the error for which it is not within the time of an
-        append; the offset it hears is where the reading ended. A leader reads beyond its high
-        watermark: what it finds there goes if another replica in sync leads before it was copied.
-        """
-        tenure = self._tenures[index]
-        if self._settings.acks != ACKS_ALL:
-            return True
-        try:
-            partition = self._replicas.hosted(self.topic, index)
-            log = partition.local_log(leader_only=True)
-        except OttlaError as failure:
-            then(failure.code, tenure.end)
-            return False
-        if log.high_watermark >= tenure.end:
-            return True
-        self._park(partition, tenure.end, tenure.end, then)
-        return False
+        operation = _ParkedAppend(
+            replicas.purgatory,
+            PartitionResult(self.topic, index),
+            info.first_offset,
+            then,
+            settled,
+        )
+        operation.wait(operation.results[0], partition, info.last_offset + 1)
+        replicas.purgatory.park(operation, timeout_ms or settings.timeout_ms)
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -137,7 +137,6 @@ class TransactionCoordinator:
             self,
             partitions,
             AppendSettings(),
-            committed_only=True,
         )
         self.markers = TransactionMarkers(world, config, leaders, self._marked, deleted_of)
         self._loops: list[asyncio.Task[None]] = []

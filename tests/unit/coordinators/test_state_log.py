@@ -58,6 +58,7 @@ class FakeLog:
 
     def add(self, records, **more):
         self.batches.append(build_batch(records, base_offset=len(self.batches), **more))
+        self.high_watermark = len(self.batches) - 1 + len(records)
 
     def read(self, offset, _max_bytes, _upto, now=False):
         if self.broken:
@@ -156,7 +157,7 @@ class Workers:
 
 
 class Rig:
-    def __init__(self, *partitions, committed_only=False, **settings):
+    def __init__(self, *partitions, **settings):
         self.clock = Clock()
         self.partitions = {p.tp.partition: p for p in partitions}
         self.keeper = Keeper()
@@ -167,7 +168,6 @@ class Rig:
         self.log = StateLog(
             SimpleNamespace(clock=self.clock, workers=self.workers), replicas, TOPIC, self.keeper,
             lambda: len(self.partitions), AppendSettings(**settings),
-            committed_only=committed_only,
         )  # fmt: skip
 
     def hosted(self, _topic, index):
@@ -228,8 +228,8 @@ def test_what_is_not_committed_is_not_served_before_it_is():
 
     async def scenario():
         first, second = FakePartition(6), FakePartition(3, index=1)
-        first.log.high_watermark, second.log.high_watermark = 5, 3
-        rig = Rig(first, second, committed_only=True)
+        first.log.high_watermark = 5
+        rig = Rig(first, second)
         rig.log.gained(first)
         rig.log.gained(second)
         await rig.loaded(1)  # nobody waits for another partition
@@ -248,7 +248,8 @@ def test_what_is_not_committed_is_not_served_before_it_is():
 def test_losing_it_before_it_is_committed_serves_nothing():
     async def scenario():
         partition = FakePartition(6)
-        rig = Rig(partition, committed_only=True)
+        partition.log.high_watermark = 0
+        rig = Rig(partition)
         rig.log.gained(partition)
         for _ in range(1000):
             await asyncio.sleep(0)
@@ -517,38 +518,14 @@ def test_nothing_is_served_after_the_end():
     run(scenario)
 
 
-def test_what_was_read_is_committed_when_the_watermark_has_passed_all_of_it():
-    async def scenario():
-        partition = FakePartition(3)
-        rig = Rig(partition)
-        rig.log.gained(partition)
-        await rig.loaded()
-        heard = []
-
-        def then(error, end):
-            heard.append((error, end))
-
-        partition.log.high_watermark = 2
-        assert not rig.log.when_committed(0, then)
-        assert partition.waiters[0].required_offset == 3
-        await asyncio.sleep(0)
-        assert heard == []
-        rig.append()  # what is written later is not waited for
-        partition.log.high_watermark = 3
-        assert rig.log.when_committed(0, then)
-        partition.waiters[0].reached(partition)
-        await asyncio.sleep(0)
-        assert heard == [(E.NONE, 3)]
-
-    run(scenario)
-
-
 def test_without_acks_of_all_nothing_that_was_read_is_waited_for():
     async def scenario():
-        rig = Rig(FakePartition(3), acks=1)
-        rig.log.gained(rig.partitions[0])
+        partition = FakePartition(3)
+        partition.log.high_watermark = 0
+        rig = Rig(partition, acks=1)
+        rig.log.gained(partition)
         await rig.loaded()
-        assert rig.log.when_committed(0, None)
+        assert not partition.waiters
 
     run(scenario)
 
@@ -561,10 +538,8 @@ def assigned_group():
     return group
 
 
-async def coordinator_of(group, partition):
-    """Return a coordinator that has read a group from its log, and the clock."""
-    value = group_value(group, dict.fromkeys(group.members, b"mine"))
-    partition.log.add([Record(key=group_key(group.group_id), value=value)])
+def coordinator_of(partition):
+    """Return a coordinator of groups whose only partition this is."""
     clock = Clock()
     numbers = {"offsets.commit.required.acks": -1, "offsets.topic.compression.codec": 0,
                "offsets.commit.timeout.ms": 10}  # fmt: skip
@@ -576,14 +551,10 @@ async def coordinator_of(group, partition):
         clock=clock, purgatory=Purgatory(clock), hosted=lambda *_: partition
     )  # fmt: skip
     world = SimpleNamespace(clock=clock, workers=Workers())
-    coordinator = GroupCoordinator(world, config, replicas, lambda: 1)
-    coordinator.log.gained(partition)
-    while coordinator.standing(group.group_id) is not E.NONE:
-        await asyncio.sleep(0)
-    return coordinator, clock
+    return GroupCoordinator(world, config, replicas, lambda: 1)
 
 
-@pytest.mark.parametrize("end", ["committed", "lost", "late", "lost when committed"])
+@pytest.mark.parametrize("end", ["committed", "lost"])
 def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
     """The simulator's seed 9620293: generation 3 had two owners of a partition.
 
@@ -592,40 +563,30 @@ def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
     """
 
     async def scenario():
-        partition = FakePartition()
-        coordinator, clock = await coordinator_of(assigned_group(), partition)
-        told = []
-        coordinator.sync("g", 3, "m", None, "consumer", "range", {}, told.append)
-        await asyncio.sleep(0)
-        assert told == []
-        assert coordinator.heartbeat("g", 3, "m", None) is E.NONE
-        if end == "late":
-            clock.now_s += 1
-        elif end == "lost":
-            partition.waiters[0].lost(E.NOT_LEADER_OR_FOLLOWER)
-        else:
+        partition, group = FakePartition(), assigned_group()
+        value = group_value(group, dict.fromkeys(group.members, b"mine"))
+        partition.log.add([Record(key=group_key("g"), value=value)])
+        partition.log.high_watermark = 0
+        coordinator = coordinator_of(partition)
+        coordinator.log.gained(partition)
+        while not partition.waiters:
+            await asyncio.sleep(0)
+
+        def told():
+            results = []
+            coordinator.sync("g", 3, "m", None, "consumer", "range", {}, results.append)
+            return [(result.error, result.assignment) for result in results]
+
+        assert told() == [(E.REBALANCE_IN_PROGRESS, b"")]
+        if end == "committed":
             partition.commit()
-        if end == "lost when committed":
+            while coordinator.standing("g") is not E.NONE:
+                await asyncio.sleep(0)
+            assert told() == [(E.NONE, b"mine")]
+        else:
+            partition.waiters.pop().lost(E.NOT_LEADER_OR_FOLLOWER)
             coordinator.log.lost(partition)
-        while not told:
-            await asyncio.sleep(0.005)
-        (result,) = told
-        wanted = {"committed": E.NONE, "late": E.REBALANCE_IN_PROGRESS}
-        assert result.error is wanted.get(end, E.NOT_COORDINATOR)
-        assert result.assignment == (b"mine" if end == "committed" else b"")
-        await coordinator.close()
-
-    run(scenario)
-
-
-def test_an_assignment_that_was_read_committed_is_told_at_once():
-    async def scenario():
-        partition = FakePartition()
-        coordinator, _ = await coordinator_of(assigned_group(), partition)
-        partition.commit()
-        told = []
-        coordinator.sync("g", 3, "m", None, "consumer", "range", {}, told.append)
-        assert [result.assignment for result in told] == [b"mine"]
+            assert told() == [(E.NOT_COORDINATOR, b"")]
         await coordinator.close()
 
     run(scenario)
