@@ -1,6 +1,6 @@
 """Makes Spark know `format("ottla")`: it looks for packages of this name on its Python path.
 
-Nothing has to be registered; executors need the same package. Answers to PySpark's
+Nothing has to be registered; executors need the same package. PySpark:
 `lookup_data_sources`.
 """
 

@@ -3,7 +3,7 @@
 Who may call: the command line, and `group_consumer` for what its group assigns. Invariants: each
 partition in offset order; one Fetch is open per leader, so that a broker that holds a fetch back
 holds nothing else back; a dead leader is waited out, nothing is skipped but what retention removed
-(and that is said). Answers to Kafka's `ConsoleConsumer` with `--partition`.
+(and that is said). Kafka: `ConsoleConsumer` with `--partition`.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Who may call: `consume_command`. Invariants: what was given to the sink before a commit is covered
 by it, nothing else is; before a rebalance and at the end the position is committed, so that the
 next reader goes on right there; a dead coordinator is waited out. The assignor is `range`, which
-every Kafka consumer offers by default. Answers to Kafka's `ConsumerCoordinator`.
+every Kafka consumer offers by default. Kafka: `ConsumerCoordinator`.
 """
 
 import asyncio

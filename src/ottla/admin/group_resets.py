@@ -2,7 +2,7 @@
 
 Who may call: `groups_command`. Invariants: offsets are only ever moved within what the log holds,
 and what had to be moved there is told; a group with members is refused, also while nothing is
-changed yet. Answers to `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
+changed yet. Kafka: `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Groups: list, describe, measure and delete consumer groups, of any Kafka.
 
 Who may call: the command line. Invariants: a group is asked for at its coordinator, which is looked
-for again when it moved. Answers to Kafka's `ConsumerGroupCommand`, as `group_resets` does.
+for again when it moved. Kafka: `ConsumerGroupCommand`, as `group_resets` does.
 """
 
 from collections.abc import Iterable, Sequence

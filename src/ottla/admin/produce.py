@@ -3,7 +3,7 @@
 Who may call: the command line. Invariants: with acks=all a record is written once, also when a
 leader dies in the middle (a producer id and sequence numbers; the same batch is sent again under
 the same numbers); one batch per partition is in flight, so order holds; memory is bounded by one
-chunk of input. Answers to Kafka's `ConsoleProducer` and, in little, to its `Sender`.
+chunk of input. Kafka: `ConsoleProducer` and, in little, to its `Sender`.
 """
 
 import asyncio

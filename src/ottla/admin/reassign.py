@@ -3,7 +3,7 @@
 Who may call: its command and tests. Invariants: a plan is checked against the cluster as a whole
 before anything is sent (fault F42), throttles included; a throttle stands before the first replica
 moves and goes when nothing moves any more, set only on brokers that live and removed only where it
-is set; works with any Kafka (KIP-455, KIP-73). Answers to Kafka's `ReassignPartitionsCommand`.
+is set; works with any Kafka (KIP-455, KIP-73). Kafka: `ReassignPartitionsCommand`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Topics: create, list, describe, grow and delete them, with any Kafka.
 
 Who may call: the command line, the demo, benchmarks. Invariants: what a broker refuses is told
-with the broker's own reason; what it does not tell is not guessed. Answers to Kafka's
+with the broker's own reason; what it does not tell is not guessed. Kafka:
 `TopicCommand`.
 """
 

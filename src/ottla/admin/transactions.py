@@ -2,7 +2,7 @@
 
 Who may call: `transactions_command`. Invariants: speaks the wire alone, so a real Kafka answers as
 well; an abort is written only where the partition's leader still shows that very transaction, with
-the epochs it shows. Answers to Kafka's `TransactionsCommand` (KIP-664).
+the epochs it shows. Kafka: `TransactionsCommand` (KIP-664).
 """
 
 from collections.abc import Sequence

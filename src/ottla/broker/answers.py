@@ -1,7 +1,7 @@
 """Answers: from a response message to the parts that leave, and back to an answer in waiting.
 
 Who may call: the router and every handler. Invariants: a response is encoded exactly once, with the
-version its request came in. Answers to Kafka's `RequestHandlerHelper`.
+version its request came in. Kafka: `RequestHandlerHelper`.
 """
 
 import asyncio

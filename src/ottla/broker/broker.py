@@ -3,7 +3,7 @@
 Who may call: `process` and the simulator; both enter here. Order of start: ZooKeeper session and
 cluster id, data folders (locked, and of this cluster), topic settings, logs, listeners, then the
 registration that makes the controller talk to us, then elections. Order of end: leadership moved
-away, listeners, replicas, logs (clean marker), controller, session. Answers to Kafka's
+away, listeners, replicas, logs (clean marker), controller, session. Kafka:
 `KafkaServer`.
 """
 

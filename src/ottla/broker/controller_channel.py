@@ -2,7 +2,7 @@
 
 Who may call: `producer_ids`, `lifecycle` and, through the callable `peer`, replication's
 AlterPartition sender. Invariants: the controller is the one the metadata cache names; a
-connection to another one is closed, never reused. Answers to Kafka's
+connection to another one is closed, never reused. Kafka:
 `NodeToControllerChannelManager`; requests take the network also when this broker is the
 controller, as the JVM's do.
 """

@@ -7,7 +7,7 @@ then /config/brokers/<id>. Invariants:
 - what would be kept and never obeyed is refused when it is set; thread counts are accepted as
   Kafka accepts them, for they promise nothing to anyone
 
-Answers to Kafka's `DynamicBrokerConfig`, `DynamicConfig.Broker` and `BrokerConfigHandler`.
+Kafka: `DynamicBrokerConfig`, `DynamicConfig.Broker` and `BrokerConfigHandler`.
 """
 
 import logging

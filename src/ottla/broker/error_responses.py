@@ -1,7 +1,7 @@
 """Error responses: how each API says that the whole request failed.
 
 Who may call: `answers`. Invariants: one row per API that can fail as a whole; an API without one
-closes its connection, as the JVM does with a request it cannot parse. Answers to the
+closes its connection, as the JVM does with a request it cannot parse. Kafka: the
 `getErrorResponse` of Kafka's request classes.
 """
 

@@ -1,7 +1,7 @@
 """Housekeeping: what the logs need now and then: flushes, retention, recovery points.
 
 Who may call: `broker.Broker`. Invariants: disks are waited for by workers, everything else goes in
-slices of a few milliseconds. Answers to the scheduled tasks of Kafka's `LogManager`.
+slices of a few milliseconds. Kafka: the scheduled tasks of `LogManager`.
 """
 
 import asyncio

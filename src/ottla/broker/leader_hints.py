@@ -2,7 +2,7 @@
 
 Who may call: the produce and fetch handlers. Invariants: what replication knows goes before what
 the metadata cache knows, since LeaderAndIsr may be ahead of UpdateMetadata; a leader without an
-address on the client's listener is named without an endpoint. Answers to
+address on the client's listener is named without an endpoint. Kafka:
 `KafkaApis.getCurrentLeader`.
 """
 

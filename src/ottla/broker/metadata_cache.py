@@ -3,7 +3,7 @@
 Who may call: the whole broker room; `peer_endpoint` is handed to replication. Invariants: only
 `apply` changes it and only UpdateMetadata reaches `apply`; a snapshot is immutable, so a reader
 that keeps one sees one cluster. Topics that an update does not name are shared between snapshots,
-not copied. Answers to Kafka's `ZkMetadataCache`.
+not copied. Kafka: `ZkMetadataCache`.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 Who may call: `process`, which shows them to this machine's operators. Invariants: nothing is
 measured for its own sake while requests are served but what `request_times` says; the rest is
 looked up when somebody asks, at most once a second; counts that become rates are noted every few
-seconds. What a figure means where it is not Kafka's own meaning is in docs/METRICS.md. Answers to
-Kafka's `KafkaMetricsGroup` and its many callers.
+seconds. What a figure means where it is not Kafka's own meaning is in docs/METRICS.md. Kafka:
+`KafkaMetricsGroup` and its many callers.
 """
 
 import asyncio

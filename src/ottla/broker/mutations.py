@@ -7,7 +7,7 @@ goes back. Invariants:
   that a request larger than the bucket passes, too
 - a permissive one, of requests older than the error, takes everything on; the client waits instead
 
-Answers to Kafka's `ControllerMutationQuotaManager` and `TokenBucket`.
+Kafka: `ControllerMutationQuotaManager` and `TokenBucket`.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Operations: the bit fields of what a client may do, when nobody is forbidden anything.
 
 Who may call: handlers. Until an authorizer is served every client may do all that a resource
-supports. Answers to Kafka's `AclEntry.supportedOperations` and `AuthHelper.authorizedOperations`.
+supports. Kafka: `AclEntry.supportedOperations` and `AuthHelper.authorizedOperations`.
 """
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9

@@ -2,7 +2,7 @@
 
 Who may call: `ottla.__main__`. Invariants: bad input and a world that is not as it should be end
 in one line on stderr and exit code 1 (2 for bad usage), never in a traceback; SIGTERM and SIGINT
-end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Answers to Kafka's
+end in a controlled shutdown and exit code 0, SIGUSR1 logs statistics. Kafka:
 `kafka.Kafka` and `kafka-server- start.sh`.
 """
 

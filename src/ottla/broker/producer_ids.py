@@ -3,7 +3,7 @@
 Who may call: `handlers.init_producer_id` (later the transaction coordinator). Invariants: an id
 is given once in the cluster's life, so ids of a block in hand are lost when the server stops,
 never reused; at most one request is under way. The next block is asked for when nine tenths of
-the current one are used. Answers to Kafka's `RPCProducerIdManager` (KIP-730).
+the current one are used. Kafka: `RPCProducerIdManager` (KIP-730).
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Who may call: `topic_configs`, which hears of changes, and the requests that describe and alter
 them. Invariants: a bound that cannot be read is left out, said and survived (F41); what else users
-have there, such as credentials, is none of its business. Answers to Kafka's `UserConfigHandler`,
+have there, such as credentials, is none of its business. Kafka: `UserConfigHandler`,
 `ClientIdConfigHandler` and `IpConfigHandler`.
 """
 

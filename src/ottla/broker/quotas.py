@@ -9,7 +9,7 @@ answered at once (a consumer without records), told how long to wait, and not re
 
 The bounds of `mutations` are looked up here, too.
 
-Answers to Kafka's `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` (KIP-13,
+Kafka: `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` (KIP-13,
 KIP-55, KIP-124, KIP-612).
 """
 

@@ -2,7 +2,7 @@
 
 Who may call: `router` counts, `metrics` looks. Invariants: every request costs one addition to a
 list; only every `EVERY`th of a kind is timed, from its dispatch until its answer is complete.
-Answers to Kafka's `RequestMetrics`, which times all.
+Kafka: `RequestMetrics`, which times all.
 """
 
 from collections import deque

@@ -6,7 +6,7 @@ here or in `answers.answer_later`, once; a request we do not know closes its con
 unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our bug:
 it is logged whole and costs one connection, never the server. A request between brokers is
 answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever.
-Answers to `KafkaApis.handle` and `RequestContext`.
+Kafka: `KafkaApis.handle` and `RequestContext`.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 Who may call: handlers and the parts of this room. Invariants: filled once by `broker.Broker`
 before the first request is dispatched; only `store`, `broker_epoch` and `state` change later, and
-only `lifecycle` and `broker` change them, the state by `enter` alone. Answers to the constructor
-arguments of Kafka's `KafkaApis` and to `ZkSupport`.
+only `lifecycle` and `broker` change them, the state by `enter` alone. Kafka: the constructor
+arguments of Kafka's `KafkaApis` and `ZkSupport`.
 """
 
 import logging

@@ -3,7 +3,7 @@
 Who may call: `handlers.create_topics` and `handlers.metadata` (creation by asking). Invariants:
 the config node is written before the topic node, whose appearance is what the controller acts on;
 a topic is created by one coroutine at a time on this broker, and by the first of them in the
-cluster (the znode decides). Answers to `ZkAdminManager.createTopics`, `AdminZkClient` and
+cluster (the znode decides). Kafka: `ZkAdminManager.createTopics`, `AdminZkClient` and
 `AutoTopicCreationManager`.
 """
 

@@ -4,7 +4,7 @@ A decider. Who may call: `moves`. Invariants: the versions are those of Kafka 3.
 mode and are not negotiated (JVM brokers of that version share the cluster); per broker
 LeaderAndIsr comes before UpdateMetadata before StopReplica; only brokers that live or are shutting
 down are told; one UpdateMetadata body serves all of them, with 8 bytes of broker epoch patched per
-target. Answers to Kafka's `AbstractControllerBrokerRequestBatch`.
+target. Kafka: `AbstractControllerBrokerRequestBatch`.
 """
 
 import struct

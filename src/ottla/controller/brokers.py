@@ -2,7 +2,7 @@
 
 Who may call: `loop`, `failover`. Invariants: a broker that came back with a higher epoch died in
 between, even if nobody saw it gone: its failure is handled before its start (R8, F11); new brokers
-are told the whole cluster before they are told to lead or follow. Answers to
+are told the whole cluster before they are told to lead or follow. Kafka:
 `processBrokerChange`, `onBrokerStartup`, `onBrokerFailure`, `onReplicasBecomeOffline`,
 `onBrokerLogDirFailure` and `processLeaderAndIsrResponseReceived`.
 """

@@ -7,7 +7,7 @@ be reached while thousands of requests pile up loses them all but its deletions,
 everything anew once it answers: the queue has a bound and no request is ever merely lost. A broker
 that takes a request and closes the connection instead of answering gets it again more and more
 rarely, so that what it cannot digest does not keep it busy.
-Answers to Kafka's `ControllerChannelManager` and `RequestSendThread`.
+Kafka: `ControllerChannelManager` and `RequestSendThread`.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 A decider's input. Who may call: the controller's own parts. Invariants: changed only by the event
 being handled; ZooKeeper is written first and the context after (settle), so that it never claims
 what does not stand; iteration follows insertion, and topics are inserted sorted, so that no
-set's order decides anything. Dropped whole at resignation. Answers to Kafka's
+set's order decides anything. Dropped whole at resignation. Kafka:
 `ControllerContext`.
 """
 

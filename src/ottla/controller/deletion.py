@@ -8,7 +8,7 @@ as ReplicaDeletionIneligible; (4) answers move replicas to ReplicaDeletionSucces
 Ineligible; (5) when all are successful the znodes of topic, configuration and request are deleted
 and the context forgets the topic. Invariants: a topic with a dead replica or a running
 reassignment waits (R15); only the last step touches ZooKeeper, so that a new controller starts
-over from the request. Answers to Kafka's `TopicDeletionManager`.
+over from the request. Kafka: `TopicDeletionManager`.
 """
 
 import logging

@@ -4,7 +4,7 @@ A decider. Who may call: `moves`, `leadership`, `incarnations`, `explain`. Invar
 min.insync.replicas the high watermark stands still, so whoever leaves the ISR there, or has left it
 there before, has all below it; an ISR that is large enough again makes nobody else eligible, since
 the high watermark moves on without the others; what a crash may have taken is believed of nobody.
-Answers to `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
+Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
 """
 
 from ottla.controller.context import Context

@@ -3,7 +3,7 @@
 A decider's vocabulary. Who may call: `loop` queues them, one handler each. Invariants: an event
 from a watch carries no facts (they are read when it is handled); an event from a person or a
 broker carries the request and where the answer goes. `cause` is given when it is queued.
-Answers to Kafka's `ControllerEvent`.
+Kafka: `ControllerEvent`.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ motion; then what earlier controllers left unfinished. Invariants: no broker is 
 follow before it was told who lives; a broker that died and came back while nobody was in office
 does not keep what it led before (R8, F11); a reign that fails here ends and another election
 follows.
-Answers to `KafkaController.onControllerFailover` and `initializeControllerContext`.
+Kafka: `KafkaController.onControllerFailover` and `initializeControllerContext`.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 A decider. Who may call: `brokers`, `failover`, `explain`. Invariants: a registration's czxid is the
 broker's epoch, so a higher one means that the broker died in between, even if nobody saw it gone
-(R8, F11). Answers to the comparisons in `KafkaController.processBrokerChange`; what restarted
+(R8, F11). Kafka: the comparisons in `KafkaController.processBrokerChange`; what restarted
 while nobody was in office has no counterpart there.
 """
 

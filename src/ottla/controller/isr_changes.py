@@ -4,7 +4,7 @@ A decider. Who may call: `requests`, `explain`. Invariants: the broker must be t
 know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor
 one by what a former life of its broker had (KIP-903); a repeated request gets the same answer; a
 request from the past is refused, one from the future means that we are no longer the controller.
-What passes is still only a wish: the write compares and swaps (R6). Answers to Kafka's
+What passes is still only a wish: the write compares and swaps (R6). Kafka:
 `KafkaController.tryProcessAlterPartition`, as to broker epochs to
 `ReplicationControlManager.ineligibleReplicasForIsr`.
 

@@ -2,7 +2,7 @@
 
 A decider. Who may call: `moves`, `explain`. Invariants: what is written is decided from the state
 read from ZooKeeper, never from the context's memory; a state that a newer controller wrote is
-left alone. Answers to the deciding halves of Kafka's `ZkPartitionStateMachine`
+left alone. Kafka: the deciding halves of `ZkPartitionStateMachine`
 (`initializeLeaderAndIsrForPartitions`, `doElectLeaderForPartitions`) and
 `ZkReplicaStateMachine` (`doRemoveReplicasFromIsr`).
 """

@@ -5,7 +5,7 @@ for ZooKeeper, and while it waits nothing else changes the context; every event 
 that goes with all it leads to into the journal. A session's loss ends everything at once: the
 queue, the handler, the reign; nothing of them reaches the next session. Whoever learns of a
 newer controller, by a failed fence, a refused request or a state from a later epoch, looks at
-/controller and resigns. Answers to `KafkaController` and `ControllerEventManager`.
+/controller and resigns. Kafka: `KafkaController` and `ControllerEventManager`.
 """
 
 import asyncio

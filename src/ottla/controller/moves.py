@@ -9,7 +9,7 @@ Who may call: the event handlers. The five beats of every change of state:
 5. *tell* the brokers in one batch, then the journal.
 Invariants: nothing is told before it is written; an illegal move of one subject is refused and
 logged with its history and takes none of the others with it; no step works on more than a slice
-before it lets the loop go on. Answers to Kafka's `ZkPartitionStateMachine` and
+before it lets the loop go on. Kafka: `ZkPartitionStateMachine` and
 `ZkReplicaStateMachine`.
 """
 

@@ -3,7 +3,7 @@
 A decider. Who may call: topic creation on any broker, reassignment, tools. Invariants: replicas of
 one partition are distinct; leaders go round the brokers, followers are shifted further on each
 round; with racks no rack gets a second replica before every rack has one. Chance comes in as an
-argument. Answers to Kafka's `AdminUtils.assignReplicasToBrokers` (KIP-36) and
+argument. Kafka: `AdminUtils.assignReplicasToBrokers` (KIP-36) and
 `AdminZkClient.createNewPartitionsAssignment`.
 """
 

@@ -2,7 +2,7 @@
 
 Who may call: `failover`, `loop`. Invariants: a preferred replica leads only from within the ISR;
 only a person may ask for an unclean election. Three ask: the legacy znode, ElectLeaders, and the
-clock, when more than a tenth of a broker's preferred leaderships are elsewhere. Answers to
+clock, when more than a tenth of a broker's preferred leaderships are elsewhere. Kafka:
 `onReplicaElection`, `processReplicaLeaderElection` and `checkAndTriggerAutoLeaderRebalance`.
 """
 

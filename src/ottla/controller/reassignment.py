@@ -13,7 +13,7 @@ each step for a whole chunk of partitions at once:
 Invariants: the znode is written before the context; the target is written last, so that a new
 controller goes on from any step (R14); each partition takes the steps in this order, and one that
 fails stops none of the others; a topic being reassigned is not deleted meanwhile.
-Answers to `KafkaController.onPartitionReassignment`, which takes one partition at a time.
+Kafka: `KafkaController.onPartitionReassignment`, which takes one partition at a time.
 """
 
 import logging

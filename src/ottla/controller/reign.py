@@ -2,7 +2,7 @@
 
 Who may call: `loop` makes one at election and ends it at resignation; handlers are given it.
 Invariants: nothing outlives it: watches of an ended reign queue nothing, its channels are closed,
-its timers cancelled, its context is dropped whole. Answers to the state of `KafkaController`
+its timers cancelled, its context is dropped whole. Kafka: the state of `KafkaController`
 between `onControllerFailover` and `onControllerResignation`.
 """
 

@@ -1,7 +1,7 @@
 """Requests: what brokers ask of the controller.
 
 Who may call: `loop`. Invariants: an answer is given after what it says stands in ZooKeeper and
-after the brokers were told; a broker of an earlier incarnation is refused (R8). Answers to
+after the brokers were told; a broker of an earlier incarnation is refused (R8). Kafka:
 `processAlterPartition`, `processAllocateProducerIds`, `doControlledShutdown` and
 `processIsrChangeNotification`.
 """

@@ -1,7 +1,7 @@
 """State log: the controller's lines of state-change.log.
 
 Who may call: `moves`. Invariants: written after the brokers were told, a slice of lines at a time.
-Answers to the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
+Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
 `AbstractControllerBrokerRequestBatch`.
 """
 

@@ -2,7 +2,7 @@
 
 Who may call: `loop`, `failover`. Invariants: a topic is known to the context with its id before
 any of its partitions moves; a topic without an id gets one, written before it is believed.
-Answers to `processTopicChange`, `processPartitionModifications`, `processTopicIds` and
+Kafka: `processTopicChange`, `processPartitionModifications`, `processTopicIds` and
 `onNewPartitionCreation`.
 """
 

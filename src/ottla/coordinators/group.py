@@ -3,7 +3,7 @@
 A decider. Who may call: `groups`, and `group_records` to read and restore it. Invariants: the state
 moves only along `GROUP_MOVES`; the leader is a member, if there is any; each group instance id
 belongs to one member. Whoever waits for an answer stands in its member's `join` or `sync` slot as
-an opaque ticket. Answers to Kafka's `GroupMetadata` and `MemberMetadata`.
+an opaque ticket. Kafka: `GroupMetadata` and `MemberMetadata`.
 """
 
 import logging

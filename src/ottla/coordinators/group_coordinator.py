@@ -3,7 +3,7 @@
 Who may call: the broker's handlers, and the broker to start and end it and to tell of leadership.
 Invariants: a request touches a group only if the group's partition is led and loaded here; one
 timer for all deadlines; effects of the decider are carried out in the order it left them, never
-while it is at work. Tickets are functions that take a result. Answers to Kafka's
+while it is at work. Tickets are functions that take a result. Kafka:
 `GroupCoordinatorAdapter`, to `GroupCoordinator.validateGroupStatus` and to the appends and the
 cleaning of `GroupMetadataManager`.
 """

@@ -2,7 +2,7 @@
 
 A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
 coordinator; what cannot be read is skipped with a warning, never fatal, since it may be of a later
-version. Answers to the record functions of Kafka's `GroupMetadataManager` and its
+version. Kafka: the record functions of `GroupMetadataManager` and its
 `doLoadGroupsAndOffsets`.
 """
 

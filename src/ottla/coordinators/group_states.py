@@ -1,7 +1,7 @@
 """The five states of a consumer group, and where each may lead.
 
-A decider. Who may call: this room; documentation draws its diagram from the table. Answers to
-Kafka's `GroupState`.
+A decider. Who may call: this room; documentation draws its diagram from the table. Kafka:
+`GroupState`.
 """
 
 from collections.abc import Mapping

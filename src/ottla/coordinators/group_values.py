@@ -1,6 +1,6 @@
 """What goes into and comes out of `groups`: settings, requests, results, effects.
 
-Values only. Who may call: this room, and handlers for the results. Answers to Kafka's
+Values only. Who may call: this room, and handlers for the results. Kafka:
 `GroupConfig`, `JoinGroupResult` and `SyncGroupResult`.
 """
 

@@ -9,7 +9,7 @@ that the group's partition is ours and loaded. Invariants:
   only when they stand in the log
 - members that must answer have a deadline in `timers`
 
-Answers to Kafka's `GroupCoordinator` (KIP-62, KIP-134, KIP-345, KIP-389, KIP-394, KIP-800,
+Kafka: `GroupCoordinator` (KIP-62, KIP-134, KIP-345, KIP-389, KIP-394, KIP-800,
 KIP-814). The protocol of KIP-848 does not exist in ZooKeeper mode.
 """
 

@@ -13,7 +13,7 @@ coordinators, and the broker to tell them of leadership. Invariants:
 - what was served is forgotten in slices too, before the same partition is read anew
 - reading goes in slices of a few milliseconds; disks and large codecs are waited for by workers
 
-Answers to the log part of Kafka's `GroupMetadataManager` and `TransactionStateManager`.
+Kafka: the log part of `GroupMetadataManager` and `TransactionStateManager`.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 A decider: time is an argument. Who may call: the coordinators. Invariants: a timer is in the heap
 at most once at a time it counts, at or before its deadline; moving a deadline further away, which
-every heartbeat does, touches one attribute and not the heap. Answers to Kafka's timing wheel under
+every heartbeat does, touches one attribute and not the heap. Kafka: timing wheel under
 `DelayedHeartbeat`, `DelayedJoin` and `DelayedSync`.
 """
 

@@ -2,7 +2,7 @@
 
 A decider. Who may call: `transactions` and `transaction_records`. Invariants: at most one
 `Transition` is pending; only what the log took changes the state (`complete`); the epoch shown to
-a client is never 2^15-1, so that a producer can always be shut out by one more. Answers to Kafka's
+a client is never 2^15-1, so that a producer can always be shut out by one more. Kafka:
 `TransactionMetadata` and `TxnTransitMetadata`.
 """
 

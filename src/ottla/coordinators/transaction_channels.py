@@ -2,7 +2,7 @@
 
 Who may call: `transaction_markers` and `transaction_verifier`. Invariants: opened when first
 needed, opened anew when the broker is at another address; what is sent is answered or fails within
-a bounded time. Answers to the two `InterBrokerSendThread`s of Kafka's coordinators.
+a bounded time. Kafka: the two `InterBrokerSendThread`s of Kafka's coordinators.
 """
 
 import asyncio

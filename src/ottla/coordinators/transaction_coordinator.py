@@ -3,7 +3,7 @@
 Who may call: the broker's handlers, and the broker to start and end it and to tell of leadership.
 Invariants: a request touches a transactional id only if its partition is led and loaded here;
 effects of the decider are carried out in the order it left them, never while it is at work.
-Tickets are functions that take a result. Answers to Kafka's `TransactionCoordinator` and to the
+Tickets are functions that take a result. Kafka: `TransactionCoordinator` and to the
 log part of `TransactionStateManager`.
 """
 

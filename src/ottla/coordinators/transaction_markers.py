@@ -3,7 +3,7 @@
 Who may call: `transaction_coordinator`. Invariants: one request at a time to each broker, with all
 that is queued for it; what fails is sent again, to whoever leads by then, until it is done or the
 coordination has moved. A deleted partition counts as done; that it is deleted says ZooKeeper, never
-the metadata cache. Answers to Kafka's `TransactionMarkerChannelManager` and
+the metadata cache. Kafka: `TransactionMarkerChannelManager` and
 `TransactionMarkerRequestCompletionHandler`.
 """
 

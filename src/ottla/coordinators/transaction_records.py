@@ -3,7 +3,7 @@
 A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
 coordinator; what cannot be read is skipped with a warning, never fatal, since it may be of a later
 version. The previous producer id and epoch are not in the log (KIP-360 knows them only while the
-coordinator stays). Answers to Kafka's `TransactionLog`.
+coordinator stays). Kafka: `TransactionLog`.
 """
 
 import logging

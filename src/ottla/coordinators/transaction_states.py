@@ -1,7 +1,7 @@
 """The eight states of a transactional id, and where each may lead.
 
-A decider. Who may call: this room; documentation draws its diagram from the table. Answers to
-Kafka's `TransactionState`; names and numbers are those on the wire and in `__transaction_state`.
+A decider. Who may call: this room; documentation draws its diagram from the table. Kafka:
+`TransactionState`; names and numbers are those on the wire and in `__transaction_state`.
 """
 
 from collections.abc import Mapping

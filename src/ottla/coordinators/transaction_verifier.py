@@ -4,7 +4,7 @@ A leader does so before a transaction's first batch in a partition (KIP-890, par
 comes late, after its transaction was aborted, would otherwise hang in the log undecided for ever.
 Who may call: handlers of Produce and TxnOffsetCommit. Invariants: whoever asks is answered once;
 a coordinator on this broker is asked without the network; for each transactional id at most one
-question waits, the one with the newest epoch. Answers to Kafka's `AddPartitionsToTxnManager`.
+question waits, the one with the newest epoch. Kafka: `AddPartitionsToTxnManager`.
 """
 
 import asyncio

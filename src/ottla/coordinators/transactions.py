@@ -12,7 +12,7 @@ answers with effects, in order: `Reply` to whoever asked, `Append` to the log, `
   markers again, with its own, higher coordinator epoch
 - what an older leadership (`Shard`) still has under way changes nothing any more
 
-Answers to Kafka's `TransactionCoordinator` and to the cache of `TransactionStateManager`.
+Kafka: `TransactionCoordinator` and to the cache of `TransactionStateManager`.
 """
 
 import logging

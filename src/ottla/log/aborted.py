@@ -1,6 +1,6 @@
 """A segment's aborted transactions: Kafka's `.txnindex`, for read_committed consumers.
 
-Who may call: `segment`. Answers to Kafka's `TransactionIndex` and `AbortedTxn`. Invariants: the
+Who may call: `segment`. Kafka: `TransactionIndex` and `AbortedTxn`. Invariants: the
 file is created with its first entry; entries are in the order of their markers; bytes that
 cannot be an index raise `CorruptIndexError` and the segment builds it again.
 """

@@ -1,6 +1,6 @@
 """A segment's file of aborted transactions: read at first use, added to, cut, written anew.
 
-Who may call: `segment`, which is one of these. Answers to the file handling of Kafka's
+Who may call: `segment`, which is one of these. Kafka: the file handling of Kafka's
 `TransactionIndex`. Invariants: the file comes with its first entry; what was written to it stays in
 `unsynced` until a flush made it durable.
 """

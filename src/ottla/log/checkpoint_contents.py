@@ -1,6 +1,6 @@
 """What the checkpoints of one log dir say: offsets of its logs, as they are now.
 
-Who may call: `manager`. Answers to Kafka's `LogManager.checkpointRecoveryOffsetsInDir`,
+Who may call: `manager`. Kafka: `LogManager.checkpointRecoveryOffsetsInDir`,
 `checkpointLogStartOffsetsInDir` and `ReplicaManager.checkpointHighWatermarks`.
 """
 

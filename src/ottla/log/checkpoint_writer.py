@@ -7,7 +7,7 @@ between log dirs, the cleaner, a clean stop. Invariants:
 - a write goes on when who asked is cancelled; `drain` waits for all that are under way
 - states are numbered when they are taken, on the event loop; one that is older than what is in
   place is never put in place, so `write_now` may come between: it uses a name of its own until then
-Answers to `OffsetCheckpointFile` and the lock that Kafka's `CheckpointFile.write` holds.
+Kafka: `OffsetCheckpointFile` and the lock that Kafka's `CheckpointFile.write` holds.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The cleaner: compacts the logs of topics with cleanup.policy=compact, the dirtiest first.
 
-Who may call: `broker.Broker` runs it. Answers to Kafka's `LogCleaner`; what to clean and what stays
+Who may call: `broker.Broker` runs it. Kafka: `LogCleaner`; what to clean and what stays
 is decided by `compaction`. Invariants: only closed, replicated, decided and flushed segments are
 read; it works in slices of a few milliseconds and others run in between, so after each pause it
 looks whether the log is still what it was: a truncation, a deletion, another policy or a move to

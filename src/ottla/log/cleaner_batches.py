@@ -1,6 +1,6 @@
 """Batches under the cleaner's hands: walked record by record, and built again from what stays.
 
-Who may call: `cleaner`. Pure functions over bytes. Answers to Kafka's `MemoryRecords.filterTo`,
+Who may call: `cleaner`. Pure functions over bytes. Kafka: `MemoryRecords.filterTo`,
 `DefaultRecordBatch.writeEmptyHeader` and `MemoryRecordsBuilder` with a delete horizon. Invariants:
 base offset, last offset delta, leader epoch, producer id, epoch and sequence of a batch never
 change; a record keeps its offset and its timestamp; what is built has a right CRC.

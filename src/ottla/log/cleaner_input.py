@@ -1,6 +1,6 @@
 """A segment while the cleaner reads it: batches, checked, about a megabyte at a time.
 
-Who may call: `cleaner`. Answers to the reading half of Kafka's `Cleaner.buildOffsetMapForSegment`
+Who may call: `cleaner`. Kafka: the reading half of `Cleaner.buildOffsetMapForSegment`
 and `cleanInto`. Invariants: a worker reads, through a segment object and a descriptor of its own:
 what is cleaned is old, seldom in memory, and one batch of it may have 100 MiB (F46).
 """

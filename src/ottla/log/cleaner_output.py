@@ -1,6 +1,6 @@
 """A cleaned segment while it is written: `.log.cleaned` with its indexes.
 
-Who may call: `cleaner`. Answers to `UnifiedLog.createNewCleanedSegment` and what `Cleaner` writes
+Who may call: `cleaner`. Kafka: `UnifiedLog.createNewCleanedSegment` and what `Cleaner` writes
 into it. Invariants: no reader sees these files before they are durable and renamed by
 `LocalLog.replace_segments`; a start removes what a crash leaves of them.
 """

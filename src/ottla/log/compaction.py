@@ -1,6 +1,6 @@
 """Compaction: which part of a log is cleaned, and which of its records stay. A decider, no I/O.
 
-Who may call: `cleaner`. Answers to Kafka's `LogCleanerManager.cleanableOffsets`, `LogToClean`,
+Who may call: `cleaner`. Kafka: `LogCleanerManager.cleanableOffsets`, `LogToClean`,
 `SkimpyOffsetMap`, `CleanedTransactionMetadata` and the deciding half of `Cleaner`. Invariants: the
 last record of every key stays, and so does everything at or above the first offset that may not
 be cleaned; a record of an undecided transaction is never looked at; a producer's last batch stays,

@@ -4,7 +4,7 @@ Who may call: `manager`. Invariants: a flush that was begun is ended, also when 
 cancelled: its small files would else be neither written nor known to be missing; a clean stop waits
 for it (`drain`). The disk is waited for in a worker; many small files are made
 durable by one `sync_tree` of their log dir instead of thousands of fsyncs; a failure takes exactly
-its log dir offline. Answers to the flush tasks and the shutdown of Kafka's `LogManager`.
+its log dir offline. Kafka: the flush tasks and the shutdown of `LogManager`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A segment's two indexes: offset to file position, timestamp to offset.
 
-Who may call: `segment`. Answers to Kafka's `OffsetIndex` and `TimeIndex`; the bytes are theirs
+Who may call: `segment`. Kafka: `OffsetIndex` and `TimeIndex`; the bytes are theirs
 (PROTOCOL section 7.2). Invariants: entries live in arrays in memory; the files hold no zero tail
 and are written as a whole when the segment stops being the active one or the log closes cleanly.
 After an unclean stop the indexes of unflushed segments are worthless and are built again, so
@@ -54,7 +54,7 @@ class OffsetIndex:
     def beyond(self, first: int, size: int) -> int | None:
         """Return the offset of an entry at least `size` bytes behind the batch that holds `first`.
 
-        The nearest that is known to be so far on, None if there is none. Answers to Kafka's
+        The nearest that is known to be so far on, None if there is none. Kafka:
         `fetchUpperBoundOffset`, which is told where the batch begins.
         """
         after = bisect_right(self.offsets, first - self.base_offset)

@@ -1,6 +1,6 @@
 """The part of a log that is segments and files: roll, flush, close, fail.
 
-Who may call: `log.Log`, which is one of these and adds what records mean. Answers to Kafka's
+Who may call: `log.Log`, which is one of these and adds what records mean. Kafka:
 `LocalLog`. Invariants: `segments` is never empty and its last one is the active one; after the
 first OSError of a write, a truncation or an fsync the log is failed and refuses everything (R12):
 a disk that lied once is not asked again. fsync happens in `FlushJob`s, which a worker may run;

@@ -1,6 +1,6 @@
 """One log dir: what is known of it, and how the folders in it are named.
 
-Who may call: `manager`. Pure names and values. Answers to the names in Kafka's `LocalLog`:
+Who may call: `manager`. Pure names and values. Kafka: the names in `LocalLog`:
 `<topic>-<partition>` holds a current log, `<topic>-<partition>.<unique>-future` the copy that is to
 replace it, `….<unique>-delete` what is about to be removed. Invariant: a broker of Kafka reads the
 same out of every name made here.

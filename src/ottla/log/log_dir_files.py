@@ -6,7 +6,7 @@ Who may call: `manager`, at a start and at a stop. Invariants:
 - R18: a log that may have lost its tail carries a mark in its own folder before the clean marker
   comes back. The mark thus goes where the folder goes, and ends with it. Kafka ignores such a file;
   a mark that is there too long delays a leadership, and loses nothing
-Answers to Kafka's `LogManager.lockLogDirs`, `BrokerMetadataCheckpoint` and
+Kafka: `LogManager.lockLogDirs`, `BrokerMetadataCheckpoint` and
 `CleanShutdownFileHandler`.
 """
 

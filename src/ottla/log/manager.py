@@ -1,6 +1,6 @@
 """All logs of a broker, over its log dirs.
 
-Who may call: `replication.replica_manager` and `broker`. Answers to Kafka's `LogManager`.
+Who may call: `replication.replica_manager` and `broker`. Kafka: `LogManager`.
 Invariants: a log dir is locked while we live; the clean marker is gone before anything is loaded
 and comes back only after everything is flushed; recovery points on disk never run ahead of an
 fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on. A

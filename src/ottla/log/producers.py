@@ -1,6 +1,6 @@
 """Producers: what idempotent and transactional producers last wrote to a log. A decider, no I/O.
 
-Who may call: `log.Log` and `recovery`. Answers to Kafka's `ProducerStateManager`,
+Who may call: `log.Log` and `recovery`. Kafka: `ProducerStateManager`,
 `ProducerStateEntry` and `ProducerAppendInfo`. Two steps per batch: `check` says whether the
 leader may append it (or returns the earlier batch it repeats) and changes nothing; `update`
 notes a batch that is in the log. Invariants: at most five batches per producer are remembered;

@@ -3,7 +3,7 @@
 Who may call: `validate`, when what it learned of a batch as a whole says that some record is
 refused. Then, and only then, each is looked at; a client like librdkafka sends the others again.
 
-Answers to the record errors of Kafka's `LogValidator`.
+Kafka: the record errors of `LogValidator`.
 """
 
 from mmap import mmap

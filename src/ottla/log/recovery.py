@@ -1,6 +1,6 @@
 """Recovery: from the files of a partition's folder to a log that can be used.
 
-Who may call: `log.Log.open`. Answers to Kafka's `LogLoader` and `LogSegment.recover`. After a
+Who may call: `log.Log.open`. Kafka: `LogLoader` and `LogSegment.recover`. After a
 clean stop nothing but names, sizes and the small checkpoint files is read. After an unclean one
 everything from the segment of the recovery point on is read and checked: the log is cut at the
 first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).

@@ -3,7 +3,7 @@
 Who may call: `manager`. Removing a file costs time with its size, so a partition of many gigabytes
 would stop everything for seconds if the event loop did it. Invariants: one step at a time, of a
 bounded number of files and bytes (`Files.remove_some`), so a stop never waits for more than one;
-what is not removed by then is removed after the next start, which finds it by its name. Answers to
+what is not removed by then is removed after the next start, which finds it by its name. Kafka:
 `LogManager.deleteLogs` and the delayed deletion of segments in Kafka's `LocalLog`.
 """
 

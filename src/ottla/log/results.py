@@ -1,7 +1,7 @@
 """What a log answers: values handed up to replication.
 
 Who may call: everyone above. All are plain tuples, since each append and each read makes one.
-Answers to Kafka's `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
+Kafka: `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
 """
 
 from typing import NamedTuple, Protocol

@@ -1,6 +1,6 @@
 """One segment: a `.log` file of record batches with its indexes.
 
-Who may call: `log` and `recovery`. Answers to Kafka's `LogSegment` and `FileRecords`. Invariants:
+Who may call: `log` and `recovery`. Kafka: `LogSegment` and `FileRecords`. Invariants:
 batches lie back to back from 0 to `size`; nothing beyond `size` is ever read; indexes and the
 aborted-transaction index are loaded at first use and may be dropped again (`release`) while the
 segment is not the active one. Reads from the file check the CRC of every batch they return: a

@@ -1,6 +1,6 @@
 """Check a segment batch by batch after an unclean stop: what is whole, indexed and accounted for.
 
-Who may call: `recovery`. Answers to Kafka's `LogSegment.recover`. One loop with everything in it,
+Who may call: `recovery`. Kafka: `LogSegment.recover`. One loop with everything in it,
 because a segment may hold a million batches and a start waits for it (F19). Invariants: nothing is
 believed that was not checked: the CRC, offsets that go up, leader epochs that never go back (where
 they do, an unflushed truncation came undone at a power loss, and what lies behind belongs to

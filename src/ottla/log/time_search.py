@@ -1,6 +1,6 @@
 """Searching a log by time: the first record that is young enough.
 
-Who may call: `log` (and through it whoever drives a `Search`). Answers to Kafka's
+Who may call: `log` (and through it whoever drives a `Search`). Kafka:
 `UnifiedLog.fetchOffsetByTimestamp` and `LogSegment.findOffsetByTimestamp`. Invariants: whatever
 reads files, checks or decompresses batches is a job, which touches a segment object and a
 descriptor of its own, so that a worker can do it (F46); the log may change meanwhile, and then the

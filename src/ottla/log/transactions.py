@@ -1,7 +1,7 @@
 """Batches of producers, applied to their state: data batches and transaction markers.
 
 Who may call: `log` and `recovery`. The decider is `producers`; this module reads from a batch
-what it needs. Answers to `ProducerAppendInfo.append` and `EndTransactionMarker`.
+what it needs. Kafka: `ProducerAppendInfo.append` and `EndTransactionMarker`.
 """
 
 from typing import NamedTuple

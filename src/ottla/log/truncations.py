@@ -6,7 +6,7 @@ checkpoint, or a crash would count as flushed what is written there from now on.
 thousands of logs are cut at once. Invariants: a worker waits for the disk, once for all logs that
 were cut by then; `settle` returns when nothing is owed of what was cut before it was called. Who
 appends without that (`LocalLog.roll`, `Log._lower_recovery_point`) waits for the disk itself.
-Answers to the end of Kafka's `LogManager.truncateTo`.
+Kafka: the end of `LogManager.truncateTo`.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Upkeep: what every log needs now and then: retention, expiry of producers, idle indexes dropped.
 
 Who may call: `manager`. Invariants: a call takes a few milliseconds, however many logs and segments
-there are; what has to be read from a disk to know how old a segment is, a worker reads. Answers to
-Kafka's `LogManager.cleanupLogs`.
+there are; what has to be read from a disk to know how old a segment is, a worker reads. Kafka:
+`LogManager.cleanupLogs`.
 """
 
 import logging

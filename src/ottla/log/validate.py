@@ -1,6 +1,6 @@
 """Validate: may this batch be appended, and what the leader must change in it. A decider, no I/O.
 
-Who may call: `log.Log`, `segment`, `recovery`. Answers to Kafka's `LogValidator` and
+Who may call: `log.Log`, `segment`, `recovery`. Kafka: `LogValidator` and
 `UnifiedLog.analyzeAndValidateRecords`. Invariants: nothing of a refused batch was changed; the
 base offset and the partition leader epoch lie outside the CRC and are patched in place by
 `stamp`; a change inside the CRC (LogAppendTime, a wrong max timestamp, another codec) computes it

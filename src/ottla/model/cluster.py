@@ -1,6 +1,6 @@
 """The cluster's nouns: brokers, endpoints, assignments and a partition's leadership.
 
-Who may call: everyone; all are frozen values. Answers to Kafka's `Broker`, `EndPoint`,
+Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
 `LeaderAndIsr`, `LeaderIsrAndControllerEpoch` and `ReplicaAssignment`.
 """
 

@@ -6,7 +6,7 @@ where the C library is not glibc nothing happens.
 
 A fetch reads up to a megabyte into memory that is free again once the socket took it. By itself
 glibc gives a few such blocks back to the kernel each time, and the kernel zeroes and maps every
-page anew: two fifths of the CPU of a broker that only serves consumers. Answers to Kafka's heap,
+page anew: two fifths of the CPU of a broker that only serves consumers. Kafka: the heap,
 which the JVM keeps (-Xms).
 """
 

@@ -3,7 +3,7 @@
 Who may call: the CLI, the console, the Spark jobs, tests and the simulator's clients; works
 against a real Kafka as well. Invariants: every wait has a bound; one connection per broker; a
 version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER answers,
-are tried again here: what else may be repeated is for the caller to know. Answers to Kafka's
+are tried again here: what else may be repeated is for the caller to know. Kafka:
 `NetworkClient` and `AdminMetadataManager`.
 """
 

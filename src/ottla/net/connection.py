@@ -5,7 +5,7 @@ completes a `Pending` later. Invariants: answers leave in request order; while a
 not pipelined is open nothing further is dispatched; at most `max_pipelined` Produce requests are
 open; whatever may not be dispatched yet stops the reading, so a connection's memory is bounded by
 one scratch buffer of small frames, one large frame and one answer beyond the outbound mark.
-Answers to Kafka's `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
+Kafka: `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Who may call: `net.connection` takes and gives back, `net.server` sweeps. Invari
 charged as it grows with the bytes that came, never for a size that somebody announced; small frames
 and what brokers send each other have a part that large frames of clients cannot take; one frame at
 a time may pass the bound, so that frames which wait for each other's memory cannot wait for ever;
-while anybody waits, those that send too slowly are closed. Answers to Kafka's `SimpleMemoryPool`.
+while anybody waits, those that send too slowly are closed. Kafka: `SimpleMemoryPool`.
 """
 
 from heapq import heapify, heappop, heappush

@@ -4,7 +4,7 @@ Who may call: `net.connection` and `net.client`, once per received chunk. Invari
 checked before anything is allocated for it (fault F31); memory for a frame grows with the bytes
 that came, never with the size somebody declared; a frame handed on is a writable memoryview over
 memory of its own that is never reused, so the log may patch batches in place and caches may keep
-it. Answers to Kafka's `NetworkReceive`.
+it. Kafka: `NetworkReceive`.
 
 All readers of a loop share one scratch buffer: a chunk is received into it and consumed before
 the loop receives again, so an idle connection owns no buffer at all.

@@ -1,7 +1,7 @@
 """Limits: what one server grants its clients, and the counts that are held against it.
 
 Who may call: `net.server` and whoever builds one. Invariants: every limit is finite; a census may
-be shared by several servers of one broker. Answers to Kafka's `ConnectionQuotas`.
+be shared by several servers of one broker. Kafka: `ConnectionQuotas`.
 """
 
 import asyncio

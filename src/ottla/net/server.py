@@ -2,7 +2,7 @@
 
 Who may call: the broker (one per listener) and the ZooKeeper twin's tests. Invariants: one sweep
 timer per server looks after every deadline; answers completed in one tick leave in one write per
-connection; a refusal costs at most one log line a second. Answers to Kafka's `SocketServer`.
+connection; a refusal costs at most one log line a second. Kafka: `SocketServer`.
 """
 
 import asyncio

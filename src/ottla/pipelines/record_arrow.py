@@ -4,7 +4,7 @@ Who may call: the Spark sources of this room. Invariants: the rows are those of
 `wire.records.iter_records`, in their order; every batch's checksum is checked before it is
 unpacked; markers are no rows; what an Arrow batch holds is bounded. No object is made per record:
 fields are found by `record_positions`, and Arrow copies keys and values out of the payload. What
-that module finds odd is read plainly, which raises what is wrong with it. Answers to Kafka's
+that module finds odd is read plainly, which raises what is wrong with it. Kafka:
 `CompletedFetch` and Spark's `KafkaRecordToRowConverter`.
 """
 
@@ -73,7 +73,7 @@ class Aborted:
     """Tells which batches belong to aborted transactions, batch after batch in offset order.
 
     Made of a fetch answer's list, or a segment's index: (producer id, first offset) each.
-    Answers to Kafka's `CompletedFetch.consumeAbortedTransactionsUpTo`.
+    Kafka: `CompletedFetch.consumeAbortedTransactionsUpTo`.
     """
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:

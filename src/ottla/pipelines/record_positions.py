@@ -3,7 +3,7 @@
 Who may call: `record_arrow`. Invariants: pure functions over bytes; what they accept is exactly
 what `wire.records.iter_payload` accepts, with the same values; for all else the answer is None,
 and the caller asks that plain reader. Only the records' lengths are walked one by one: they are
-varints, and each tells where the next record begins. Answers to Kafka's `DefaultRecord.readFrom`.
+varints, and each tells where the next record begins. Kafka: `DefaultRecord.readFrom`.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ Who may call: `replica_manager`. Invariants:
 Version 3 while all topics have ids, else 1, bounded by what the controller lists. Version 3 names
 each member's broker epoch as it was when the change was proposed, so that a controller can refuse a
 member that has died since (KIP-903); Kafka's leaders in ZooKeeper mode send -1, its controller does
-not look. Answers to Kafka's `DefaultAlterPartitionManager`.
+not look. Kafka: `DefaultAlterPartitionManager`.
 """
 
 import asyncio

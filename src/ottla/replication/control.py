@@ -8,7 +8,7 @@ Who may call: the broker's replica_control handler, inside its own coroutine. In
   applied (R8 is the handler's: it knows the broker epoch)
 - a topic id that differs from the one on disk is never overwritten (R15, KIP-516)
 
-Answers to Kafka's `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
+Kafka: `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
 """
 
 import logging

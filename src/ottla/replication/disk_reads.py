@@ -2,7 +2,7 @@
 
 Who may call: `fetching`, through the replica manager, and the handler of ListOffsets. Invariants:
 what is asked for while it is already on its way is read once; whoever asked is told exactly once,
-also if the reading failed: the next attempt finds the error. Answers to the threads of Kafka's
+also if the reading failed: the next attempt finds the error. Kafka: the threads of Kafka's
 request handlers, each of which may wait for a disk.
 """
 

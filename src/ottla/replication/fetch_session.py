@@ -14,7 +14,7 @@ Invariants:
 - the cache holds at most `slots` sessions; which one gives way is Kafka's rule (`_evict`)
 - an entry that is not dirty is watched by its source, or nobody would ever look at it again
 
-Answers to Kafka's `FetchSession`, `FetchSessionCache` and `FetchManager` (KIP-227, KIP-516).
+Kafka: `FetchSession`, `FetchSessionCache` and `FetchManager` (KIP-227, KIP-516).
 """
 
 from collections.abc import Callable

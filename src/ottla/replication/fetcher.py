@@ -12,8 +12,8 @@ Who may call: `fetcher_manager` adds and removes partitions. Invariants:
   in this epoch (ListOffsets), which our log has reached while the leader found it to continue its
   own. An answer without records shows nothing: limits, throttles and cold disks cut answers short
 
-Each partition's answer is applied in one step; between two of them others may run. Answers to
-Kafka's `AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
+Each partition's answer is applied in one step; between two of them others may run. Kafka:
+`AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ Invariants:
 - a fetch that `withhold` keeps back leaves empty and tells its session nothing: what it would have
   read is read again by the next one
 
-Answers to Kafka's `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
+Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 Who may call: `fetcher`, `fetcher_manager`, `replica_manager`. Replicas do not negotiate: versions
 follow from inter.broker.protocol.version (PROTOCOL 6.1), so that a rolling upgrade decides them.
 
-Answers to Kafka's `MetadataVersion`.
+Kafka: `MetadataVersion`.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ Invariants, by the numbers of RELIABILITY.md:
   committed and what is proposed. An expansion is assumed to have happened, a shrink to have not.
 - R13: below min.insync.replicas (capped at the replication factor) the high watermark is frozen.
 
-Answers to Kafka's `Partition` and `Replica` (KIP-497, KIP-841, KIP-903, KAFKA-15583).
+Kafka: `Partition` and `Replica` (KIP-497, KIP-841, KIP-903, KAFKA-15583).
 """
 
 import enum

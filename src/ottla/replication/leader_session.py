@@ -8,7 +8,7 @@ Who may call: `fetcher`. Plain bookkeeping over values, no I/O. Invariants:
 - a session speaks of topics by id (version 13 on) or by name (12), never both; when one topic
   without an id joins, everything starts over by name
 
-Answers to Kafka's `FetchSessionHandler` (KIP-227, KIP-516).
+Kafka: `FetchSessionHandler` (KIP-227, KIP-516).
 """
 
 from ottla.model.errors import ErrorCode

@@ -12,7 +12,7 @@ the other's place in one step. Invariants:
 - slices of a few milliseconds, and as long for all others between two of them
 - what only the disk has is read by a worker, flushes are waited for by one
 
-Answers to Kafka's `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`,
+Kafka: `ReplicaManager.alterReplicaLogDirs`, `ReplicaAlterLogDirsManager`,
 `ReplicaAlterLogDirsThread` and `LocalLeaderEndPoint` (KIP-113). One task does the work of Kafka's
 `num.replica.alter.log.dirs.threads`.
 """

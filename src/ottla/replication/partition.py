@@ -17,7 +17,7 @@ additions. So whatever a deposed leader still acknowledges with acks=all is in t
 successor; and once the successor's epoch is out, followers fetch elsewhere and our watermark stands
 still. While fenced, it proposes no ISR change (`Host.may_propose`).
 
-Answers to Kafka's `Partition`.
+Kafka: `Partition`.
 """
 
 import logging

@@ -6,7 +6,7 @@ the time is over; the answer leaves once, when all partitions have a final resul
 reached its offset while fewer than min.insync.replicas are in sync says so
 (NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was asked.
 
-Answers to Kafka's `DelayedProduce`.
+Kafka: `DelayedProduce`.
 """
 
 from collections.abc import Callable, Sequence

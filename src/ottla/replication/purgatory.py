@@ -8,7 +8,7 @@ Who may call: `fetching` and `producing` park here; `partition` says what moved.
 - one heap, one timer, whatever the number of operations; entries of finished operations are
   swept out before they outnumber the others
 
-Answers to Kafka's `DelayedOperationPurgatory` and its timing wheel.
+Kafka: `DelayedOperationPurgatory` and its timing wheel.
 """
 
 import asyncio

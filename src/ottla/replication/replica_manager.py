@@ -9,7 +9,7 @@ Who may call: the broker's handlers and its lifecycle. Invariants:
 Self-fencing: `fence` stops ISR changes while this broker has no ZooKeeper session. It does not stop
 acks=all, and need not: see `partition`, "Why a leader that lost its ZooKeeper session may go on".
 
-Answers to Kafka's `ReplicaManager`.
+Kafka: `ReplicaManager`.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Who may call: `replica_manager` (and tests). Invariants: only replicas that are 
 offset are candidates, which is for the caller to see to; without a rack, with the leader in it, or
 with nobody in it the consumer stays with the leader.
 
-Answers to Kafka's `RackAwareReplicaSelector` and `ReplicaView` (KIP-392).
+Kafka: `RackAwareReplicaSelector` and `ReplicaView` (KIP-392).
 """
 
 from collections.abc import Iterable

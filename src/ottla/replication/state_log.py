@@ -1,7 +1,7 @@
 """State log: a broker's lines of state-change.log: whom it leads and follows, and since where.
 
 Who may call: `control`. Invariants: lines are made only where somebody listens, and logged a slice
-at a time. Answers to the log statements of `Partition.makeLeader`, `makeFollower` and of
+at a time. Kafka: the log statements of `Partition.makeLeader`, `makeFollower` and of
 `ReplicaManager.becomeLeaderOrFollower`.
 """
 

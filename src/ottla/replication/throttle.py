@@ -7,7 +7,7 @@ clock that never goes back. Invariants:
 - what passes counts whether the replica is in sync or not, so that all of it stays near the bound
 - one answer may overshoot; the next one then waits until the rate over the window is down again
 
-Answers to Kafka's `ReplicationQuotaManager` and `SimpleRate`.
+Kafka: `ReplicationQuotaManager` and `SimpleRate`.
 """
 
 import math

@@ -10,7 +10,7 @@ Invariants:
   of a lost epoch in the middle (KIP-279).
 - R11: an answer that says "diverged" carries no records and no high watermark that count.
 
-Answers to Kafka's `AbstractFetcherThread.getOffsetTruncationState` and the check in
+Kafka: `AbstractFetcherThread.getOffsetTruncationState` and the check in
 `Partition.readRecords` (KIP-101, KIP-279, KIP-595).
 """
 

@@ -1,7 +1,7 @@
 """How a cooperative group (KIP-429) shares its partitions out: evenly, moving as few as it can.
 
 Who may call: `members`. Invariants: pure; a partition goes to another member only in a generation
-in which no member says any more that it owns it. Answers to Kafka's `CooperativeStickyAssignor`,
+in which no member says any more that it owns it. Kafka: `CooperativeStickyAssignor`,
 for members that all subscribe to the same topics.
 """
 

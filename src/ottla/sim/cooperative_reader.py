@@ -2,7 +2,7 @@
 
 Who may call: `coordination`, as the main of a node of `cast`. Invariants: while the member
 joins, the process goes on reading what is the member's; what it has to give up it commits first,
-then joins again; what it lost with its place in the group it neither commits nor reads. Answers to
+then joins again; what it lost with its place in the group it neither commits nor reads. Kafka:
 the cooperative half of Kafka's `ConsumerCoordinator`.
 """
 

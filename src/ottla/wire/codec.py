@@ -4,7 +4,7 @@ Who may call: everyone above. A parse or write function is compiled at the first
 (api, version, direction) and kept. What arrives is judged here: short bytes, counts beyond the
 bytes, bad UTF-8, nulls where none may be and anything after the message's end are WireError.
 Decoded `records` are slices of the given buffer, so whoever keeps one keeps the whole frame.
-Answers to Kafka's `ApiMessageType`, `AbstractRequest.parseRequest` and `MessageUtil`.
+Kafka: `ApiMessageType`, `AbstractRequest.parseRequest` and `MessageUtil`.
 """
 
 import struct

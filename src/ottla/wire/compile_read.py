@@ -6,7 +6,7 @@ function per message version, runs of fixed-size fields unpacked by one `Struct`
 nothing else left as memoryview slices. Array counts are checked against the bytes that are left
 before anything is allocated. Slices never raise, so a length beyond the end only moves the
 position past it: the caller must check `position <= len(buf)` once, at the end.
-Answers to the `read` methods Kafka's message generator emits.
+Kafka: the `read` methods Kafka's message generator emits.
 """
 
 from collections.abc import Callable, Generator

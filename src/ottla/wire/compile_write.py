@@ -5,7 +5,7 @@ object and a list, and appends the parts of its encoding: runs of fixed-size fie
 arrays between them) are one `pack`, strings one cached bytes object, records the caller's own
 buffers. A value the version cannot carry is dropped where the schema allows it (`~`), otherwise
 WireError, as Kafka's UnsupportedVersionException.
-Answers to the `write` methods Kafka's message generator emits.
+Kafka: the `write` methods Kafka's message generator emits.
 """
 
 from collections.abc import Callable, Generator

@@ -5,7 +5,7 @@ Who may call: `records`, the log's validation, the console. Invariant: no call a
 RecordTooLargeError, a broken one CorruptRecordError. Outputs above `LARGE_BYTES` are made without
 holding the interpreter's lock for long, so that a worker thread may make them. Written forms are
 those every client reads: snappy in xerial framing (Java insists on it), lz4 frames with independent
-blocks and a correct header checksum (Java refuses others in v2 batches). Answers to Kafka's
+blocks and a correct header checksum (Java refuses others in v2 batches). Kafka:
 `CompressionType`, `Lz4BlockInputStream` and snappy-java's `SnappyInputStream`.
 """
 

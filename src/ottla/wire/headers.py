@@ -4,7 +4,7 @@ Who may call: net, broker/router, admin. Invariants: which header version a mess
 from its key and version alone. A flexible request has header 2 (tagged fields after client_id,
 which stays a legacy string), ControlledShutdown 0 has header 0 (no client_id), all others 1.
 A flexible response has header 1, but ApiVersions answers always 0, for clients that do not know
-our versions yet. Answers to Kafka's `RequestHeader`, `ResponseHeader` and `ApiMessageType`.
+our versions yet. Kafka: `RequestHeader`, `ResponseHeader` and `ApiMessageType`.
 """
 
 import struct

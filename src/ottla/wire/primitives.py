@@ -3,7 +3,7 @@
 Who may call: the compiled functions of `wire.compiler`, `headers` and `records`. Reading functions
 take a memoryview and a position and may raise IndexError or struct.error at the end of the bytes;
 `codec` turns those into WireError. The caches are bounded and hold encodings only.
-Answers to Kafka's `ByteUtils`.
+Kafka: `ByteUtils`.
 """
 
 from collections.abc import Callable, Iterable

@@ -4,7 +4,7 @@ Who may call: `records` (which offers `check_records` to the house). Pure functi
 fully typed, fit for mypyc. Two ways to the same answer, compared by a property test: a plain walk,
 and a columnar one for what producers mostly send, runs of records that are equally long. There
 the same byte of every record is looked at in one strided slice: ten C calls per run instead of
-thousands of byte operations. Answers to Kafka's `DefaultRecord.readFrom` and `LogValidator`.
+thousands of byte operations. Kafka: `DefaultRecord.readFrom` and `LogValidator`.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ Who may call: log, replication, coordinators, admin, the tests. Invariants: noth
 batch but to decompress, to build, or to run the checksum over small ones; one object per batch,
 and objects per record only in `iter_records`, which the hot path never calls. Base offset and
 partition leader epoch lie outside the CRC, so a leader patches them without computing it again.
-Answers to Kafka's `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and
+Kafka: `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and
 `EndTransactionMarker`.
 """
 

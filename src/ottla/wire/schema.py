@@ -12,7 +12,7 @@ A field is `name:type`, then in this order and all optional: `@versions` that ha
 all), `?versions` in which it may be null (bare `?`: all of its own), `#tag`, `=default` and `~`
 if a version without the field may silently drop a value (Kafka's "ignorable").
 Invariants: one class per struct, the union of all versions; attribute order is schema order.
-Answers to Kafka's `MessageSpec`, `FieldSpec` and the classes its generator emits.
+Kafka: `MessageSpec`, `FieldSpec` and the classes its generator emits.
 """
 
 import re

@@ -9,7 +9,7 @@ Who may call: the parts of `store`. Invariants:
 - One operation that fails never takes the others of its chunk down: it is named, the rest is
   sent again, after two failures one by one.
 - Waiting is bounded by the session's own deadline: SessionExpiredError ends it.
-Answers to `KafkaZkClient.retryRequestsUntilConnected` and `wrapRequestWithControllerEpochCheck`.
+Kafka: `KafkaZkClient.retryRequestsUntilConnected` and `wrapRequestWithControllerEpochCheck`.
 """
 
 import asyncio

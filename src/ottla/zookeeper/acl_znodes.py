@@ -1,6 +1,6 @@
 """The authorizer's znodes: paths, rules and change notifications, as the JVM writes them.
 
-Who may call: whoever serves or checks ACLs. Invariants: those of `znodes`. Answers to `AclEntry`
+Who may call: whoever serves or checks ACLs. Invariants: those of `znodes`. Kafka: `AclEntry`
 and the `ZkAclStore` and `ZkAclChangeStore` of Kafka's `ZkData`.
 """
 

@@ -1,7 +1,7 @@
 """Where ZooKeeper is and what a path may look like.
 
 Who may call: `session`, `store`, the twin. Invariants: a bad connect string is a ConfigError that
-names the key; a path ZooKeeper would refuse never leaves us. Answers to `ConnectStringParser` and
+names the key; a path ZooKeeper would refuse never leaves us. ZooKeeper: `ConnectStringParser` and
 `PathUtils`.
 """
 

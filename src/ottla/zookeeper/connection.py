@@ -1,7 +1,7 @@
 """One connection of a session: cuts bytes into frames' worth and can be given up at any moment.
 
 Who may call: `session`. Invariants: what arrives after `drop` never reaches the session, so a
-connection the session has left cannot act for it. Answers to `ClientCnxnSocket`.
+connection the session has left cannot act for it. ZooKeeper: `ClientCnxnSocket`.
 """
 
 import asyncio

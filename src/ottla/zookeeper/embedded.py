@@ -4,7 +4,7 @@ Who may call: the front door (`ottla up`), tests. Invariants: it listens on 127.
 bounded heap and no admin server, and `start_zookeeper` returns when a session connects; whatever
 is missing becomes one StartupError line with the way out. Imports nothing heavy and no asyncio:
 the CLI calls it plainly. The jars come from the first of: OTTLA_ZOOKEEPER_JARS, ~/.cache/ottla,
-/usr/share/java, an installed pyspark, Maven (into ~/.cache/ottla). Answers to
+/usr/share/java, an installed pyspark, Maven (into ~/.cache/ottla). ZooKeeper:
 `ZooKeeperServerMain` and bin/zookeeper-server-start.sh.
 """
 

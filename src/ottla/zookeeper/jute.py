@@ -2,7 +2,7 @@
 
 Who may call: `session` and `memory`, nobody outside the room. Invariants: all integers are big
 endian; a buffer of length -1 is null; every read is checked against the end of its frame.
-Answers to zookeeper.jute of ZooKeeper 3.8.
+ZooKeeper: zookeeper.jute of ZooKeeper 3.8.
 """
 
 import struct

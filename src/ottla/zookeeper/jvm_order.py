@@ -2,7 +2,7 @@
 
 Who may call: `znodes`. Kafka builds its JSON from Scala and Java hash maps; which key comes
 first is decided by hashes and table sizes. Order carries no meaning, but equal bytes make
-znodes comparable across a mixed cluster. Answers to scala.collection.{mutable,immutable}.HashMap
+znodes comparable across a mixed cluster. Kafka: scala.collection.{mutable,immutable}.HashMap
 (2.13) and java.util.concurrent.ConcurrentHashMap (under `Properties`).
 """
 

@@ -4,7 +4,7 @@ Who may call: tests, the simulator. It is a server: our own `Session` (and kazoo
 it, over any Network. It is not kind: watches fire once, replies get lost with their connection,
 sessions expire with a reply in flight and outlive their connections, failed multis roll back and
 use up a zxid, too large frames end the connection. Single server, no disk: what it acknowledged
-it keeps, also over `stop` and `start`. Answers to `ZooKeeperServer`, `SessionTrackerImpl`.
+it keeps, also over `stop` and `start`. ZooKeeper: `ZooKeeperServer`, `SessionTrackerImpl`.
 """
 
 import asyncio

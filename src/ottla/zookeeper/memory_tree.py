@@ -2,7 +2,7 @@
 
 Who may call: `memory`. Invariants: plain values, no clock, no wire; a transaction that fails
 leaves no trace but its zxid (as in ZooKeeper, where the failure is a transaction too); a number
-given to a sequence znode is the count of its parent's creations. Answers to `DataTree` and
+given to a sequence znode is the count of its parent's creations. ZooKeeper: `DataTree` and
 `PrepRequestProcessor`.
 """
 

@@ -1,7 +1,7 @@
 """The operations of a multi, and how their results come back.
 
 Who may call: everyone who writes to ZooKeeper. Invariants: a multi is all or nothing; the first
-failing operation is named, the others only say "not done". Answers to `Op` and `OpResult`.
+failing operation is named, the others only say "not done". ZooKeeper: `Op` and `OpResult`.
 """
 
 from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ Who may call: `store`, the broker's life cycle, tests. Invariants:
   the first thing that happens is DEAD.
 - Callbacks run in the order of the wire, a watch event before the reply that already shows the
   change; they only queue events.
-Answers to Kafka's `ZooKeeperClient` and ZooKeeper's `ClientCnxn`.
+Kafka: `ZooKeeperClient` and ZooKeeper's `ClientCnxn`.
 
 States: CONNECTED -> SUSPENDED (connection lost) -> CONNECTED (same session, watches left anew)
 and from either -> DEAD (expired, fenced by the deadline, or closed).

@@ -3,7 +3,7 @@
 Who may call: `store`. Invariants: a setting is only written while the same controller stands
 (check on /controller, so that no migration is under way); notifications carry no facts, only
 where to read; the producer id block and the features are compared and swapped.
-Answers to the config, notification and feature parts of `KafkaZkClient`.
+Kafka: the config, notification and feature parts of `KafkaZkClient`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ class Settings(Topics):
     async def drop_entity_configs(self, entity_type: str, name: str) -> bool:
         """Delete an entity without settings, and its parents if nothing else is in them.
 
-        False if others live below it: then it stays. Answers to `AdminZkClient.tryCleanQuotaNodes`.
+        False if others live below it: then it stays. Kafka: `AdminZkClient.tryCleanQuotaNodes`.
         """
         path = znodes.config_path(entity_type, name)
         if await self.get_children(path):

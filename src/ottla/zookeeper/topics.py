@@ -2,7 +2,7 @@
 
 Who may call: `store`. Invariants: a partition's epoch is the version of its state znode and every
 update compares and swaps on it (R6); controller writes are fenced (R10); a malformed znode is
-reported and read as absent, never a crash (F41). Answers to the topic part of `KafkaZkClient`.
+reported and read as absent, never a crash (F41). Kafka: the topic part of `KafkaZkClient`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

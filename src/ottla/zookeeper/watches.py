@@ -1,7 +1,7 @@
 """The one-shot watches a session has left on the server, and whom each event is for.
 
 Who may call: `session`. Invariants: a watch is kept only once the server confirmed the read that
-left it; an event takes its watches away; the tables are dropped with the session. Answers to
+left it; an event takes its watches away; the tables are dropped with the session. Kafka:
 `ZKWatchManager`.
 """
 

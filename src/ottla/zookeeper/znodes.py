@@ -3,7 +3,7 @@
 Who may call: `store`, the controller's readers, tests. Invariants: what we write has the bytes
 the JVM 3.9 writes (key order included, `jvm_order`); older versions are read, unknown keys are
 ignored; anything else raises MalformedZnodeError naming path and reason, so that one bad znode
-never takes more than itself down (fault F41). Answers to Kafka's `ZkData`.
+never takes more than itself down (fault F41). Kafka: `ZkData`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas: who may use how much of every broker.
 
 Who may call: the router. Invariants: what is written is valid as a whole, and the change
-notification follows it; an entity left without bounds is deleted; messages are Kafka's. Answers to
+notification follows it; an entity left without bounds is deleted; messages are Kafka's. Kafka:
 `ZkAdminManager.describeClientQuotas`, `alterClientQuotas` and `AdminZkClient.changeConfigs`
 (KIP-546, KIP-612).
 """

@@ -2,7 +2,7 @@
 
 Who may call: the router. These are handed to the controller of this process. Not in office, it
 answers NOT_CONTROLLER, by itself or here, and a ControlledShutdown with the code of Kafka's
-ControllerMovedException. Answers to the handlers of the same names
+ControllerMovedException. Kafka: the handlers of the same names
 in `KafkaApis`.
 """
 

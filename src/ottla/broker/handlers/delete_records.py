@@ -2,7 +2,7 @@
 
 Who may call: the router. Invariants: nothing at or above the high watermark is deleted; the
 answer is the lowest log start among the live replicas once none is below what was asked for.
-Answers to `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` and
+Kafka: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` and
 `DelayedDeleteRecords` (KIP-107).
 """
 

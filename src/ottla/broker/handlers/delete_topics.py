@@ -2,7 +2,7 @@
 
 Who may call: the router. Invariants: what is marked stays marked, whatever the answer says: the
 controller deletes it as soon as all its replicas can be reached. The answer waits until this broker
-no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Answers to
+no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Kafka:
 `KafkaApis.handleDeleteTopicsRequest` and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
 """
 

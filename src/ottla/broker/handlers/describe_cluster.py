@@ -1,6 +1,6 @@
 """DescribeCluster: the live brokers of the asking client's listener, and the controller.
 
-Who may call: the router. Answers to `KafkaApis.handleDescribeCluster` and
+Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
 `AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
 """
 

@@ -1,7 +1,7 @@
 """DescribeConfigs: the settings of topics, of this broker and of all brokers.
 
 Who may call: the router. A topic's overrides are read from ZooKeeper, not from the cache, so that
-whoever altered them sees it at once. Answers to `ConfigHelper.describeConfigs`.
+whoever altered them sees it at once. Kafka: `ConfigHelper.describeConfigs`.
 """
 
 import logging

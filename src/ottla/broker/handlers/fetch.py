@@ -5,7 +5,7 @@ exactly once; records are handed on as the log gave them, never copied. Which pa
 and which are told is `replication.fetching`'s to decide; here a request becomes a `Fetch`, and its
 answers become bytes. An incremental answer with nothing to tell is not even encoded.
 
-Answers to `KafkaApis.handleFetchRequest`. ACLs come in front of this.
+Kafka: `KafkaApis.handleFetchRequest`. ACLs come in front of this.
 """
 
 import struct

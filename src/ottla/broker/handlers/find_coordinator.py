@@ -2,7 +2,7 @@
 
 Who may call: the router. Invariants: answered from the metadata cache, so it may name a broker that
 has just lost the partition: that one answers NOT_COORDINATOR. Asking creates the internal topic.
-Answers to `KafkaApis.handleFindCoordinatorRequest`.
+Kafka: `KafkaApis.handleFindCoordinatorRequest`.
 """
 
 from collections.abc import Sequence

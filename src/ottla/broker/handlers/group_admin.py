@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups, DeleteGroups: groups as administrators see them.
 
-Who may call: the router. Answers to the handlers of the same names in `KafkaApis`.
+Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
 from collections.abc import Sequence

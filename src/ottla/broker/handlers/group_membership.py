@@ -1,8 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: what members say to their coordinator.
 
 Who may call: the router. Invariants: no task per request: a join or sync that has to wait is a
-`Pending` whose `complete` the coordinator calls. Answers to the handlers of the same names in
-`KafkaApis` and to `GroupCoordinatorAdapter`.
+`Pending` whose `complete` the coordinator calls. Kafka: the handlers of the same names in
+`KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
 import uuid

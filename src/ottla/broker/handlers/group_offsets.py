@@ -3,7 +3,7 @@
 Who may call: the router. Invariants: a commit is answered when it is in the log of all in-sync
 replicas; partitions that do not exist are refused here and never reach the group. Version 0 of
 commit and fetch speaks of znodes under /consumers, not of the group's log, as it always did.
-Answers to the handlers of the same names in `KafkaApis` and to `GroupCoordinatorAdapter`.
+Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """InitProducerId: a number for an idempotent producer; number and epoch for a transactional one.
 
-Who may call: the router. Answers to `KafkaApis.handleInitProducerIdRequest`.
+Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
 """
 
 from collections.abc import Sequence

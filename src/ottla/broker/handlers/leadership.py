@@ -1,7 +1,7 @@
 """Reassignments and elections on request: AlterPartitionReassignments, its listing, ElectLeaders.
 
 Who may call: the router. All three are the controller's business; another broker answers
-NOT_CONTROLLER. Answers to the handlers of the same names in `KafkaApis` and to
+NOT_CONTROLLER. Kafka: the handlers of the same names in `KafkaApis` and
 `ReplicaManager.electLeaders` (KIP-455, KIP-183, KIP-460).
 """
 

@@ -5,7 +5,7 @@ stable offset) only; a leader whose high watermark has not yet reached the start
 not claim to know the latest offset (OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5);
 what needs a look into batches is looked up by workers (F46).
 
-Answers to `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
+Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320).
 
 Who may call: the router. Invariants: only a leader answers, and only to who names its current epoch
-or none (R3). Answers to `KafkaApis.handleOffsetForLeaderEpochRequest`.
+or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ the connection, since there is no other way to tell. A successful answer for one
 encoded but patched: its bytes differ from the last one's in four fields. A request whose batches
 take long to check is answered later (`Progress.later`), and nothing of its connection passes it.
 
-Answers to `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
+Kafka: `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
 batches need before is in `transactional_produce`.
 """
 

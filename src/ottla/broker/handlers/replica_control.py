@@ -5,7 +5,7 @@ nothing (R8), one of an earlier controller neither (R10; checked again when its 
 answered, since the controller sends the next one only then (PROTOCOL 6.2). The work is done in
 slices by `replication.control`.
 
-Answers to `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
+Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
 """
 
 import logging

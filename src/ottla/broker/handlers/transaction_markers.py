@@ -2,7 +2,7 @@
 
 Who may call: the router. Invariants: a marker counts as written when all in-sync replicas have it;
 with a group's offsets they become visible, or are dropped, at that moment. A marker for a group's
-partition that is still being read is refused: it would be missed. Answers to
+partition that is still being read is refused: it would be missed. Kafka:
 `KafkaApis.handleWriteTxnMarkersRequest`.
 """
 

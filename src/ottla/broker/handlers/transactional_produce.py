@@ -3,7 +3,7 @@
 Who may call: `handlers.produce`. Invariants: a partition where the transaction has data already is
 not asked about; an answer counts only with the guard its question was asked under. What a
 coordinator cannot tell just now is answered as NOT_ENOUGH_REPLICAS, which producers of every age
-try again without asking for metadata. Answers to
+try again without asking for metadata. Kafka:
 `ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890, part 1).
 """
 

@@ -3,7 +3,7 @@
 Who may call: the router. Invariants: partitions that do not exist never reach the coordinator, and
 one of them refuses all that came with it; of errors that older producers do not know they are told
 the older form. AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
-Answers to the handlers of the same names in `KafkaApis`.
+Kafka: the handlers of the same names in `KafkaApis`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Who may call: the router. Invariants: a request for an earlier incarnation of this broker (R8) or
 from an earlier controller (R10) changes nothing; a large one is taken in slice by slice, while
-others wait for it, and seen at once. Answers to
+others wait for it, and seen at once. Kafka:
 `KafkaApis.handleUpdateMetadataRequest` and `ReplicaManager.maybeUpdateMetadataCache`.
 """
 

@@ -3,7 +3,7 @@
 Who may call: this room, on the driver and in tasks. Invariants: every question ends, with an answer
 or an OttlaError of one line, after `kafka.default.api.timeout.ms` at most; leaders that move, die
 or are not yet known are asked again with fresh metadata. The loop runs only inside these calls.
-Answers to Kafka's `OffsetFetcher` and `ConsumerMetadata`.
+Kafka: `OffsetFetcher` and `ConsumerMetadata`.
 """
 
 import asyncio

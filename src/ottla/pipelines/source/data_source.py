@@ -1,7 +1,7 @@
 """What Spark makes readers of: `format("ottla")`, with options and a schema.
 
 Who may call: `pyspark_ottla`. Invariants: options are checked before a schema is returned, so that
-`load()` refuses bad ones. Answers to Spark's `KafkaSourceProvider`.
+`load()` refuses bad ones. Spark: `KafkaSourceProvider`.
 """
 
 from typing import TYPE_CHECKING

@@ -3,7 +3,7 @@
 Who may call: `scan`. Invariants: the position only moves forward, over whole record batches;
 whatever happens to leaders is tried again with fresh metadata until nothing came for
 `kafka.default.api.timeout.ms`; what is gone is skipped only as the policy says, and told; another
-topic of the same name is never read. At most two answers are held. Answers to Kafka's `Fetcher`,
+topic of the same name is never read. At most two answers are held. Kafka: `Fetcher`,
 `OffsetsForLeaderEpochClient` (KIP-320) and Spark's `KafkaDataConsumer`.
 """
 

@@ -2,7 +2,7 @@
 
 Who may call: this room. Invariants: an option that is not known, malformed, or contradicts another
 is a ConfigError of one line; names are compared without regard to case, as Spark does; the result
-can be pickled. Answers to `KafkaSourceProvider` of Spark's connector, whose names these are.
+can be pickled. Kafka: `KafkaSourceProvider` of Spark's connector, whose names these are.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Which offsets a task reads, and how many a micro-batch takes. Decides; touches nothing.
 
 Who may call: `batch`, `streaming`. Invariants: the ranges of a plan cover exactly what was asked
-for and do not overlap; the same offsets give the same ranges. Answers to Spark's
+for and do not overlap; the same offsets give the same ranges. Spark:
 `KafkaOffsetRangeCalculator` and `KafkaMicroBatchStream.rateLimit`.
 """
 

@@ -4,7 +4,7 @@ Who may call: `lines` (Python) and `read` (Spark's own expressions): one table f
 pure; a pattern takes a whole line, and Python and Java read it alike. Lines are those of log4j's
 pattern `[%d] %p %m (%c)`. Until Kafka 0.11 a message begins with `Broker 1` or `Controller 1 epoch
 2` and names a partition `[t,0]`; later ones begin with `[Broker id=1]` or `[Controller id=1
-epoch=2]` and name it `t-0`. Answers to the texts of `ReplicaManager`, `Partition`,
+epoch=2]` and name it `t-0`. Kafka: the texts of `ReplicaManager`, `Partition`,
 `MetadataCache`, `ControllerChannelManager` and both state machines, 0.8.2 to 3.9.
 """
 

@@ -3,7 +3,7 @@
 Who may call: `job`. Invariants: a line of a log is taken apart by Spark itself, by one pattern, in
 the JVM (Python takes ten times as long); journals, which are short, by Python. A file's own order
 is kept as (`block`, `line`), whatever the times say. A line that is none of a state-change log has
-kind `unread`. Answers to the same forms as `lines.parse`.
+kind `unread`. Kafka: the same forms as `lines.parse`.
 """
 
 import functools
