@@ -113,7 +113,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     log.set_high_watermark(log.log_end_offset)
     log.flush()
     table, size = table_of(log), log.size
-    assert asyncio.run(cleaner.clean_filthiest())
+    assert asyncio.run(cleaner.clean_dirtiest())
     assert table_of(log) == table
     assert log.size < size / 2
     manager.shutdown()
@@ -146,7 +146,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
     log.roll()
     log.set_high_watermark(log.log_end_offset)
     log.flush()
-    assert asyncio.run(cleaner.clean_filthiest())
+    assert asyncio.run(cleaner.clean_dirtiest())
     assert table_of(log) == table
     manager.shutdown()
 

@@ -89,7 +89,7 @@ class Table:
 
     def clean(self, wait_ms) -> None:
         self.clock.now_ms += wait_ms
-        asyncio.run(self.cleaner.clean_filthiest())
+        asyncio.run(self.cleaner.clean_dirtiest())
         self.check()
 
     def check(self) -> None:

@@ -124,7 +124,7 @@ class Machine:
         self.log.append_as_leader(batch, 0, 0, origin=COORDINATOR)
 
     def clean(self) -> None:
-        while LOOP.run(self.cleaner.clean_filthiest()):
+        while LOOP.run(self.cleaner.clean_dirtiest()):
             pass
         self.manager.periodic(self.clock.wall_ms())
         LOOP.run(self.manager.remove_due(Inline()))

@@ -1,4 +1,4 @@
-"""What stories cannot tell by commands: races, lost replies, garbage, and the end of a reign."""
+"""What stories cannot tell by commands: races, lost replies, garbage, and the end of a term."""
 
 import asyncio
 import json
@@ -134,14 +134,14 @@ def test_a_controller_resigns_when_another_is_named():
 
 
 @pytest.mark.parametrize("how", ["another is named", "session lost"])
-def test_nothing_of_a_reign_outlives_it(how):
+def test_nothing_of_a_term_outlives_it(how):
     """Its lines to brokers, the timer of its balance and its watches are nobody's."""
 
     async def scene(cluster):
         await topic(cluster, (1, 2))
         first, second = cluster.active, cluster.brokers[2].controller
-        reign = first._reign
-        timers, watch = list(reign.timers), reign.watcher(LeaderBalanceDue())
+        term = first._term
+        timers, watch = list(term.timers), term.watcher(LeaderBalanceDue())
         (balance,) = [t for t in timers if not t.cancelled()]
         assert balance.when() - asyncio.get_running_loop().time() <= 5, "the first one comes early"
         lines = [t for t in asyncio.all_tasks() if t.get_name().startswith("controller-to-")]
@@ -158,14 +158,14 @@ def test_nothing_of_a_reign_outlives_it(how):
         else:
             await first.on_session_lost()
         await cluster.settle()
-        assert reign.ended
+        assert term.ended
         assert all(t.cancelled() for t in timers)
         assert all(line.done() for line in lines)
-        assert reign.channels.statistics() == {}
+        assert term.channels.statistics() == {}
         events = []
-        first._post = second._post = reign.post = events.append
+        first._post = second._post = term.post = events.append
         watch(WatchEvent(WatchType.DATA_CHANGED, znodes.CONTROLLER))
-        reign._due(LeaderBalanceDue())
+        term._due(LeaderBalanceDue())
         assert events == []
 
     play(scene, 1, 2, **{"auto.leader.rebalance.enable": "true"})
@@ -429,16 +429,16 @@ def test_a_failed_failover_gives_the_office_up(monkeypatch):
     async def scene(cluster):
         from ottla.controller import loop
 
-        right = loop.take_office
+        right = loop.on_controller_failover
         failed = []
 
-        async def fail_once(reign):
+        async def fail_once(term):
             if not failed:
-                failed.append(reign.controller_id)
+                failed.append(term.controller_id)
                 raise RuntimeError("planted")
-            await right(reign)
+            await right(term)
 
-        monkeypatch.setattr(loop, "take_office", fail_once)
+        monkeypatch.setattr(loop, "on_controller_failover", fail_once)
         await cluster.kill(1)
         await cluster.settle()
         assert failed
@@ -482,8 +482,8 @@ def test_an_event_that_fails_takes_no_other_with_it(monkeypatch, caplog):
     right = loop.handle
     failed = []
 
-    async def fail_once(reign, event):
-        result = await right(reign, event)
+    async def fail_once(term, event):
+        result = await right(term, event)
         if type(event).__name__ == "TopicsChanged" and not failed:
             failed.append(event)
             raise RuntimeError("planted")
@@ -610,7 +610,7 @@ def test_f20_the_last_replica_in_sync_leads_again_when_its_broker_takes_it_back(
 
 
 @pytest.mark.parametrize("what", ["delete", "prefer", "reassign"])
-def test_each_request_of_an_old_controller_ends_its_reign(what):
+def test_each_request_of_an_old_controller_ends_its_term(what):
     async def scene(cluster):
         await topic(cluster, (2, 1))
         await cluster.kill(2)

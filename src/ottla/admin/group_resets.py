@@ -102,16 +102,16 @@ async def plan_reset(
     if missing:
         raise OttlaError(f"no such partitions, or nobody leads them: {', '.join(missing)}")
     if target.timestamp is not None:
-        wished = await log_offsets(client, chosen, target.timestamp)
+        wanted = await log_offsets(client, chosen, target.timestamp)
     else:
-        wished = {tp: _wished(target, tp, offsets, starts, ends) for tp in chosen}
+        wanted = {tp: _wanted(target, tp, offsets, starts, ends) for tp in chosen}
     return [
         Move(
             tp.topic,
             tp.partition,
             offsets[tp].offset if tp in offsets else None,
-            wished[tp],
-            min(max(wished[tp], starts[tp]), ends[tp]),
+            wanted[tp],
+            min(max(wanted[tp], starts[tp]), ends[tp]),
         )
         for tp in chosen
     ]
@@ -133,7 +133,7 @@ def _has_members(group: str) -> OttlaError:
     return OttlaError(f"group {group} has members: stop them first, or they would overwrite it")
 
 
-def _wished(
+def _wanted(
     target: Target,
     tp: TopicPartition,
     offsets: Mapping[TopicPartition, Committed],

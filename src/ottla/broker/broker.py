@@ -17,8 +17,8 @@ from ottla.broker.batch_checks import BatchChecks
 from ottla.broker.controller_channel import ControllerChannel
 from ottla.broker.coordination import Coordination
 from ottla.broker.dynamic_configs import DynamicConfigs
-from ottla.broker.housekeeping import keep_house, remove_deleted
 from ottla.broker.lifecycle import Membership, shut_down_controlled
+from ottla.broker.log_tasks import remove_deleted, run_log_tasks
 from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.mutations import Mutations
@@ -273,7 +273,7 @@ class Broker:
         await self._listen()
         await server.replicas.start()
         await self.membership.through(lambda _: self.membership.join())
-        self.tasks.start(keep_house(self.world, self.config, self.logs), "housekeeping")
+        self.tasks.start(run_log_tasks(self.world, self.config, self.logs), "log-tasks")
         self.tasks.start(remove_deleted(self.world, self.logs), "removal")
         self.tasks.start(LogCleaner(self.world, self.config, self.logs).run(), "cleaner")
         self.tasks.start(self.membership.run(), "membership")

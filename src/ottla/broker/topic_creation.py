@@ -1,4 +1,4 @@
-"""Topic creation: from a wish to the two znodes, checked as the JVM checks it.
+"""Topic creation: from a request to the two znodes, checked as the JVM checks it.
 
 Who may call: `handlers.create_topics` and `handlers.metadata` (creation by asking). Invariants:
 the config node is written before the topic node, whose appearance is what the controller acts on;

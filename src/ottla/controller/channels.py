@@ -1,6 +1,6 @@
 """Channels: one ordered line of requests to each broker.
 
-Who may call: `reign` and the handlers through `moves`. Invariants: one request in flight per
+Who may call: `term` and the handlers through `moves`. Invariants: one request in flight per
 broker; each is sent again until it is answered or the broker is gone (its registration, not its
 answers, decides that); an answer becomes an event, nothing is handled here. A broker that cannot
 be reached while thousands of requests pile up loses them all but its deletions, and is told

@@ -16,27 +16,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ottla.controller.events import TopicDeletionsRequested
-from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.controller.term import ControllerTerm
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
-def enabled(reign: Reign) -> bool:
-    return reign.config.flag("delete.topic.enable")
+def enabled(term: ControllerTerm) -> bool:
+    return term.config.flag("delete.topic.enable")
 
 
-async def begin(reign: Reign) -> None:
+async def begin(term: ControllerTerm) -> None:
     """At failover: take over what is asked for, without acting on it yet."""
-    context = reign.context
-    asked = await reign.store.get_topic_deletions(reign.watcher(TopicDeletionsRequested()))
-    if asked and not enabled(reign):
-        await reign.store.delete_topic_deletions(asked, reign.fence)
+    context = term.context
+    asked = await term.store.get_topic_deletions(term.watcher(TopicDeletionsRequested()))
+    if asked and not enabled(term):
+        await term.store.delete_topic_deletions(asked, term.fence)
         return
     if asked:
-        reign.journal.event(reign.cause, "TopicDeletionsRequested", {"topics": asked})
+        term.journal.event(term.cause, "TopicDeletionsRequested", {"topics": asked})
     reassigning = {tp.topic for tp in context.reassigning}
     for topic in asked:
         context.deleting[topic] = None
@@ -47,67 +47,67 @@ async def begin(reign: Reign) -> None:
             context.deletion_ineligible.add(topic)
 
 
-async def requested(reign: Reign) -> None:
+async def requested(term: ControllerTerm) -> None:
     """Step 1: queue the topics that are asked for."""
-    store, context = reign.store, reign.context
-    asked = await store.get_topic_deletions(reign.watcher(TopicDeletionsRequested()))
-    reign.journal.event(reign.cause, "TopicDeletionsRequested", {"topics": asked})
+    store, context = term.store, term.context
+    asked = await store.get_topic_deletions(term.watcher(TopicDeletionsRequested()))
+    term.journal.event(term.cause, "TopicDeletionsRequested", {"topics": asked})
     unknown = [topic for topic in asked if topic not in context.assignments]
     if unknown:
         logger.warning("deletion of unknown topics ignored topics=%s", unknown)
-        await store.delete_topic_deletions(unknown, reign.fence)
+        await store.delete_topic_deletions(unknown, term.fence)
     known = [topic for topic in asked if topic in context.assignments]
     if not known:
         return
-    if not enabled(reign):
+    if not enabled(term):
         logger.info("topic deletion is disabled: requests removed topics=%s", known)
-        await store.delete_topic_deletions(known, reign.fence)
+        await store.delete_topic_deletions(known, term.fence)
         return
     being_reassigned = {tp.topic for tp in context.reassigning}
     for topic in known:
         if topic not in context.deleting:
             logger.info("deletion queued topic=%s", topic)
         context.deleting[topic] = None
-    make_ineligible(reign, being_reassigned.intersection(known), "topic reassignment in progress")
-    await proceed(reign)
+    make_ineligible(term, being_reassigned.intersection(known), "topic reassignment in progress")
+    await proceed(term)
 
 
-def make_ineligible(reign: Reign, topics: Iterable[str], reason: str) -> None:
+def make_ineligible(term: ControllerTerm, topics: Iterable[str], reason: str) -> None:
     """Halt the deletion of topics for the time being."""
-    halted = [topic for topic in sorted(topics) if topic in reign.context.deleting]
+    halted = [topic for topic in sorted(topics) if topic in term.context.deleting]
     for topic in halted:
         logger.info("deletion halted topic=%s reason=%s", topic, reason)
-        reign.context.deletion_ineligible.add(topic)
+        term.context.deletion_ineligible.add(topic)
     if halted:
         inputs = {"topics": halted, "reason": reason}
-        reign.journal.event(reign.cause, "DeletionHalted", inputs)
+        term.journal.event(term.cause, "DeletionHalted", inputs)
 
 
-async def resume(reign: Reign, topics: Iterable[str]) -> None:
+async def resume(term: ControllerTerm, topics: Iterable[str]) -> None:
     """Something that halted these deletions may be over: try again."""
-    halted = [topic for topic in sorted(topics) if topic in reign.context.deleting]
+    halted = [topic for topic in sorted(topics) if topic in term.context.deleting]
     if halted:
-        reign.context.deletion_ineligible.difference_update(halted)
-        await proceed(reign)
+        term.context.deletion_ineligible.difference_update(halted)
+        await proceed(term)
 
 
-async def fail(reign: Reign, replicas: Sequence[PartitionReplica]) -> None:
+async def fail(term: ControllerTerm, replicas: Sequence[PartitionReplica]) -> None:
     """Replicas could not be deleted: their topics wait."""
-    going = [r for r in replicas if r.partition.topic in reign.context.deleting]
-    if not going or not enabled(reign):
+    going = [r for r in replicas if r.partition.topic in term.context.deleting]
+    if not going or not enabled(term):
         return
-    may = reign.context.replica_states.may
-    await reign.moves.replicas(
+    may = term.context.replica_states.may
+    await term.moves.replicas(
         [r for r in going if may(r, ReplicaState.DELETION_INELIGIBLE)],
         ReplicaState.DELETION_INELIGIBLE,
     )
     topics = {r.partition.topic for r in going}
-    make_ineligible(reign, topics, "replica deletion failure")
-    await proceed(reign)
+    make_ineligible(term, topics, "replica deletion failure")
+    await proceed(term)
 
 
 async def replicas_stopped(
-    reign: Reign, broker: int, response: Any, deletes: frozenset[TopicPartition]
+    term: ControllerTerm, broker: int, response: Any, deletes: frozenset[TopicPartition]
 ) -> None:
     """Step 4: a broker answered which replicas it deleted."""
     if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
@@ -115,7 +115,7 @@ async def replicas_stopped(
         # this answer comes after both, a deletion it halted would stay halted.
         logger.info("deletion refused broker=%d: for an earlier life of it", broker)
         return
-    context = reign.context
+    context = term.context
     errors = {
         TopicPartition(e.topic_name, e.partition_index): e.error_code
         for e in response.partition_errors
@@ -137,29 +137,29 @@ async def replicas_stopped(
     if failed:
         logger.warning("deletion failed broker=%d replicas=%d", broker, len(failed))
         inputs = {"broker": broker, "partitions": [str(r.partition) for r in failed]}
-        reign.journal.event(reign.cause, "ReplicaDeletionFailed", inputs)
-        await fail(reign, failed)
+        term.journal.event(term.cause, "ReplicaDeletionFailed", inputs)
+        await fail(term, failed)
     if done:
         started = context.replica_states.among(done, ReplicaState.DELETION_STARTED)
-        await reign.moves.replicas(started, ReplicaState.DELETION_SUCCESSFUL)
-        await proceed(reign)
+        await term.moves.replicas(started, ReplicaState.DELETION_SUCCESSFUL)
+        await proceed(term)
 
 
-async def proceed(reign: Reign) -> None:
+async def proceed(term: ControllerTerm) -> None:
     """Take every queued deletion as far as it goes."""
-    if not enabled(reign):
+    if not enabled(term):
         return
-    context = reign.context
+    context = term.context
     retry: list[str] = []
     start: list[str] = []
     moving = {tp.topic for tp in context.reassigning} - context.deletion_ineligible
-    make_ineligible(reign, moving, "topic reassignment in progress")
+    make_ineligible(term, moving, "topic reassignment in progress")
     for topic in list(context.deleting):
         replicas = context.replicas_of_topic(topic)
         started = context.replicas_in(topic, ReplicaState.DELETION_STARTED)
         done = context.replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL)
         if len(done) == len(replicas):
-            await _complete(reign, topic)
+            await _complete(term, topic)
             continue
         if not started and context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE):
             retry.append(topic)
@@ -167,14 +167,14 @@ async def proceed(reign: Reign) -> None:
             start.append(topic)
     for topic in retry:
         waiting = context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE)
-        await reign.moves.replicas(waiting, ReplicaState.OFFLINE)
+        await term.moves.replicas(waiting, ReplicaState.OFFLINE)
     if start:
-        await _delete(reign, start)
+        await _delete(term, start)
 
 
-async def _delete(reign: Reign, topics: Sequence[str]) -> None:
+async def _delete(term: ControllerTerm, topics: Sequence[str]) -> None:
     """Do steps 2 and 3."""
-    context, moves = reign.context, reign.moves
+    context, moves = term.context, term.moves
     fresh = [topic for topic in topics if topic not in context.deletion_started]
     partitions = [tp for topic in fresh for tp in context.partitions_of(topic)]
     await moves.partitions(partitions, PartitionState.OFFLINE)
@@ -198,18 +198,18 @@ async def _delete(reign: Reign, topics: Sequence[str]) -> None:
     )
     await moves.replicas(alive, ReplicaState.OFFLINE)
     await moves.replicas(alive, ReplicaState.DELETION_STARTED)
-    make_ineligible(reign, halted, "offline replicas")
+    make_ineligible(term, halted, "offline replicas")
 
 
-async def _complete(reign: Reign, topic: str) -> None:
+async def _complete(term: ControllerTerm, topic: str) -> None:
     """Step 5: nothing of the topic is left but its znodes."""
-    context, store = reign.context, reign.store
+    context, store = term.context, term.store
     done = context.replicas_in(topic, ReplicaState.DELETION_SUCCESSFUL)
-    await reign.moves.replicas(done, ReplicaState.NON_EXISTENT)
-    await store.delete_topic_znode(topic, reign.fence)
-    await store.delete_topic_configs([topic], reign.fence)
-    await store.delete_topic_deletions([topic], reign.fence)
-    await reign.moves.eligibility.forget_topic(topic)
+    await term.moves.replicas(done, ReplicaState.NON_EXISTENT)
+    await store.delete_topic_znode(topic, term.fence)
+    await store.delete_topic_configs([topic], term.fence)
+    await store.delete_topic_deletions([topic], term.fence)
+    await term.moves.eligibility.forget_topic(topic)
     context.remove_topic(topic)
-    reign.journal.event(reign.cause, "TopicDeleted", {"topic": topic})
+    term.journal.event(term.cause, "TopicDeleted", {"topic": topic})
     logger.info("deleted topic=%s", topic)

@@ -4,7 +4,7 @@ A decider. Who may call: `requests`, `explain`. Invariants: the broker must be t
 know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor
 one by what a former life of its broker had (KIP-903); a repeated request gets the same answer; a
 request from the past is refused, one from the future means that we are no longer the controller.
-What passes is still only a wish: the write compares and swaps (R6). Kafka:
+What passes is still only a proposal: the write compares and swaps (R6). Kafka:
 `KafkaController.tryProcessAlterPartition`, as to broker epochs to
 `ReplicationControlManager.ineligibleReplicasForIsr`.
 
@@ -39,7 +39,7 @@ class Judgement:
     asked: list[TopicPartition] = field(default_factory=list)
     unknown: list[AlterPartitionResponse.TopicData] = field(default_factory=list)
     reasons: dict[TopicPartition, str] = field(default_factory=dict)
-    wishes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    proposals: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     renew: list[TopicPartition] = field(default_factory=list)
     """Partitions that need a new leader epoch before their leader is believed."""
     stale: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
@@ -76,25 +76,25 @@ def judge(context: Context, request: AlterPartitionRequest, version: int) -> Jud
             name = known
         for partition in topic.partitions:
             tp = TopicPartition(name, partition.partition_index)
-            wish = LeaderAndIsr(
+            proposed = LeaderAndIsr(
                 request.broker_id,
                 partition.leader_epoch,
-                _wished_isr(partition, version),
+                _proposed_isr(partition, version),
                 partition.partition_epoch,
                 partition.leader_recovery_state,
             )
             judgement.asked.append(tp)
-            judgement.wishes[tp] = wish
-            _note_lives(context, tp, wish, partition, judgement)
-            outcome = _judge_partition(context, tp, wish, version, judgement)
+            judgement.proposals[tp] = proposed
+            _note_lives(context, tp, proposed, partition, judgement)
+            outcome = _judge_partition(context, tp, proposed, version, judgement)
             if outcome is None:
-                judgement.writes[tp] = wish
+                judgement.writes[tp] = proposed
             else:
                 judgement.answers[tp] = outcome
     return judgement
 
 
-def _wished_isr(partition: AlterPartitionRequest.PartitionData, version: int) -> tuple[int, ...]:
+def _proposed_isr(partition: AlterPartitionRequest.PartitionData, version: int) -> tuple[int, ...]:
     if version >= EPOCHS_FROM:
         return tuple(b.broker_id for b in partition.new_isr_with_epochs)
     return tuple(partition.new_isr)
@@ -115,11 +115,11 @@ def _unknown_topic(topic: AlterPartitionRequest.TopicData) -> AlterPartitionResp
 def _judge_partition(
     context: Context,
     tp: TopicPartition,
-    wish: LeaderAndIsr,
+    proposed: LeaderAndIsr,
     version: int,
     judgement: Judgement,
 ) -> Answer | None:
-    """Return the answer, or None where the wish is to be written."""
+    """Return the answer, or None where the proposal is to be written."""
     reasons = judgement.reasons
     ineligible_code = (
         ErrorCode.INELIGIBLE_REPLICA
@@ -131,27 +131,30 @@ def _judge_partition(
         reasons[tp] = "no such partition"
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     current = known.leader_and_isr
-    if wish.partition_epoch > current.partition_epoch or wish.leader_epoch > current.leader_epoch:
+    if (
+        proposed.partition_epoch > current.partition_epoch
+        or proposed.leader_epoch > current.leader_epoch
+    ):
         reasons[tp] = "the leader knows a later epoch than this controller"
         return ErrorCode.NOT_CONTROLLER
-    if wish.leader_epoch < current.leader_epoch:
-        reasons[tp] = f"leader epoch {wish.leader_epoch} is past, it is {current.leader_epoch}"
+    if proposed.leader_epoch < current.leader_epoch:
+        reasons[tp] = f"leader epoch {proposed.leader_epoch} is past, it is {current.leader_epoch}"
         return ErrorCode.FENCED_LEADER_EPOCH
-    if wish.leader != current.leader:
-        reasons[tp] = f"broker {wish.leader} does not lead it, {current.leader} does"
+    if proposed.leader != current.leader:
+        reasons[tp] = f"broker {proposed.leader} does not lead it, {current.leader} does"
         return ErrorCode.INVALID_REQUEST
-    if _same_but_for_partition_epoch(wish, current):
+    if _same_but_for_partition_epoch(proposed, current):
         return current
-    if wish.partition_epoch < current.partition_epoch:
-        reasons[tp] = f"partition epoch {wish.partition_epoch}, it is {current.partition_epoch}"
+    if proposed.partition_epoch < current.partition_epoch:
+        reasons[tp] = f"partition epoch {proposed.partition_epoch}, it is {current.partition_epoch}"
         return ErrorCode.INVALID_UPDATE_VERSION
-    if wish.recovery_state == RECOVERING and len(wish.isr) > 1:
+    if proposed.recovery_state == RECOVERING and len(proposed.isr) > 1:
         reasons[tp] = "a recovering leader's ISR is itself alone"
         return ErrorCode.INVALID_REQUEST
-    if current.recovery_state == RECOVERED and wish.recovery_state == RECOVERING:
-        reasons[tp] = "a recovered partition does not become recovering by a leader's wish"
+    if current.recovery_state == RECOVERED and proposed.recovery_state == RECOVERING:
+        reasons[tp] = "a recovered partition does not become recovering by a leader's proposal"
         return ErrorCode.INVALID_REQUEST
-    ineligible = sorted(r for r in set(wish.isr) if not context.is_live(r))
+    ineligible = sorted(r for r in set(proposed.isr) if not context.is_live(r))
     if ineligible:
         reasons[tp] = f"replicas {ineligible} are offline or shutting down"
         return ineligible_code
@@ -169,7 +172,7 @@ def _judge_partition(
 def _note_lives(
     context: Context,
     tp: TopicPartition,
-    wish: LeaderAndIsr,
+    proposed: LeaderAndIsr,
     partition: AlterPartitionRequest.PartitionData,
     judgement: Judgement,
 ) -> None:
@@ -186,10 +189,10 @@ def _note_lives(
     members = () if current is None else current.leader_and_isr.isr
     unsure = tuple(
         b
-        for b in wish.isr
+        for b in proposed.isr
         if b not in members
         and epochs.get(b, NO_BROKER_EPOCH) == NO_BROKER_EPOCH
-        and context.had_former_life(b, tp, wish.partition_epoch)
+        and context.had_former_life(b, tp, proposed.partition_epoch)
     )
     if stale:
         judgement.stale[tp] = stale
@@ -197,12 +200,12 @@ def _note_lives(
         judgement.unsure[tp] = unsure
 
 
-def rule_of(before: LeaderAndIsr | None, wish: LeaderAndIsr) -> str:
+def rule_of(before: LeaderAndIsr | None, proposed: LeaderAndIsr) -> str:
     """Name what a leader asks for."""
     known = set(before.isr) if before is not None else set()
-    if set(wish.isr) - known:
+    if set(proposed.isr) - known:
         return "leader asks: ISR expands"
-    if known - set(wish.isr):
+    if known - set(proposed.isr):
         return "leader asks: ISR shrinks"
     return "leader asks: recovered"
 

@@ -70,7 +70,7 @@ class Journal:
     def decision(self, cause: int, decision: Decision, outcome: str) -> None:
         """Record one decision and what became of it: `written`, or why not.
 
-        The same refusal of the same wish is recorded once, however often it is asked again.
+        The same refusal of the same proposal is recorded once, however often it is asked again.
         """
         tp = decision.partition
         if decision.asked is not None:

@@ -3,7 +3,7 @@
 Who may call: the broker. Invariants: there is one queue and one handler at work; a handler may wait
 for ZooKeeper, and while it waits nothing else changes the context; every event has a `cause` id
 that goes with all it leads to into the journal. A session's loss ends everything at once: the
-queue, the handler, the reign; nothing of them reaches the next session. Whoever learns of a
+queue, the handler, the term; nothing of them reaches the next session. Whoever learns of a
 newer controller, by a failed fence, a refused request or a state from a later epoch, looks at
 /controller and resigns. Kafka: `KafkaController` and `ControllerEventManager`.
 """
@@ -30,12 +30,12 @@ from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.eligibility import Eligibility
 from ottla.controller.events import Asked, Event
-from ottla.controller.failover import take_office
+from ottla.controller.failover import on_controller_failover
 from ottla.controller.journal import JOURNAL_NAME, Journal
 from ottla.controller.line_file import LineFile
 from ottla.controller.log_ends import LogEndQuestions
 from ottla.controller.moves import Moves
-from ottla.controller.reign import Reign
+from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig, protocol_level_of
 from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
@@ -98,7 +98,7 @@ class Controller:
         self._journal_file: LineFile | None = None
         self._journal_write = journal
         self._store: Store | None = None
-        self._reign: Reign | None = None
+        self._term: ControllerTerm | None = None
         self._queue: deque[tuple[int, Event]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -120,13 +120,13 @@ class Controller:
 
     async def on_session_lost(self) -> None:
         """End everything that belongs to the session in hand."""
-        self._end_reign("the ZooKeeper session is lost")
+        self._end_term("the ZooKeeper session is lost")
         self._store = None
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._end_reign("the ZooKeeper session is lost")
+        self._end_term("the ZooKeeper session is lost")
         waiting, self._queue = self._queue, deque()
         for _, event in waiting:
             self._refuse(event)
@@ -141,17 +141,17 @@ class Controller:
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller, by all it can know at this moment."""
-        return self._reign is not None and self._reign.store.session.alive
+        return self._term is not None and self._term.store.session.alive
 
     @property
     def epoch(self) -> int:
-        """The controller epoch of this broker's reign; the last one's after it ended."""
+        """The controller epoch of this broker's term; the last one's after it ended."""
         return self._last_epoch
 
     @property
     def context(self) -> Context | None:
         """What is known, while in office. Look, do not touch."""
-        return None if self._reign is None else self._reign.context
+        return None if self._term is None else self._term.context
 
     def statistics(self) -> dict[str, object]:
         elections, unclean = self._elections()
@@ -161,17 +161,17 @@ class Controller:
             "elections_total": elections,
             "unclean_elections_total": unclean,
         }
-        if self._reign is not None:
-            figures.update(self._reign.context.statistics())
-            figures["requests_queued"] = self._reign.channels.statistics()
+        if self._term is not None:
+            figures.update(self._term.context.statistics())
+            figures["requests_queued"] = self._term.channels.statistics()
         return figures
 
     def _elections(self) -> tuple[int, int]:
         """Return how many leaders this broker has elected, and how many of them uncleanly."""
         elections, unclean = self._past_elections
-        if self._reign is not None:
-            elections += self._reign.moves.elections_total
-            unclean += self._reign.moves.unclean_total
+        if self._term is not None:
+            elections += self._term.moves.elections_total
+            unclean += self._term.moves.unclean_total
         return elections, unclean
 
     async def wait_idle(self) -> None:
@@ -285,13 +285,13 @@ class Controller:
 
     async def _handle(self, cause: int, event: Event) -> None:
         """Handle one event and whatever goes wrong in it."""
-        reign = self._reign
+        term = self._term
         try:
-            if reign is not None:
-                reign.moves.cause = cause
-            result = await self._dispatch(event, reign)
-            if reign is not None and reign.moves.superseded:
-                reign.moves.superseded = False
+            if term is not None:
+                term.moves.cause = cause
+            result = await self._dispatch(event, term)
+            if term is not None and term.moves.superseded:
+                term.moves.superseded = False
                 await self._resign_if_moved()
         except ControllerMovedError as error:
             logger.info("controller moved event=%s: %s", type(event).__name__, error)
@@ -317,27 +317,27 @@ class Controller:
     async def _after_move(self) -> None:
         try:
             await self._resign_if_moved()
-            reign = self._reign
-            if reign is not None and await reign.store.give_up_if_fenced(reign.fence):
-                self._end_reign("its epoch was overwritten")
+            term = self._term
+            if term is not None and await term.store.give_up_if_fenced(term.fence):
+                self._end_term("its epoch was overwritten")
         except OttlaError as error:
             logger.info("cannot find out who is the controller: %s", error)
 
     async def _recover(self, event: Event) -> None:
-        """After ZooKeeper failed us in the middle: what was half done is undone by a new reign."""
-        if self._reign is not None and not isinstance(event, Asked):
+        """After ZooKeeper failed us in the middle: what was half done is undone by a new term."""
+        if self._term is not None and not isinstance(event, Asked):
             try:
-                await self._give_up(self._reign, "ZooKeeper failed in the middle of an event")
+                await self._give_up(self._term, "ZooKeeper failed in the middle of an event")
             except OttlaError as error:
                 logger.info("the office was not given up: %s", error)
-        if self._reign is None:
+        if self._term is None:
             await asyncio.sleep(ABDICATION_PAUSE_S)
             self._post(happened.ControllerChanged())
 
-    async def _give_up(self, reign: Reign, reason: str) -> None:
-        self._end_reign(reason)
+    async def _give_up(self, term: ControllerTerm, reason: str) -> None:
+        self._end_term(reason)
         await asyncio.sleep(ABDICATION_PAUSE_S)
-        await reign.store.delete_controller(reign.fence)
+        await term.store.delete_controller(term.fence)
 
     @staticmethod
     def _fail(event: Event, error: Exception) -> None:
@@ -349,15 +349,15 @@ class Controller:
         if isinstance(event, Asked) and not event.answer.done():
             event.answer.set_exception(NotControllerError("No longer the controller."))
 
-    async def _dispatch(self, event: Event, reign: Reign | None) -> Any:
+    async def _dispatch(self, event: Event, term: ControllerTerm | None) -> Any:
         match event:
             case happened.SessionBegan():
                 return await self._look_and_elect()
             case happened.ControllerChanged():
                 return await self._look_and_elect()
-        if reign is None or reign.ended:
+        if term is None or term.ended:
             return self._refuse(event)
-        return await handle(reign, event)
+        return await handle(term, event)
 
     # --- elections --------------------------------------------------------------------------
 
@@ -389,11 +389,11 @@ class Controller:
         return fired
 
     async def _resign_if_moved(self) -> int | None:
-        """Return who is the controller; end our reign if it is not this broker."""
+        """Return who is the controller; end our term if it is not this broker."""
         assert self._store is not None
         controller = await self._store.get_controller_id()
-        if self._reign is not None and controller != self._id:
-            self._end_reign(f"broker {controller} is the controller now")
+        if self._term is not None and controller != self._id:
+            self._end_term(f"broker {controller} is the controller now")
         return controller
 
     async def _elect(self, store: Store) -> None:
@@ -406,19 +406,19 @@ class Controller:
             return
         logger.info("elected epoch=%d epoch_zk_version=%d", epoch, version)
         self._last_epoch = epoch
-        reign = self._reign = self._new_reign(store, epoch, version)
-        reign.moves.cause = self._causes
-        reign.journal.event(reign.cause, "Elected", {"epoch": epoch, "controller": self._id})
+        term = self._term = self._new_term(store, epoch, version)
+        term.moves.cause = self._causes
+        term.journal.event(term.cause, "Elected", {"epoch": epoch, "controller": self._id})
         try:
             with growing():
-                await take_office(reign)
+                await on_controller_failover(term)
         except (ControllerMovedError, SessionExpiredError):
             raise
         except Exception:
             logger.exception("failover failed epoch=%d", epoch)
-            await self._give_up(reign, "its failover failed")
+            await self._give_up(term, "its failover failed")
 
-    def _new_reign(self, store: Store, epoch: int, epoch_zk_version: int) -> Reign:
+    def _new_term(self, store: Store, epoch: int, epoch_zk_version: int) -> ControllerTerm:
         config = self._config
         listener = config.text("control.plane.listener.name") or config.inter_broker_listener
         context = Context(epoch, epoch_zk_version)
@@ -449,7 +449,7 @@ class Controller:
                 LogEndQuestions(context, self._connect, listener).ask,
             ),
         )
-        return Reign(
+        return ControllerTerm(
             self._world,
             config,
             self._id,
@@ -471,7 +471,7 @@ class Controller:
 
     def _journal_rotated(self) -> None:
         """Let the new file begin with what the old one left unsaid."""
-        if self._reign is not None:
+        if self._term is not None:
             self._post(happened.JournalRotated())
 
     def _journal_takes(self, snapshot_bytes: int) -> None:
@@ -480,13 +480,13 @@ class Controller:
             room = SNAPSHOTS_A_FILE * snapshot_bytes
             self._journal_file.max_bytes = max(self._journal_file.max_bytes, room)
 
-    def _end_reign(self, reason: str) -> None:
+    def _end_term(self, reason: str) -> None:
         self._past_elections = self._elections()
-        reign, self._reign = self._reign, None
-        if reign is not None:
-            logger.info("resigned epoch=%d: %s", reign.context.epoch, reason)
-            reign.journal.event(reign.cause, "Resigned", {"reason": reason})
-            reign.end()
+        term, self._term = self._term, None
+        if term is not None:
+            logger.info("resigned epoch=%d: %s", term.context.epoch, reason)
+            term.journal.event(term.cause, "Resigned", {"reason": reason})
+            term.end()
 
     # --- channels ---------------------------------------------------------------------------
 
@@ -508,58 +508,58 @@ class Controller:
             self._post(happened.UpdateMetadataAnswered(broker, response))
 
 
-async def handle(reign: Reign, event: Event) -> Any:
+async def handle(term: ControllerTerm, event: Event) -> Any:
     """Call the handler of one event."""
     match event:
         case happened.BrokersChanged():
-            await brokers.brokers_changed(reign)
+            await brokers.brokers_changed(term)
         case happened.BrokerModified(broker):
-            await brokers.broker_modified(reign, broker)
+            await brokers.broker_modified(term, broker)
         case happened.TopicsChanged():
-            await topics.topics_changed(reign)
+            await topics.topics_changed(term)
         case happened.PartitionsModified(topic):
-            await topics.partitions_modified(reign, topic)
+            await topics.partitions_modified(term, topic)
         case happened.LeaderAndIsrAnswered(broker, response):
-            await brokers.leader_and_isr_answered(reign, broker, response)
+            await brokers.leader_and_isr_answered(term, broker, response)
         case happened.UpdateMetadataAnswered(broker, response):
-            brokers.update_metadata_answered(reign, broker, response)
+            brokers.update_metadata_answered(term, broker, response)
         case happened.ReplicasStopped(broker, response, deletes):
             brokers.raise_if_deposed(response.error_code, broker)
-            await deletion.replicas_stopped(reign, broker, response, deletes)
+            await deletion.replicas_stopped(term, broker, response, deletes)
         case happened.PartitionChangeAsked(request, answer):
             await requests.alter_partition(
-                reign, request, lambda response: answer.done() or answer.set_result(response)
+                term, request, lambda response: answer.done() or answer.set_result(response)
             )
         case happened.ProducerIdsAsked(request, _):
-            return await requests.allocate_producer_ids(reign, request)
+            return await requests.allocate_producer_ids(term, request)
         case happened.ShutdownAsked(request, _):
-            return await requests.controlled_shutdown(reign, request)
+            return await requests.controlled_shutdown(term, request)
         case happened.IsrChangesNotified():
-            await requests.isr_changes_notified(reign)
+            await requests.isr_changes_notified(term)
         case happened.LogDirsFailed():
-            await brokers.log_dirs_failed(reign)
+            await brokers.log_dirs_failed(term)
         case happened.TopicDeletionsRequested():
-            await deletion.requested(reign)
+            await deletion.requested(term)
         case happened.ReassignmentRequested():
-            await reassignment.requested(reign)
+            await reassignment.requested(term)
         case happened.ReassignmentsAsked(wanted, _):
-            return await reassignment.asked(reign, wanted)
+            return await reassignment.asked(term, wanted)
         case happened.ReassignmentsListed(partitions, _):
-            return reassignment.listed(reign, partitions)
+            return reassignment.listed(term, partitions)
         case happened.PreferredElectionRequested():
-            await preferred.requested(reign)
+            await preferred.requested(term)
         case happened.ElectionsAsked((kind, partitions), _):
-            return await preferred.asked(reign, kind, partitions)
+            return await preferred.asked(term, kind, partitions)
         case happened.LeaderBalanceDue():
-            await preferred.balance_due(reign)
+            await preferred.balance_due(term)
         case happened.UncleanElectionEnabled(topic_or_all):
             facts = {"topic": topic_or_all or "every topic"}
-            reign.journal.event(reign.cause, "UncleanElectionEnabled", facts)
-            await reign.moves.online_where_possible(topic_or_all)
+            term.journal.event(term.cause, "UncleanElectionEnabled", facts)
+            await term.moves.online_where_possible(topic_or_all)
         case happened.BrokerFellBehind(broker):
-            await brokers.fell_behind(reign, broker)
+            await brokers.fell_behind(term, broker)
         case happened.JournalRotated():
-            await snapshot.take(reign, "the journal goes on from here")
+            await snapshot.take(term, "the journal goes on from here")
         case _:
             logger.warning("event=%s has no handler", type(event).__name__)
     return None

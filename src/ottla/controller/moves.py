@@ -70,7 +70,7 @@ def slices(items: Sequence[T], size: int = SLICE) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-async def breathe() -> None:
+async def yield_to_loop() -> None:
     """Let the loop do what has become due."""
     await asyncio.sleep(0)
 
@@ -119,19 +119,19 @@ class Moves:
             if request is not None:
                 self._send(request)
                 told.append(request)
-            await breathe()
+            await yield_to_loop()
         moved, self._moved = self._moved, []
         for moves in slices(moved, MOVES_A_LINE):
             self._journal.moved(self.cause, moves)
             # In slices also where nobody listens: a log level must not change what runs when.
             for few in slices(moves):
                 self._state_log.moved(few)
-                await breathe()
+                await yield_to_loop()
         noted, self._noted = self._noted, []
         for some in slices(noted):
             for decision, outcome in some:
                 self._journal.decision(self.cause, decision, outcome)
-            await breathe()
+            await yield_to_loop()
         for request in told:
             self._journal.told(self.cause, request.broker, request.api_key, request.summary)
         self._state_log.told(told)
@@ -170,7 +170,7 @@ class Moves:
             for some in slices(valid):
                 for tp in some:
                     self._move_partition(tp, target)
-                await breathe()
+                await yield_to_loop()
             await self.tell(self.batch())
             return {}
         states = self._context.partition_states
@@ -198,7 +198,7 @@ class Moves:
         plan = Plan()
         for some in slices(partitions):
             plan.merge(plan_new(context, some))
-            await breathe()
+            await yield_to_loop()
         batch = self.batch()
         results = await self._store.create_topic_partition_states(
             {
@@ -219,7 +219,7 @@ class Moves:
                 assignment = context.assignment(tp)
                 batch.lead_or_follow(state.leader_and_isr.isr, tp, state, assignment, is_new=True)
                 self._move_partition(tp, PartitionState.ONLINE)
-            await breathe()
+            await yield_to_loop()
         self._note(plan)
         await self.tell(batch)
 
@@ -237,7 +237,7 @@ class Moves:
             plan = Plan()
             for some in slices(remaining):
                 plan.merge(plan_election(self._context, kind, some, read, unclean, beyond))
-                await breathe()
+                await yield_to_loop()
             return plan
 
         outcomes, recipients = await self._read_decide_write(partitions, decide)
@@ -260,7 +260,7 @@ class Moves:
                     self._context.assignment(tp),
                     is_new=False,
                 )
-            await breathe()
+            await yield_to_loop()
         await self.tell(batch)
         return outcomes
 
@@ -293,7 +293,7 @@ class Moves:
                 assignment, state = assignments[tp], self._context.leadership[tp]
                 batch.lead_or_follow(assignment.original, tp, state, assignment, is_new=False)
                 batch.lead_or_follow(assignment.adding, tp, state, assignment, is_new=True)
-            await breathe()
+            await yield_to_loop()
         await self.tell(batch)
 
     async def renew_leader_epochs(self, partitions: Sequence[TopicPartition]) -> None:
@@ -317,7 +317,7 @@ class Moves:
             plan = Plan()
             for some in slices(remaining):
                 plan.merge(plan_epoch_bump(self._context, some, read, rule))
-                await breathe()
+                await yield_to_loop()
             return plan
 
         outcomes, _ = await self._read_decide_write(partitions, decide)
@@ -335,7 +335,7 @@ class Moves:
         for some in slices(valid, MOVES_A_LINE):
             for replica in some:
                 by_broker.setdefault(replica.broker, []).append(replica)
-            await breathe()
+            await yield_to_loop()
         for broker, group in by_broker.items():
             if target is ReplicaState.OFFLINE:
                 for part in slices(group, WRITE_SLICE):
@@ -347,7 +347,7 @@ class Moves:
                 else:
                     for replica in some:
                         self._move_one(replica, target, batch)
-                await breathe()
+                await yield_to_loop()
         await self.tell(batch)
 
     def _replicas_online(
@@ -378,7 +378,7 @@ class Moves:
                 known = context.leadership.get(tp)
                 if known is not None:
                     batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
-            await breathe()
+            await yield_to_loop()
         await self.tell(batch)
 
     def _move_one(
@@ -420,7 +420,7 @@ class Moves:
             plan = Plan()
             for some in slices(remaining):
                 plan.merge(plan_isr_removal(context, broker, some, read))
-                await breathe()
+                await yield_to_loop()
             return plan
 
         outcomes, _ = await self._read_decide_write(known, decide)
@@ -439,7 +439,7 @@ class Moves:
                             others, tp, context.leadership[tp], assignment, is_new=False
                         )
                     self._move_replica(replica, ReplicaState.OFFLINE)
-            await breathe()
+            await yield_to_loop()
 
     # --- read, decide, write, settle --------------------------------------------------------
 
@@ -514,7 +514,7 @@ class Moves:
             for refused in refusals:
                 logger.error("epoch=%d refused %s", self._context.epoch, refused)
             self._state_log.refused(refusals)
-            await breathe()
+            await yield_to_loop()
         return legal
 
     def _move_partition(self, tp: TopicPartition, target: PartitionState) -> None:

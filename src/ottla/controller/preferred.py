@@ -13,10 +13,10 @@ from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.events import LeaderBalanceDue, PreferredElectionRequested
-from ottla.controller.moves import Outcome, breathe
+from ottla.controller.moves import Outcome, yield_to_loop
 from ottla.controller.plan import Failure
-from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionState
+from ottla.controller.term import ControllerTerm
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.zookeeper.znodes import PREFERRED_REPLICA_ELECTION
@@ -33,15 +33,15 @@ _REFUSALS = {
 }
 
 
-async def requested(reign: Reign) -> None:
+async def requested(term: ControllerTerm) -> None:
     """Do what /admin/preferred_replica_election asks for, and delete it."""
-    store, context = reign.store, reign.context
-    watch = reign.watcher(PreferredElectionRequested())
+    store, context = term.store, term.context
+    watch = term.watcher(PreferredElectionRequested())
     if not await store.watch_exists(PREFERRED_REPLICA_ELECTION, watch):
         return
     wanted = await store.get_preferred_replica_election()
-    reign.journal.event(
-        reign.cause, "PreferredElectionRequested", {"partitions": [str(tp) for tp in wanted]}
+    term.journal.event(
+        term.cause, "PreferredElectionRequested", {"partitions": [str(tp) for tp in wanted]}
     )
     pending = [
         tp
@@ -50,15 +50,15 @@ async def requested(reign: Reign) -> None:
         and tp.topic not in context.deleting
         and not is_preferred(context, tp)
     ]
-    await _elect(reign, pending, ElectionKind.PREFERRED)
-    await store.delete_preferred_replica_election(reign.fence)
+    await _elect(term, pending, ElectionKind.PREFERRED)
+    await store.delete_preferred_replica_election(term.fence)
 
 
 async def asked(
-    reign: Reign, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
+    term: ControllerTerm, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, Answer]:
     """Hold the elections a person asks for; None means all partitions that need one."""
-    context = reign.context
+    context = term.context
     chosen = list(context.partitions()) if partitions is None else list(partitions)
     answers: dict[TopicPartition, Answer] = {}
     electable = []
@@ -74,12 +74,12 @@ async def asked(
             answers[tp] = (ErrorCode.ELECTION_NOT_NEEDED, None)
         else:
             electable.append(tp)
-    reign.journal.event(
-        reign.cause,
+    term.journal.event(
+        term.cause,
         "ElectionsAsked",
         {"kind": kind.value, "partitions": [str(tp) for tp in electable]},
     )
-    for tp, outcome in (await _elect(reign, electable, kind)).items():
+    for tp, outcome in (await _elect(term, electable, kind)).items():
         if isinstance(outcome, Failure):
             answers[tp] = (_REFUSALS[kind], f"Failed to elect leader for {tp}: {outcome}")
         else:
@@ -89,9 +89,9 @@ async def asked(
     return {tp: answers[tp] for tp in chosen}
 
 
-async def balance_due(reign: Reign) -> None:
+async def balance_due(term: ControllerTerm) -> None:
     """Move leadership back where too much of a broker's share is elsewhere."""
-    config, context = reign.config, reign.context
+    config, context = term.config, term.context
     try:
         limit = config.integer("leader.imbalance.per.broker.percentage") / 100
         by_broker: dict[int, list[TopicPartition]] = {}
@@ -100,17 +100,17 @@ async def balance_due(reign: Reign) -> None:
                 replicas = context.assignment(tp).replicas
                 if tp.topic not in context.deleting and replicas:
                     by_broker.setdefault(replicas[0], []).append(tp)
-            await breathe()
+            await yield_to_loop()
         for broker, share in sorted(by_broker.items()):
-            await breathe()
+            await yield_to_loop()
             elsewhere = [
                 tp for tp in share if tp in context.leadership and context.leader(tp) != broker
             ]
             due = too_much_elsewhere(len(elsewhere), len(share), limit)
             able = [tp for tp in elsewhere if due and _preferred_could_lead(context, tp)]
             if elsewhere:
-                reign.journal.event(
-                    reign.cause,
+                term.journal.event(
+                    term.cause,
                     "LeaderBalanceDue",
                     {
                         "broker": broker,
@@ -123,9 +123,9 @@ async def balance_due(reign: Reign) -> None:
                 )
             if able:
                 logger.info("leaders return broker=%d partitions=%d", broker, len(able))
-                await _elect(reign, able, ElectionKind.PREFERRED)
+                await _elect(term, able, ElectionKind.PREFERRED)
     finally:
-        reign.later(config.integer("leader.imbalance.check.interval.seconds"), LeaderBalanceDue())
+        term.later(config.integer("leader.imbalance.check.interval.seconds"), LeaderBalanceDue())
 
 
 def is_preferred(context: Context, tp: TopicPartition) -> bool:
@@ -150,6 +150,6 @@ def _preferred_could_lead(context: Context, tp: TopicPartition) -> bool:
 
 
 async def _elect(
-    reign: Reign, partitions: Sequence[TopicPartition], kind: ElectionKind
+    term: ControllerTerm, partitions: Sequence[TopicPartition], kind: ElectionKind
 ) -> dict[TopicPartition, Outcome]:
-    return await reign.moves.partitions(partitions, PartitionState.ONLINE, kind)
+    return await term.moves.partitions(partitions, PartitionState.ONLINE, kind)

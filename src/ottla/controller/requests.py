@@ -22,8 +22,8 @@ from ottla.controller.isr_changes import (
 )
 from ottla.controller.journal import state_facts
 from ottla.controller.plan import Decision
-from ottla.controller.reign import Reign
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -43,7 +43,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 async def alter_partition(
-    reign: Reign,
+    term: ControllerTerm,
     request: AlterPartitionRequest,
     answer: Callable[[AlterPartitionResponse], None],
 ) -> None:
@@ -51,7 +51,7 @@ async def alter_partition(
 
     The leader is answered before a reassignment that now is complete is finished.
     """
-    context = reign.context
+    context = term.context
     version = version_of(request)
     judgement = judge(context, request, version)
     if judgement.error != ErrorCode.NONE:
@@ -62,8 +62,8 @@ async def alter_partition(
             judgement.error.name,
         )
         known = context.brokers.get(request.broker_id)
-        reign.journal.event(
-            reign.cause,
+        term.journal.event(
+            term.cause,
             "PartitionChangeRefused",
             {
                 "broker": request.broker_id,
@@ -76,92 +76,92 @@ async def alter_partition(
         return
     for tp, reason in judgement.reasons.items():
         logger.info("AlterPartition refused broker=%d %s: %s", request.broker_id, tp, reason)
-        _journal_isr(reign, tp, judgement, version, judgement.answers[tp])
+        _journal_isr(term, tp, judgement, version, judgement.answers[tp])
     answers: dict[TopicPartition, Answer] = dict(judgement.answers)
-    result = await reign.store.update_leader_and_isr(
+    result = await term.store.update_leader_and_isr(
         judgement.writes, context.epoch, context.epoch_zk_version
     )
     for tp, outcome in result.finished.items():
         if not isinstance(outcome, LeaderAndIsr):
             logger.error("AlterPartition not written %s error=%s", tp, outcome)
-            _journal_isr(reign, tp, judgement, version, outcome.code)
+            _journal_isr(term, tp, judgement, version, outcome.code)
             answers[tp] = outcome.code
             continue
-        _journal_isr(reign, tp, judgement, version, outcome)
+        _journal_isr(term, tp, judgement, version, outcome)
         before = context.leadership[tp].leader_and_isr
-        reign.moves.eligibility.wrote(tp, before, outcome)
+        term.moves.eligibility.wrote(tp, before, outcome)
         context.leadership[tp] = LeaderIsrAndControllerEpoch(outcome, context.epoch)
         answers[tp] = outcome
     for tp in result.retry:
         logger.info("AlterPartition refused %s: its znode has another version", tp)
-        _journal_isr(reign, tp, judgement, version, ErrorCode.INVALID_UPDATE_VERSION)
+        _journal_isr(term, tp, judgement, version, ErrorCode.INVALID_UPDATE_VERSION)
         answers[tp] = ErrorCode.INVALID_UPDATE_VERSION
-    await reign.moves.metadata(context.live_or_shutting_down, judgement.asked)
+    await term.moves.metadata(context.live_or_shutting_down, judgement.asked)
     answer(respond(context, {tp: answers[tp] for tp in judgement.asked}, version, judgement))
     if judgement.renew:
-        await reign.moves.renew_leader_epochs(judgement.renew)
+        await term.moves.renew_leader_epochs(judgement.renew)
     moving = [tp for tp in judgement.asked if tp in context.reassigning]
     written = [tp for tp in moving if isinstance(answers[tp], LeaderAndIsr)]
-    await reassignment.complete_if_caught_up(reign, written)
+    await reassignment.complete_if_caught_up(term, written)
 
 
 def _journal_isr(
-    reign: Reign, tp: TopicPartition, judgement: Judgement, version: int, answer: Answer
+    term: ControllerTerm, tp: TopicPartition, judgement: Judgement, version: int, answer: Answer
 ) -> None:
     """Record what a leader asked for, and what it was told."""
-    context = reign.context
+    context = term.context
     known = context.leadership.get(tp)
-    wish = judgement.wishes[tp]
+    proposed = judgement.proposals[tp]
     assignment = context.assignment(tp)
     before = None if known is None else known.leader_and_isr
-    concerned = dict.fromkeys((*assignment.replicas, *wish.isr, wish.leader))
+    concerned = dict.fromkeys((*assignment.replicas, *proposed.isr, proposed.leader))
     decision = Decision(
         tp,
         "alter-partition",
-        judgement.reasons.get(tp) or rule_of(before, wish),
+        judgement.reasons.get(tp) or rule_of(before, proposed),
         before,
         answer if isinstance(answer, LeaderAndIsr) else None,
         assignment.replicas,
         online=tuple(b for b in concerned if b in context.brokers),
         shutting_down=tuple(sorted(context.shutting_down)),
-        broker=wish.leader,
-        asked=wish,
+        broker=proposed.leader,
+        asked=proposed,
         version=version,
         stale=judgement.stale.get(tp, ()),
         unsure=judgement.unsure.get(tp, ()),
     )
     outcome = "written" if isinstance(answer, LeaderAndIsr) else f"refused: {answer.name}"
-    reign.journal.decision(reign.cause, decision, outcome)
+    term.journal.decision(term.cause, decision, outcome)
 
 
 async def allocate_producer_ids(
-    reign: Reign, request: AllocateProducerIdsRequest
+    term: ControllerTerm, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     """Give a broker its next block of producer ids (KIP-730)."""
-    broker = reign.context.brokers.get(request.broker_id)
+    broker = term.context.brokers.get(request.broker_id)
     if broker is None:
         return AllocateProducerIdsResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
     if broker.epoch != request.broker_epoch:
         return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    block = await reign.store.allocate_producer_ids(request.broker_id)
+    block = await term.store.allocate_producer_ids(request.broker_id)
     return AllocateProducerIdsResponse(
         producer_id_start=block.first, producer_id_len=block.last - block.first + 1
     )
 
 
 async def controlled_shutdown(
-    reign: Reign, request: ControlledShutdownRequest
+    term: ControllerTerm, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
     """Relieve a broker of what it leads; name what it still leads afterwards."""
-    context, moves = reign.context, reign.moves
+    context, moves = term.context, term.moves
     broker_id = request.broker_id
     known = context.brokers.get(broker_id)
     if known is None:
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
     if UNKNOWN_BROKER_EPOCH != request.broker_epoch < known.epoch:
         logger.info("controlled shutdown refused broker=%d: stale epoch", broker_id)
-        reign.journal.event(
-            reign.cause,
+        term.journal.event(
+            term.cause,
             "ShutdownRefused",
             {
                 "broker": broker_id,
@@ -171,7 +171,7 @@ async def controlled_shutdown(
         )
         return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     logger.info("controlled shutdown broker=%d", broker_id)
-    reign.journal.event(reign.cause, "ShutdownAsked", {"broker": broker_id})
+    term.journal.event(term.cause, "ShutdownAsked", {"broker": broker_id})
     context.shutting_down.add(broker_id)
     concerned = [
         tp
@@ -198,18 +198,18 @@ async def controlled_shutdown(
     )
 
 
-async def isr_changes_notified(reign: Reign) -> None:
+async def isr_changes_notified(term: ControllerTerm) -> None:
     """Learn of ISRs that leaders of older versions wrote by themselves, and pass it on."""
-    store, context = reign.store, reign.context
-    names = await store.get_all_isr_change_notifications(reign.watcher(IsrChangesNotified()))
+    store, context = term.store, term.context
+    names = await store.get_all_isr_change_notifications(term.watcher(IsrChangesNotified()))
     if not names:
         return
     try:
         changed = await store.get_partitions_from_isr_change_notifications(names)
         partitions = [tp for tp in changed if context.assignment(tp).replicas]
         found = await store.get_topic_partition_states(partitions)
-        reign.journal.event(
-            reign.cause,
+        term.journal.event(
+            term.cause,
             "IsrChangesNotified",
             {
                 "partitions": [str(tp) for tp in partitions],
@@ -218,8 +218,8 @@ async def isr_changes_notified(reign: Reign) -> None:
         )
         if partitions:
             context.leadership.update(found)
-            await reign.moves.metadata(context.live_or_shutting_down, partitions)
+            await term.moves.metadata(context.live_or_shutting_down, partitions)
             moving = [tp for tp in partitions if tp in context.reassigning]
-            await reassignment.complete_if_caught_up(reign, moving)
+            await reassignment.complete_if_caught_up(term, moving)
     finally:
-        await store.delete_isr_change_notifications(reign.fence, names)
+        await store.delete_isr_change_notifications(term.fence, names)

@@ -9,17 +9,17 @@ long.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ottla.controller.moves import breathe, slices
-from ottla.controller.reign import Reign
+from ottla.controller.moves import slices, yield_to_loop
+from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import BrokerInfo
 from ottla.model.ids import TopicPartition, uuid_to_text
 
 
 async def take(
-    reign: Reign, reason: str, written_at: Mapping[TopicPartition, int] | None = None
+    term: ControllerTerm, reason: str, written_at: Mapping[TopicPartition, int] | None = None
 ) -> None:
     """Write down all that is known. `written_at`: the zxid each state was last written at."""
-    context, journal, cause = reign.context, reign.journal, reign.cause
+    context, journal, cause = term.context, term.journal, term.cause
     offline = {str(b): [str(tp) for tp in tps] for b, tps in context.offline_dirs.items() if tps}
     size = journal.snapshot(
         cause,
@@ -37,11 +37,11 @@ async def take(
         topic_id = uuid_to_text(context.topic_id(topic))
         # A topic without partitions is one all the same.
         for some in list(slices(context.partitions_of(topic))) or [()]:
-            facts = {str(tp.partition): _partition_facts(reign, tp, written_at) for tp in some}
+            facts = {str(tp.partition): _partition_facts(term, tp, written_at) for tp in some}
             size += journal.snapshot(
                 cause, "topic", {"topic": topic, "id": topic_id, "partitions": facts}
             )
-            await breathe()
+            await yield_to_loop()
     journal.snapshot_ended(size)
 
 
@@ -52,9 +52,9 @@ def broker_facts(brokers: Any) -> list[tuple[int, int, str | None]]:
 
 
 def _partition_facts(
-    reign: Reign, tp: TopicPartition, written_at: Mapping[TopicPartition, int] | None
+    term: ControllerTerm, tp: TopicPartition, written_at: Mapping[TopicPartition, int] | None
 ) -> dict[str, Any]:
-    context = reign.context
+    context = term.context
     assignment = context.assignment(tp)
     known = context.leadership.get(tp)
     facts: dict[str, Any] = {"replicas": assignment.replicas}

@@ -571,7 +571,7 @@ class GroupCoordinator:
         for producer_id in group.offsets.in_transactions:
             self._forget_producer(producer_id, group_id)
         removed = group.offsets.remove(list(group.offsets.committed))
-        self.groups.bury(group, self.now())
+        self.groups.remove(group, self.now())
         self._write_tombstones(group, removed)
         logger.info("group deleted group=%s offsets=%d", group_id, len(removed))
         return ErrorCode.NONE
@@ -618,7 +618,7 @@ class GroupCoordinator:
         removed = group.offsets.remove(partitions)
         empty = group.state is GroupState.EMPTY and not group.pending_members
         if empty and not group.offsets.any:
-            self.groups.bury(group, self.now())
+            self.groups.remove(group, self.now())
             logger.info("group forgotten group=%s generation=%d", group.group_id, group.generation)
         self._write_tombstones(group, removed)
 

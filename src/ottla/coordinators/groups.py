@@ -655,7 +655,7 @@ class Groups:
                 member.timer.cancel()
         self._forget_timers(group)
 
-    def bury(self, group: Group, now: Now) -> None:
+    def remove(self, group: Group, now: Now) -> None:
         """Forget an empty group for good."""
         group.enter(S.DEAD, now)
         self.groups.pop(group.group_id, None)

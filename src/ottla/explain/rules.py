@@ -28,13 +28,13 @@ def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
 
 
 def _asked(line: Decided, rule: str) -> str:
-    wish = [] if line.asked is None else list(line.asked.isr)
+    proposed = [] if line.asked is None else list(line.asked.isr)
     if line.outcome == "written":
-        return f"{rule.removeprefix('leader asks: ')} to {wish}"
+        return f"{rule.removeprefix('leader asks: ')} to {proposed}"
     refusal = line.outcome.removeprefix("refused: ")
     if rule.startswith("leader asks"):
-        return f"ISR {wish} refused with {refusal}: the state znode has another version"
-    return f"ISR {wish} refused with {refusal}: {rule}"
+        return f"ISR {proposed} refused with {refusal}: the state znode has another version"
+    return f"ISR {proposed} refused with {refusal}: {rule}"
 
 
 def _new(line: Decided) -> str:

@@ -108,14 +108,14 @@ class LogCleaner:
         if not self._config.flag("log.cleaner.enable"):
             return
         while True:
-            if not await self.clean_filthiest():
+            if not await self.clean_dirtiest():
                 backoff_s = self._config.integer("log.cleaner.backoff.ms") / 1000
                 await asyncio.sleep(max(backoff_s, _LEAST_BACKOFF_S))
 
-    async def clean_filthiest(self) -> bool:
+    async def clean_dirtiest(self) -> bool:
         """Clean the log with the largest share of dirt; tell whether that went well."""
         self._slice_began_s = self._world.clock.monotonic()
-        found = await self._filthiest()
+        found = await self._dirtiest()
         if found is None:
             return False
         log, dirt = found
@@ -136,7 +136,7 @@ class LogCleaner:
 
     # Choosing --------------------------------------------------------------------------
 
-    async def _filthiest(self) -> tuple[Log, Dirt] | None:
+    async def _dirtiest(self) -> tuple[Log, Dirt] | None:
         best: tuple[Log, Dirt] | None = None
         now_ms = self._ages.now_ms()
         for log in self._logs.logs():
@@ -152,7 +152,7 @@ class LogCleaner:
                 continue
             if best is None or dirt.ratio > best[1].ratio:
                 best = log, dirt
-            await self._breathe()
+            await self._yield_to_loop()
         if best is None or best[0].failed is not None:
             return None
         return best[0], dirt_of(best[0], now_ms)
@@ -381,10 +381,10 @@ class LogCleaner:
     async def _tick(self, work: _Work, size: int) -> None:
         """Count bytes read or written; pause if it is time, then look whether all is as it was."""
         self._spent_bytes += size
-        if await self._breathe():
+        if await self._yield_to_loop():
             work.check()
 
-    async def _breathe(self) -> bool:
+    async def _yield_to_loop(self) -> bool:
         """Let others run if the slice is over; return whether they did."""
         clock = self._world.clock
         worked_s = clock.monotonic() - self._slice_began_s

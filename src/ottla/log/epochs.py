@@ -12,7 +12,7 @@ UNDEFINED_OFFSET = -1
 
 
 class EpochCache:
-    """Epoch and start offset of each leader's reign over this log."""
+    """Epoch and start offset of each leader's term over this log."""
 
     __slots__ = ("_epochs", "_starts", "changed")
 

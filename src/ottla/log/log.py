@@ -476,7 +476,7 @@ class Log(LocalLog):
     # Epochs and offsets ----------------------------------------------------------------
 
     def epoch_entries(self) -> list[tuple[int, int]]:
-        """Return (epoch, start offset) of every leader's reign, oldest first."""
+        """Return (epoch, start offset) of every leader's term, oldest first."""
         return self.epochs.entries
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

@@ -65,7 +65,9 @@ def let_go_of_topics(
         replicas.leadership_changed([], stopped)
 
 
-def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: bytes) -> None:
+def delete_strays(
+    replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: bytes
+) -> None:
     """Delete replicas of topics that are deleted, as their StopReplica would have.
 
     `topic_id` is that of the topic which bears the name now: what has it is alive, and stays.
@@ -74,8 +76,10 @@ def bury(replicas: ReplicaManager, dead: Iterable[TopicPartition], topic_id: byt
     for tp in dead:
         log = replicas.logs.get(tp)
         if log is not None and log.topic_id == topic_id:
-            continue  # buried and created anew while this caller asked ZooKeeper
-        logger.warning("buried partition=%s: its topic was deleted, the name is another's", tp)
+            continue  # deleted and created anew while this caller asked ZooKeeper
+        logger.warning(
+            "stray replica deleted partition=%s: its topic was deleted, another has its name", tp
+        )
         partition = replicas.partitions.get(tp)
         if partition is not None:
             _stop(replicas, partition)

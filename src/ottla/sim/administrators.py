@@ -145,8 +145,8 @@ class Administrator:
         for topic, partition in chosen:
             named = topics.setdefault(topic, r.AlterReplicaLogDirTopic(name=topic))
             named.partitions.append(partition)
-        wish = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(topics.values()))
-        await self.client.call(r(dirs=[wish]), rng.randrange(self.brokers))
+        move = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(topics.values()))
+        await self.client.call(r(dirs=[move]), rng.randrange(self.brokers))
 
     async def _cancel(self) -> None:
         await self._reassign(dict.fromkeys(range(MOST_PARTITIONS)))

@@ -269,8 +269,8 @@ async def _reassign(world: World, scene: Scene) -> None:
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(target)}
         for tp, target in scene.moves.items()
     ]
-    wish = json.dumps({"version": 1, "partitions": partitions}).encode()
-    await session.create(REASSIGN_PARTITIONS, wish)
+    data = json.dumps({"version": 1, "partitions": partitions}).encode()
+    await session.create(REASSIGN_PARTITIONS, data)
 
 
 def _reassigned(scene: Scene, facts: Facts) -> bool:
@@ -288,8 +288,8 @@ def _take_leadership_away(scene: Scene) -> None:
 async def _elect(world: World, scene: Scene) -> None:
     session = await Session.connect(world, f"zk:{ZOOKEEPER_PORT}", 30_000, 5_000)
     partitions = [{"topic": TOPIC, "partition": p} for p in range(scene.partitions)]
-    wish = json.dumps({"version": 1, "partitions": partitions}).encode()
-    await session.create(PREFERRED_REPLICA_ELECTION, wish)
+    data = json.dumps({"version": 1, "partitions": partitions}).encode()
+    await session.create(PREFERRED_REPLICA_ELECTION, data)
 
 
 PROCEDURES = {

@@ -3,10 +3,10 @@
 Who may call: `world` makes one per incarnation of a node; product code sees it as the running
 loop. Invariants: callbacks run only while the node lives and is not paused; a paused node's
 callbacks keep their order; after `kill` nothing of the node ever runs again, not even a `finally`,
-because the loop keeps its tasks from being collected until `bury`. As a real loop it runs what is
-ready in turns; what comes up in a turn waits for the next one. A turn takes the time its callbacks
-cost, and the node does nothing else before it is over. Only what the product uses of asyncio is
-here: the rest raises NotImplementedError, so a socket opened past the ports is found.
+because the loop keeps its tasks from being collected until `discard_tasks`. As a real loop it runs
+what is ready in turns; what comes up in a turn waits for the next one. A turn takes the time its
+callbacks cost, and the node does nothing else before it is over. Only what the product uses of
+asyncio is here: the rest raises NotImplementedError, so a socket opened past the ports is found.
 """
 
 import asyncio
@@ -252,7 +252,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
 
-    def bury(self) -> None:
+    def discard_tasks(self) -> None:
         """Let go of a dead node's tasks. Their `finally` blocks run now, on ports long dead."""
         assert self.dead
         tasks, self._tasks = self._tasks, []

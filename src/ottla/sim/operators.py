@@ -200,8 +200,8 @@ class Mover:
             {"topic": tp.topic, "partition": tp.partition, "replicas": replicas}
             for tp, replicas in self._wish()
         ]
-        wish = json.dumps({"version": 1, "partitions": partitions}).encode()
-        await self._session.create("/admin/reassign_partitions", wish)
+        data = json.dumps({"version": 1, "partitions": partitions}).encode()
+        await self._session.create("/admin/reassign_partitions", data)
 
     async def _by_api(self) -> None:
         """Replace a target that is still being moved to, or cancel the move."""

@@ -231,7 +231,7 @@ class Simulation:
         before, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
         try:
             for loop in self.dead_loops:
-                loop.bury()
+                loop.discard_tasks()
             self.dead_loops.clear()
             for node in self.nodes.values():
                 node.task = None

@@ -16,7 +16,7 @@ from ottla.wire.messages.stop_replica import StopReplicaResponse
 FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 0)
 
 
-class Reign:
+class ControllerTerm:
     """Notes which replicas were moved where."""
 
     def __init__(self, context):
@@ -32,8 +32,8 @@ class Reign:
 
 
 @pytest.fixture
-def reign(monkeypatch):
-    async def later(_reign):
+def term(monkeypatch):
+    async def later(_term):
         """What comes next is the stories' to tell."""
 
     monkeypatch.setattr(deletion, "proceed", later)
@@ -42,10 +42,10 @@ def reign(monkeypatch):
         context.add_topic(TopicInfo(topic, topic.encode() * 6, {0: ReplicaAssignment((2,))}))
         replica = PartitionReplica(TopicPartition(topic, 0), 2)
         context.replica_states.begin(replica, ReplicaState.DELETION_STARTED)
-    return Reign(context)
+    return ControllerTerm(context)
 
 
-def answered(reign, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE):
+def answered(term, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE):
     item = StopReplicaResponse.StopReplicaPartitionError
     response = StopReplicaResponse(
         error_code=error,
@@ -55,41 +55,41 @@ def answered(reign, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NON
         ]
         * (error is ErrorCode.NONE),
     )
-    asyncio.run(deletion.replicas_stopped(reign, 2, response, frozenset(deletes)))
-    return reign.moved
+    asyncio.run(deletion.replicas_stopped(term, 2, response, frozenset(deletes)))
+    return term.moved
 
 
-def test_a_topic_that_is_only_queued_is_not_touched(reign):
-    reign.context.deleting["foo"] = None
-    assert answered(reign, [FOO, BAR]) == []
+def test_a_topic_that_is_only_queued_is_not_touched(term):
+    term.context.deleting["foo"] = None
+    assert answered(term, [FOO, BAR]) == []
 
 
-def test_only_topics_whose_deletion_began_are_touched(reign):
-    reign.context.deleting["foo"] = None
-    reign.context.deletion_started.add("foo")
-    assert answered(reign, [FOO, BAR]) == [(PartitionReplica(FOO, 2), "DELETION_SUCCESSFUL")]
+def test_only_topics_whose_deletion_began_are_touched(term):
+    term.context.deleting["foo"] = None
+    term.context.deletion_started.add("foo")
+    assert answered(term, [FOO, BAR]) == [(PartitionReplica(FOO, 2), "DELETION_SUCCESSFUL")]
 
 
-def test_an_answer_to_a_stop_without_deletion_is_not_one_to_a_deletion(reign):
-    reign.context.deleting["foo"] = None
-    reign.context.deletion_started.add("foo")
-    assert answered(reign, []) == []
+def test_an_answer_to_a_stop_without_deletion_is_not_one_to_a_deletion(term):
+    term.context.deleting["foo"] = None
+    term.context.deletion_started.add("foo")
+    assert answered(term, []) == []
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_error_makes_the_replica_wait(reign, whole):
-    reign.context.deleting["foo"] = None
-    reign.context.deletion_started.add("foo")
+def test_an_error_makes_the_replica_wait(term, whole):
+    term.context.deleting["foo"] = None
+    term.context.deletion_started.add("foo")
     replica = PartitionReplica(FOO, 2)
     error = ErrorCode.KAFKA_STORAGE_ERROR
     kinds = {"error": error} if whole else {"partition_error": error}
-    assert answered(reign, [FOO, BAR], **kinds) == [(replica, "DELETION_INELIGIBLE")]
-    assert reign.context.deletion_ineligible == {"foo"}
+    assert answered(term, [FOO, BAR], **kinds) == [(replica, "DELETION_INELIGIBLE")]
+    assert term.context.deletion_ineligible == {"foo"}
 
 
-def test_a_refusal_by_the_next_incarnation_halts_nothing(reign):
+def test_a_refusal_by_the_next_incarnation_halts_nothing(term):
     # The broker's return has resumed the deletion already; nothing would resume it a second time.
-    reign.context.deleting["foo"] = None
-    reign.context.deletion_started.add("foo")
-    assert answered(reign, [FOO, BAR], error=ErrorCode.STALE_BROKER_EPOCH) == []
-    assert reign.context.deletion_ineligible == set()
+    term.context.deleting["foo"] = None
+    term.context.deletion_started.add("foo")
+    assert answered(term, [FOO, BAR], error=ErrorCode.STALE_BROKER_EPOCH) == []
+    assert term.context.deletion_ineligible == set()

@@ -189,7 +189,7 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
                 max_bytes=6000,
                 rotated=controller._journal_rotated,
             )
-            controller._reign.journal._write = file.write
+            controller._term.journal._write = file.write
             controller._journal_file = file
             await cluster.create_topic("t", {0: (1, 2, 3), 1: (2, 3, 1)}, {})
             await cluster.settle()
@@ -207,7 +207,7 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
                 await cluster.settle()
             # Its last word, when it resigns, may be one line too many for the file: then the
             # newest file has that line alone, and nobody is left to say more.
-            controller._reign.journal._write = lambda _line: None
+            controller._term.journal._write = lambda _line: None
             context = controller.context
             return {tp: known.leader_and_isr for tp, known in context.leadership.items()}
         finally:

@@ -54,7 +54,7 @@ def test_f46_the_cleaner_reads_and_decompresses_much_in_workers_only(kit, monkey
     log._tail.clear()
     cleaner = LogCleaner(kit.world, config, manager)
     watched.by_loop = watched.largest = 0
-    assert asyncio.run(cleaner.clean_filthiest())
+    assert asyncio.run(cleaner.clean_dirtiest())
     assert watched.by_loop < 100_000, "bytes that the event loop read"
     assert watched.largest <= 1 << 18, "bytes worked on by the event loop in one call"
     data, at = b"", 0

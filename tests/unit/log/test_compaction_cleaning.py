@@ -57,7 +57,7 @@ class Bench:
         """Roll, replicate and flush everything, then clean once."""
         self.log.roll()
         self.settle()
-        return asyncio.run(self.cleaner.clean_filthiest())
+        return asyncio.run(self.cleaner.clean_dirtiest())
 
     def settle(self) -> None:
         self.log.set_high_watermark(self.log.log_end_offset)
@@ -131,7 +131,7 @@ def test_last_record_of_each_key_stays_where_it_was(bench, codec):
     assert bench.log.log_start_offset == 0
     assert bench.log.segments[0].base_offset == 0
     assert bench.log.cleaned_offset == end
-    assert not asyncio.run(bench.cleaner.clean_filthiest()), "nothing is dirty now"
+    assert not asyncio.run(bench.cleaner.clean_dirtiest()), "nothing is dirty now"
     assert all(header.max_timestamp <= now + 4 for header in bench.headers())
 
 
@@ -223,7 +223,7 @@ def test_open_transactions_and_unreplicated_records_stay(bench):
     bench.log.roll()
     bench.log.flush()
     bench.log.set_high_watermark(2)
-    asyncio.run(bench.cleaner.clean_filthiest())
+    asyncio.run(bench.cleaner.clean_dirtiest())
     assert len(bench.pairs()) == 4, "above the high watermark"
     assert bench.clean()
     assert bench.pairs() == [("a", "3")]
@@ -250,7 +250,7 @@ def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
         assert (bench.pairs(), bench.log.log_end_offset) == (pairs, end)
         assert bench.log.cleaned_offset == end
         assert bench.log.epoch_entries() == epochs
-        assert not asyncio.run(bench.cleaner.clean_filthiest())
+        assert not asyncio.run(bench.cleaner.clean_dirtiest())
 
 
 def test_a_small_map_cleans_part_by_part(kit):
@@ -262,7 +262,7 @@ def test_a_small_map_cleans_part_by_part(kit):
     bench.log.roll()
     bench.settle()
     ends = []
-    while asyncio.run(bench.cleaner.clean_filthiest()):
+    while asyncio.run(bench.cleaner.clean_dirtiest()):
         ends.append(bench.log.cleaned_offset)
     assert ends[0] == 20
     assert ends == sorted(set(ends))
@@ -287,7 +287,7 @@ def test_missing_offsets_at_a_segments_end_are_cleaned_too(kit):
     for first_dirty in (3, -1):
         bench.log.cleaned_offset = first_dirty
         bench.log.set_high_watermark(4)
-        assert asyncio.run(bench.cleaner.clean_filthiest())
+        assert asyncio.run(bench.cleaner.clean_dirtiest())
         assert bench.log.cleaned_offset == 4
 
 
@@ -317,7 +317,7 @@ def test_a_damaged_log_is_left_alone(bench):
     bench.settle()
     segment = bench.log.segments[0]
     segment.file.pwrite((b"?",), segment.size // 2)
-    assert not asyncio.run(bench.cleaner.clean_filthiest())
+    assert not asyncio.run(bench.cleaner.clean_dirtiest())
     assert set(bench.cleaner.uncleanable) == {TP}
     assert len(bench.log.segments) > 3
     assert not list((bench.kit.root / "data" / "t-0").glob("*.cleaned"))
@@ -335,7 +335,7 @@ def test_a_change_of_the_log_aborts_its_cleaning(bench, what):
     bench.kit.clock.tick_s = 0.0005  # every look at the clock: slices end all the time
 
     async def change_amid_it() -> None:
-        cleaning = asyncio.create_task(bench.cleaner.clean_filthiest())
+        cleaning = asyncio.create_task(bench.cleaner.clean_dirtiest())
         folder = bench.kit.root / "data" / "t-0"
         while not list(folder.glob("*.cleaned")):
             assert not cleaning.done()
@@ -375,7 +375,7 @@ def test_a_truncation_while_a_worker_syncs_aborts_too(bench):
 
     world = replace(bench.kit.world, workers=Truncating())
     cleaner = LogCleaner(world, bench.manager._config, bench.manager)
-    assert not asyncio.run(cleaner.clean_filthiest())
+    assert not asyncio.run(cleaner.clean_dirtiest())
     assert cleaner.aborted == 1
     assert bench.pairs() == [("k0", "00000"), ("k1", "11111"), ("k2", "22222")]
 
@@ -392,7 +392,7 @@ def test_others_run_while_a_log_is_cleaned(kit):
 
     async def count() -> None:
         nonlocal turns
-        cleaning = asyncio.create_task(bench.cleaner.clean_filthiest())
+        cleaning = asyncio.create_task(bench.cleaner.clean_dirtiest())
         while not cleaning.done():
             turns += 1
             await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from ottla.replication.control import (
     apply_stop_replica,
     leader_and_isr_error,
 )
-from ottla.replication.strays import bury
+from ottla.replication.strays import delete_strays
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -85,13 +85,13 @@ async def _apply(
     response = await apply_leader_and_isr(
         server.replicas, request, header.api_version, header.correlation_id
     )
-    rest = await _buried(server, request, response)
+    rest = await _without_strays(server, request, response)
     if rest.topic_states:
         _amend(response, await apply_leader_and_isr(server.replicas, rest, header.api_version))
     return answer(header, response)
 
 
-async def _buried(
+async def _without_strays(
     server: "BrokerServices", request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
 ) -> LeaderAndIsrRequest:
     """Delete what we have of deleted topics; return the part of the request it stood in the way of.
@@ -115,7 +115,7 @@ async def _buried(
         if not refused or not await _is_now(server, topic.topic_name, bytes(topic.topic_id)):
             continue
         dead = [TopicPartition(topic.topic_name, p) for p in sorted(refused)]
-        bury(server.replicas, dead, bytes(topic.topic_id))
+        delete_strays(server.replicas, dead, bytes(topic.topic_id))
         rest.topic_states.append(
             LeaderAndIsrRequest.LeaderAndIsrTopicState(
                 topic_name=topic.topic_name,

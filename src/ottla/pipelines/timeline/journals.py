@@ -76,7 +76,7 @@ def _events(line: _Line) -> Iterator[Event]:
     elif line.kind == "snapshot" and line.part == "topic":
         yield from _found(line)
     elif line.kind == "event" and line.event == "Elected":
-        yield _event(line, e.TOOK_OFFICE)
+        yield _event(line, e.CONTROLLER_ELECTED)
     elif line.kind == "event" and line.event == "BrokersChanged":
         bounced = _ids(line.inputs.get("bounced"))
         for broker in [*_ids(line.inputs.get("dead")), *bounced]:

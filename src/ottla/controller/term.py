@@ -1,7 +1,7 @@
-"""Reign: one controller's term of office, and everything that ends with it.
+"""Controller term: from one election of this broker to its resignation, and all that ends then.
 
 Who may call: `loop` makes one at election and ends it at resignation; handlers are given it.
-Invariants: nothing outlives it: watches of an ended reign queue nothing, its channels are closed,
+Invariants: nothing outlives it: watches of an ended term queue nothing, its channels are closed,
 its timers cancelled, its context is dropped whole. Kafka: the state of `KafkaController`
 between `onControllerFailover` and `onControllerResignation`.
 """
@@ -22,7 +22,7 @@ from ottla.zookeeper.watches import WatchCallback, WatchEvent, WatchType
 
 
 @dataclass(slots=True)
-class Reign:
+class ControllerTerm:
     """What a handler works with."""
 
     world: World
@@ -58,7 +58,7 @@ class Reign:
         return fired
 
     def later(self, delay_s: float, event: Event) -> None:
-        """Queue an event after a while, unless the reign has ended."""
+        """Queue an event after a while, unless the term has ended."""
         loop = asyncio.get_running_loop()
         self.timers = [t for t in self.timers if not t.cancelled() and t.when() > loop.time()]
         self.timers.append(loop.call_later(delay_s, self._due, event))

@@ -1,4 +1,4 @@
-"""Housekeeping: what the logs need now and then: flushes, retention, recovery points.
+"""Scheduled tasks of the logs: flushes, retention, recovery points.
 
 Who may call: `broker.Broker`. Invariants: disks are waited for by workers, everything else goes in
 slices of a few milliseconds. Kafka: the scheduled tasks of `LogManager`.
@@ -16,13 +16,13 @@ from ottla.model.retention_clock import RetentionClock
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
-BREATH_S = 0.02
+PAUSE_S = 0.02
 """Between two slices of much that is due, as the retention of thousands of partitions."""
 STALL_S = 1.0
 """A loop that is late by this much endangers the ZooKeeper session (F9): say so."""
 
 
-async def keep_house(world: World, config: BrokerConfig, logs: LogManager) -> None:
+async def run_log_tasks(world: World, config: BrokerConfig, logs: LogManager) -> None:
     """Look after the logs until cancelled. A loop root."""
     interval_s = config.integer("log.flush.offset.checkpoint.interval.ms") / 1000
     checkpoint_due_s = world.clock.monotonic() + interval_s
@@ -36,7 +36,7 @@ async def keep_house(world: World, config: BrokerConfig, logs: LogManager) -> No
         try:
             slices_until_s = world.clock.monotonic() + TICK_S
             while logs.periodic(ages.now_ms()):
-                await asyncio.sleep(BREATH_S)
+                await asyncio.sleep(PAUSE_S)
                 await logs.bring_indexes(world.workers)
                 if world.clock.monotonic() >= slices_until_s:
                     break
@@ -46,9 +46,9 @@ async def keep_house(world: World, config: BrokerConfig, logs: LogManager) -> No
                 checkpoint_due_s = world.clock.monotonic() + interval_s
                 await logs.write_recovery_points(world.workers)
         except OttlaError as error:
-            logger.warning("housekeeping error=%s", error)
+            logger.warning("log task failed error=%s", error)
         except Exception:
-            logger.exception("housekeeping failed")
+            logger.exception("log task failed")
 
 
 async def remove_deleted(world: World, logs: LogManager) -> None:
