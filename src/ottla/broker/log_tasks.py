@@ -16,6 +16,7 @@ from ottla.model.retention_clock import RetentionClock
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
+REMOVAL_TICK_S = 2.0
 PAUSE_S = 0.02
 """Between two slices of much that is due, as the retention of thousands of partitions."""
 STALL_S = 1.0
@@ -54,7 +55,7 @@ async def run_log_tasks(world: World, config: BrokerConfig, logs: LogManager) ->
 async def remove_deleted(world: World, logs: LogManager) -> None:
     """Have workers remove what was deleted, until cancelled: beside the rest. A loop root."""
     while True:
-        await asyncio.sleep(TICK_S)
+        await asyncio.sleep(REMOVAL_TICK_S)
         try:
             await logs.remove_due(world.workers)
         except Exception:

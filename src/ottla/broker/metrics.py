@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 SAMPLE_S = 5.0
-WATCHED_TICK_S, UNWATCHED_TICK_S = 0.02, 0.25
+WATCHED_TICK_S, UNWATCHED_TICK_S = 0.02, 1.0
 """How often the event loop's lateness is measured. Fifty timers a second cost CPU that matters
 beside consumers, so it is only while somebody reads the figures."""
 WATCHED_FOR_S = 60.0
