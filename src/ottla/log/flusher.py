@@ -9,7 +9,8 @@ its log dir offline. Kafka: the flush tasks and the shutdown of `LogManager`.
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine, Iterable
+import itertools
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,11 @@ class Flusher:
 
     async def flush_dirty(self, workers: Workers, *, everything: bool) -> int:
         """Flush what is due of the next few hundred logs, or of all; return how many were."""
-        return await self._to_its_end(self._flush_due(workers, everything))
+        dues = self._due(everything)
+        first = next(dues, None)
+        if first is None:  # as nearly always: twice a second is too often for a task of its own
+            return 0
+        return await self._to_its_end(self._flush_due(workers, itertools.chain((first,), dues)))
 
     async def run(self, workers: Workers, log: Log, job: FlushJob) -> int:
         """Have a worker run one job and complete it; return 0 if the log failed."""
@@ -84,12 +89,10 @@ class Flusher:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _flush_due(self, workers: Workers, everything: bool) -> int:
+    def _due(self, everything: bool) -> Iterator[Due]:
         if not self._queue or everything:
             self._queue = self._logs()
         turn = len(self._queue) if everything else _SCAN
-        small: dict[str, list[Due]] = {}
-        flushed = 0
         for _ in range(min(turn, len(self._queue))):
             if not self._queue:
                 break
@@ -97,14 +100,19 @@ class Flusher:
             if log.failed is not None:  # or deleted
                 continue
             job = _job_of(log, everything)
-            if job is None:
-                continue
-            if job.to_sync:
-                flushed += await self._flush(workers, Due(log, job))
+            if job is not None:
+                yield Due(log, job)
+
+    async def _flush_due(self, workers: Workers, dues: Iterator[Due]) -> int:
+        small: dict[str, list[Due]] = {}
+        flushed = 0
+        for due in dues:
+            if due.job.to_sync:
+                flushed += await self._flush(workers, due)
             else:
-                small.setdefault(log.parent_dir, []).append(Due(log, job))
-        for folder, dues in small.items():
-            flushed += await self._flush_small(workers, folder, dues)
+                small.setdefault(due.log.parent_dir, []).append(due)
+        for folder, of_it in small.items():
+            flushed += await self._flush_small(workers, folder, of_it)
         return flushed
 
     async def _flush(self, workers: Workers, due: Due) -> int:
