@@ -15,7 +15,8 @@ from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.producers import Producers
-from ottla.log.recovery import replay
+from ottla.log.recovery import replaying
+from ottla.log.slices import drain
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import Inode, SimFiles
@@ -173,7 +174,7 @@ class Machine:
 def sequences(log: Log) -> dict[int, int]:
     """Return each producer's last sequence as the batches alone tell it."""
     producers = Producers(1 << 60)
-    replay(producers, log.segments, log.log_start_offset, log.log_end_offset)
+    drain(replaying(producers, log.segments, log.log_start_offset, log.log_end_offset))
     return {p.id: p.last_sequence for p in producers.producers.values() if p.batches}
 
 

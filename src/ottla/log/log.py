@@ -17,7 +17,7 @@ from ottla.log.epochs import EpochCache
 from ottla.log.index import CorruptIndexError
 from ottla.log.local_log import LocalLog
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
-from ottla.log.recovery import Loaded, Loader, load_snapshot, replay
+from ottla.log.recovery import Loaded, Loader, loading_snapshot, replaying
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
 from ottla.log.retention import Limits, SegmentFacts, expired_segments
 from ottla.log.segment import Segment
@@ -453,12 +453,14 @@ class Log(LocalLog):
         segment = self.segments[index]
         segment.replace_aborted([])
         upto = self.segments[index + 1].base_offset if index + 1 < len(self.segments) else _NEVER
-        replay(
-            Producers(),
-            self.segments[: index + 1],
-            self.log_start_offset,
-            min(upto, self.log_end_offset),
-            segment.base_offset,
+        drain(
+            replaying(
+                Producers(),
+                self.segments[: index + 1],
+                self.log_start_offset,
+                min(upto, self.log_end_offset),
+                segment.base_offset,
+            )
         )
         return segment.aborted
 
@@ -613,16 +615,18 @@ class Log(LocalLog):
     def _reload_producers(self) -> None:
         end = self.log_end_offset
         decided = {f: marker for f, marker in self.producers.decided.items() if marker < end}
-        start = load_snapshot(
-            self.producers,
-            self._files,
-            self.dir,
-            self._snapshots,
-            self.log_start_offset,
-            self._world.clock.wall_ms(),
+        start = drain(
+            loading_snapshot(
+                self.producers,
+                self._files,
+                self.dir,
+                self._snapshots,
+                self.log_start_offset,
+                self._world.clock.wall_ms(),
+            )
         )
         try:
-            replay(self.producers, self.segments, start, end)
+            drain(replaying(self.producers, self.segments, start, end))
         except CorruptRecordError as error:
             self.note_damage(None, error)
         self.producers.know_decided(decided)

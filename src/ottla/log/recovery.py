@@ -27,7 +27,7 @@ from ottla.log.flush import DRAFT
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
-from ottla.log.slices import Steps, drain
+from ottla.log.slices import Steps
 from ottla.log.transactions import apply_batch
 from ottla.log.validate import (
     BASE,
@@ -35,7 +35,6 @@ from ottla.log.validate import (
     LEADER_EPOCH,
     LENGTH,
     PRODUCER_ID,
-    Header,
 )
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -528,21 +527,6 @@ class Loader:
         loaded.producers.know_decided(before.decided)
 
 
-def load_snapshot(
-    producers: Producers,
-    files: Files,
-    folder: str,
-    snapshots: list[int],
-    log_start_offset: int,
-    now_ms: int,
-) -> int:
-    """Restore the newest good snapshot; return the offset to replay from.
-
-    Bad ones are removed from the folder and from `snapshots`.
-    """
-    return drain(loading_snapshot(producers, files, folder, snapshots, log_start_offset, now_ms))
-
-
 def loading_snapshot(
     producers: Producers,
     files: Files,
@@ -551,7 +535,10 @@ def loading_snapshot(
     log_start_offset: int,
     now_ms: int,
 ) -> Steps[int]:
-    """As `load_snapshot`, in slices."""
+    """Restore the newest good snapshot; return the offset to replay from.
+
+    Bad ones are removed from the folder and from `snapshots`.
+    """
     while snapshots:
         offset = snapshots[-1]
         path = f"{folder}/{file_name(offset, '.snapshot')}"
@@ -590,17 +577,6 @@ def _reading_snapshot(files: Files, path: str) -> Steps[tuple[Buffer, int]]:
     return data, crc
 
 
-def replay(
-    producers: Producers,
-    segments: list[Segment],
-    start: int,
-    end: int,
-    note_aborted_from: int = _NEVER,
-) -> None:
-    """Apply the batches in [start, end); note aborted transactions where that is asked for."""
-    drain(replaying(producers, segments, start, end, note_aborted_from))
-
-
 def replaying(
     producers: Producers,
     segments: list[Segment],
@@ -608,7 +584,7 @@ def replaying(
     end: int,
     note_aborted_from: int = _NEVER,
 ) -> Steps[None]:
-    """As `replay`, in slices."""
+    """Apply the batches in [start, end); note aborted transactions where that is asked for."""
     work = 0
     for index, segment in enumerate(segments):
         next_base = segments[index + 1].base_offset if index + 1 < len(segments) else end
@@ -621,17 +597,10 @@ def replaying(
             if header[BASE] >= end:
                 return
             if header[PRODUCER_ID] >= 0:
-                note = segment.base_offset >= note_aborted_from
-                _apply(producers, segment, header, batch, note=note)
+                done = apply_batch(producers, header, batch)
+                if done is not None and done.aborted and segment.base_offset >= note_aborted_from:
+                    segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             work += _COST_OF_BATCH + header[LENGTH]
             if work >= _BYTES_AT_ONCE:
                 work = 0
                 yield None
-
-
-def _apply(
-    producers: Producers, segment: Segment, header: Header, batch: memoryview, *, note: bool
-) -> None:
-    done = apply_batch(producers, header, batch)
-    if note and done is not None and done.aborted:
-        segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
