@@ -8,7 +8,6 @@ import logging
 
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConfigError
-from ottla.replication.inter_broker import protocol_level
 from ottla.replication.replica_selector import RACK_AWARE
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ def refuse_broken_promises(config: BrokerConfig) -> None:
         )
     text = config.text("inter.broker.protocol.version")
     try:
-        level = protocol_level(text)
+        level = config.protocol_level
     except ValueError:
         level = (0, 0)
     if level > NEWEST_PROTOCOL or level == (0, 0):

@@ -37,7 +37,7 @@ from ottla.controller.log_ends import LogEndQuestions
 from ottla.controller.moves import Moves
 from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
-from ottla.model.config import BrokerConfig, protocol_level_of
+from ottla.model.config import BrokerConfig
 from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
@@ -422,8 +422,7 @@ class Controller:
         config = self._config
         listener = config.text("control.plane.listener.name") or config.inter_broker_listener
         context = Context(epoch, epoch_zk_version)
-        level = protocol_level_of(config.text("inter.broker.protocol.version"))
-        frozen_below_min_isr = level >= HIGH_WATERMARK_FROZEN_FROM
+        frozen_below_min_isr = config.protocol_level >= HIGH_WATERMARK_FROZEN_FROM
         journal = Journal(
             self._journal_sink(), self._world.clock, self._id, epoch, self._journal_takes
         )

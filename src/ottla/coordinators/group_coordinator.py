@@ -34,7 +34,6 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
-from ottla.replication.inter_broker import protocol_level
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.turns import Turn
 from ottla.wire.records import BatchHeader, Record
@@ -142,7 +141,7 @@ class GroupCoordinator:
         partitions: Callable[[], int],
     ) -> None:
         number = config.integer
-        level = protocol_level(config.text("inter.broker.protocol.version"))
+        level = config.protocol_level
         self._world = world
         self._clock = world.clock
         self._ages = RetentionClock(world.clock)

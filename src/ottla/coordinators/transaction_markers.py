@@ -19,7 +19,6 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
-from ottla.replication.inter_broker import protocol_level
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 logger = logging.getLogger(__name__)
@@ -89,8 +88,7 @@ class TransactionMarkers:
         self._leaders = leaders
         self._marked = marked
         self._deleted_of = deleted_of
-        level = protocol_level(config.text("inter.broker.protocol.version"))
-        self._version = 1 if level >= FLEXIBLE_LEVEL else 0
+        self._version = 1 if config.protocol_level >= FLEXIBLE_LEVEL else 0
         self._queues: dict[int, list[_Item]] = {}
         self._channels: dict[int, Channel] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}

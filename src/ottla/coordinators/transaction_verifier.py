@@ -20,7 +20,6 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_LEADER, TopicPartition
 from ottla.model.ports import World
-from ottla.replication.inter_broker import protocol_level
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -75,7 +74,7 @@ class TransactionVerifier:
         self._config = config
         self._leaders = leaders
         self._coordinator = coordinator
-        self._can_ask = protocol_level(config.text("inter.broker.protocol.version")) >= FIRST_LEVEL
+        self._can_ask = config.protocol_level >= FIRST_LEVEL
         self._queues: dict[int, dict[str, _Question]] = {}
         self._channels: dict[int, Channel] = {}
         self._askers: dict[int, asyncio.Task[None]] = {}

@@ -129,12 +129,6 @@ class TopicConfig:
 _TOPIC_FIELDS = tuple(f for f in TopicConfig.__dataclass_fields__ if f != "overrides")
 
 
-def protocol_level_of(text: str) -> tuple[int, int]:
-    """Return (major, minor) of an inter.broker.protocol.version such as `3.9-IV0`."""
-    major, minor = text.split("-", maxsplit=1)[0].split(".")[:2]
-    return int(major), int(minor)
-
-
 class BrokerConfig:
     """A broker's settings. `config["key"]` is the typed value of any Kafka key.
 
@@ -252,6 +246,16 @@ class BrokerConfig:
         raise ConfigError(
             f"inter.broker.listener.name: no advertised listener {wanted} (there is {have})"
         )
+
+    @property
+    def protocol_level(self) -> tuple[int, int]:
+        """Return (major, minor) of inter.broker.protocol.version, as of `3.9-IV0`.
+
+        ValueError if it is no version; a broker with such a setting does not start.
+        """
+        text = self.text("inter.broker.protocol.version")
+        major, minor = text.split("-", maxsplit=1)[0].split(".")[:2]
+        return int(major), int(minor)
 
     @property
     def broker_only_listeners(self) -> frozenset[str]:

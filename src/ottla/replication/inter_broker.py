@@ -8,7 +8,7 @@ Kafka: `MetadataVersion`.
 
 from dataclasses import dataclass
 
-from ottla.model.config import BrokerConfig, protocol_level_of
+from ottla.model.config import BrokerConfig
 
 Level = tuple[int, int]
 
@@ -37,11 +37,6 @@ _LIST_OFFSETS: tuple[tuple[Level, int], ...] = (
     ((2, 8), 6),
     ((2, 7), 5),
 )
-
-
-def protocol_level(text: str) -> Level:
-    """Return (major, minor) of an inter.broker.protocol.version such as `3.9-IV0`."""
-    return protocol_level_of(text)
 
 
 def _version_at(level: Level, table: tuple[tuple[Level, int], ...]) -> int:
@@ -85,7 +80,7 @@ class FetcherSettings:
         number = config.integer
         return cls(
             broker_id=config.broker_id,
-            level=protocol_level(config.text("inter.broker.protocol.version")),
+            level=config.protocol_level,
             max_wait_ms=max(number("replica.fetch.wait.max.ms"), LEAST_WAIT_MS),
             min_bytes=number("replica.fetch.min.bytes"),
             max_bytes=number("replica.fetch.response.max.bytes"),
