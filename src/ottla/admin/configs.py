@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.admin.session import error_name
-from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
+from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.admin.output import say
-from ottla.admin.session import error_name
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError, error_name
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import World
 from ottla.net.client import Client

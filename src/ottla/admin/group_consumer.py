@@ -14,8 +14,8 @@ from typing import Any
 from ottla.admin.consume import EARLIEST, LATEST, Reader, Sink
 from ottla.admin.coordinators import MOVED, VERSION_OF_ONE_GROUP, WAIT_S, find_coordinator
 from ottla.admin.output import say
-from ottla.admin.session import error_name, failure
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.admin.session import failure
+from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned, encode_versioned

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ottla.admin.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
-from ottla.admin.session import error_name, failure
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.admin.session import failure
+from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from ottla.admin import configs
 from ottla.admin.configs import BROKER
 from ottla.admin.plans import Places
-from ottla.admin.session import error_name
-from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest

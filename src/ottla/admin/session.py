@@ -13,8 +13,6 @@ from ottla.model.ports import World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 
-__all__ = ["connected", "error_name", "failure", "world"]
-
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
