@@ -42,9 +42,6 @@ logger = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-FIRST_WITH_STATIC_MEMBERS = (2, 3)
-"""The inter.broker.protocol.version from which all brokers understand group instance ids."""
-
 AT_ONCE = 256
 """Deadlines looked after in one turn of the loop."""
 
@@ -141,7 +138,6 @@ class GroupCoordinator:
         partitions: Callable[[], int],
     ) -> None:
         number = config.integer
-        level = config.protocol_level
         self._world = world
         self._clock = world.clock
         self._ages = RetentionClock(world.clock)
@@ -154,7 +150,6 @@ class GroupCoordinator:
                 max_session_timeout_ms=number("group.max.session.timeout.ms"),
                 initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
                 max_size=number("group.max.size"),
-                static_members=level >= FIRST_WITH_STATIC_MEMBERS,
             )
         )
         self.log = StateLog(

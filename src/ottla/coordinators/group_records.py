@@ -31,9 +31,6 @@ GROUP_KEY_VERSION = 2
 VALUE_VERSION = 3
 """The newest that is not flexible; JVM brokers of 2.3 to 3.9 write it too."""
 
-OLD_VALUE_VERSION = 2
-"""A group's for brokers before 2.3: without instance ids."""
-
 EXPIRING_VERSION = 1
 """The only version of an offset's value that has an expiry time."""
 
@@ -59,9 +56,7 @@ def group_key(group_id: str) -> bytes:
     return encode_versioned(GroupMetadataKey(group=group_id), GROUP_KEY_VERSION)
 
 
-def group_value(
-    group: Group, assignment: Mapping[str, bytes], version: int = VALUE_VERSION
-) -> bytes:
+def group_value(group: Group, assignment: Mapping[str, bytes]) -> bytes:
     """Return a group's record; `assignment` names every member."""
     members = []
     for m in group.members.values():
@@ -86,7 +81,7 @@ def group_value(
         current_state_timestamp=group.state_timestamp,
         members=members,
     )
-    return encode_versioned(value, version)
+    return encode_versioned(value, VALUE_VERSION)
 
 
 def read_group(group_id: str, raw: bytes, wall_ms: int) -> Group:

@@ -24,8 +24,6 @@ class GroupSettings:
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
-    static_members: bool = True
-    """False while brokers before 2.3 may take over: their records know no instance ids"""
 
 
 @dataclass(frozen=True, slots=True)

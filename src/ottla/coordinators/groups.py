@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping
 
 from ottla.coordinators.group import Group, Member
-from ottla.coordinators.group_records import OLD_VALUE_VERSION, VALUE_VERSION, group_value
+from ottla.coordinators.group_records import group_value
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.group_values import (
     NO_MEMBER,
@@ -66,9 +66,6 @@ class Groups:
         timeout_ms = request.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             self._refuse(ticket, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-            return
-        if request.instance_id is not None and not settings.static_members:
-            self._refuse(ticket, ErrorCode.UNSUPPORTED_VERSION)
             return
         group = self.groups.get(request.group_id)
         is_new = request.member_id == NO_MEMBER
@@ -441,8 +438,7 @@ class Groups:
         assignment: Mapping[str, bytes],
         swap: Swap | None = None,
     ) -> None:
-        version = VALUE_VERSION if self.settings.static_members else OLD_VALUE_VERSION
-        value = group_value(group, assignment, version)
+        value = group_value(group, assignment)
         self._effects.append(Store(group, group.generation, value, reason, assignment, swap))
 
     def stored(self, store: Store, error: ErrorCode, now: Now) -> None:

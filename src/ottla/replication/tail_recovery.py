@@ -60,7 +60,6 @@ from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 logger = logging.getLogger(__name__)
 
 SESSIONLESS = -1
-FIRST_VERSION_WITH_RACK = 11
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 1.0
 NOBODY = -1
@@ -377,20 +376,22 @@ class TailRecovery:
         if any(one.partition.topic_id == ZERO_UUID for one, _, _ in wanted):
             version = min(version, LAST_VERSION_WITHOUT_IDS)
         request = FetchRequest(
-            session_epoch=SESSIONLESS, min_bytes=0, max_wait_ms=0, max_bytes=settings.max_bytes
+            session_epoch=SESSIONLESS,
+            min_bytes=0,
+            max_wait_ms=0,
+            max_bytes=settings.max_bytes,
+            rack_id=WHOLE_LOG_QUESTION,
         )
         if version >= FIRST_VERSION_WITH_REPLICA_STATE:
             request.replica_state = FetchRequest.ReplicaState(replica_id=FUTURE_LOCAL_REPLICA)
         else:
             request.replica_id = FUTURE_LOCAL_REPLICA
-        if version >= FIRST_VERSION_WITH_RACK:
-            request.rack_id = WHOLE_LOG_QUESTION
         for one, offset, epoch in wanted:
             tp = one.partition.tp
             item = FetchRequest.FetchPartition(
                 partition=tp.partition,
                 fetch_offset=offset,
-                last_fetched_epoch=epoch if version >= LAST_VERSION_WITHOUT_IDS else -1,
+                last_fetched_epoch=epoch,
                 log_start_offset=one.log.log_start_offset,
                 partition_max_bytes=settings.partition_max_bytes,
             )

@@ -172,13 +172,3 @@ def test_no_timeout_of_a_client_makes_us_look_without_end(quick):
             rang += 1
             assert rang < 100
             quick.settle()
-
-
-def test_there_are_none_while_brokers_before_2_3_may_take_over():
-    desk = Desk(initial_rebalance_delay_ms=0, static_members=False)
-    assert desk.join(instance="L").error is E.UNSUPPORTED_VERSION
-    desk.holding = True
-    (ticket,) = [desk.join()]
-    desk.run(0)
-    desk.sync(ticket.result.member_id)
-    assert desk.stores[0].value[:2] == b"\0\2"
