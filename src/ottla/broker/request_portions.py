@@ -25,8 +25,8 @@ class Shape(NamedTuple):
 
     asked: tuple[str, ...]
     answered: tuple[str, ...]
-    unique: bool
-    """whether what is named twice is refused"""
+    unique: int
+    """the number of fields that two elements must not both have alike, 0 if it may be all"""
     many: int
     """a request about more things than this is cut"""
 
@@ -34,11 +34,11 @@ class Shape(NamedTuple):
 MANY, MANY_CHANGES = 256, 2_000
 
 
-def _shape(asked: str, answered: str, *, unique: bool = False, many: int = MANY) -> Shape:
+def _shape(asked: str, answered: str, *, unique: int = 0, many: int = MANY) -> Shape:
     return Shape(tuple(asked.split(".")), tuple(answered.split(".")), unique, many)
 
 
-def _changes(asked: str, answered: str, *, unique: bool = False) -> Shape:
+def _changes(asked: str, answered: str, *, unique: int = 0) -> Shape:
     """Return the shape of what is written or waited for: as a whole, unless it is very large."""
     return _shape(asked, answered, unique=unique, many=MANY_CHANGES)
 
@@ -47,7 +47,7 @@ _BY_PARTITION = _shape("topics.partitions", "topics.partitions")
 _CHANGES = _changes("topics.partitions", "topics.partitions")
 
 _SHAPES: dict[int, tuple[tuple[int, Shape], ...]] = {
-    2: ((0, _shape("topics.partitions", "topics.partitions", unique=True)),),
+    2: ((0, _shape("topics.partitions", "topics.partitions", unique=1)),),
     3: ((0, _shape("topics", "topics")),),
     8: ((0, _CHANGES),),
     9: (
@@ -57,24 +57,24 @@ _SHAPES: dict[int, tuple[tuple[int, Shape], ...]] = {
     10: ((4, _shape("coordinator_keys", "coordinators")),),
     13: ((3, _changes("members", "members")),),
     15: ((0, _shape("groups", "groups")),),
-    19: ((0, _changes("topics", "topics", unique=True)),),
+    19: ((0, _changes("topics", "topics", unique=1)),),
     20: (
-        (6, _changes("topics", "responses", unique=True)),
-        (0, _changes("topic_names", "responses", unique=True)),
+        (6, _changes("topics", "responses", unique=2)),
+        (0, _changes("topic_names", "responses", unique=1)),
     ),
     21: ((0, _CHANGES),),
     23: ((0, _BY_PARTITION),),
     27: ((0, _changes("markers.topics.partition_indexes", "markers.topics.partitions")),),
     28: ((0, _CHANGES),),
     32: ((0, _shape("resources", "results")),),
-    33: ((0, _changes("resources", "responses", unique=True)),),
+    33: ((0, _changes("resources", "responses", unique=2)),),
     34: ((0, _changes("dirs.topics.partitions", "results.partitions")),),
-    37: ((0, _changes("topics", "results", unique=True)),),
+    37: ((0, _changes("topics", "results", unique=1)),),
     42: ((0, _changes("groups_names", "results")),),
     43: (
         (0, _changes("topic_partitions.partitions", "replica_election_results.partition_result")),
     ),
-    44: ((0, _changes("resources", "responses", unique=True)),),
+    44: ((0, _changes("resources", "responses", unique=2)),),
     45: ((0, _changes("topics.partitions", "responses.partitions")),),
     46: ((0, _shape("topics.partition_indexes", "topics.partitions")),),
     47: ((0, _CHANGES),),
@@ -137,17 +137,14 @@ def _weight(element: Any) -> int:
     return 1 + inside
 
 
-def _identity(element: _Element) -> object:
-    """Return what must not be the same of two elements: names, numbers, and where they lie."""
+def _identity(element: _Element, count: int) -> object:
+    """Return what must not be the same of two elements: their first fields, and where they lie."""
     chain, what = element
     outer = tuple(getattr(parent, _key_field(parent)) for parent in chain)
     fields = getattr(what, "__struct_fields__", None)
     if fields is None:
         return outer, what
-    values = [getattr(what, f) for f in fields[:2]]
-    if type(what).__name__ in ("AlterConfigsResource", "DeleteTopicState"):
-        return outer, tuple(values)
-    return outer, values[0]
+    return outer, tuple(getattr(what, f) for f in fields[:count])
 
 
 def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, None]:
@@ -164,7 +161,7 @@ def cut(request: Any, shape: Shape, size: list[int]) -> Generator[Any, None, Non
         seen += 1
         if not seen % STEP:
             yield None
-        if twice and _identity(element) in twice:
+        if twice and _identity(element, shape.unique) in twice:
             continue
         some.append(element)
         weight += _weight(element[1])
@@ -185,7 +182,7 @@ def _named_twice(request: Any, shape: Shape) -> Generator[None, None, dict[objec
     seen: set[object] = set()
     twice: dict[object, list[_Element]] = {}
     for number, element in enumerate(_elements(request, shape.asked), 1):
-        key = _identity(element)
+        key = _identity(element, shape.unique)
         if key in seen:
             twice[key] = []
         seen.add(key)
@@ -193,7 +190,7 @@ def _named_twice(request: Any, shape: Shape) -> Generator[None, None, dict[objec
             yield None
     if twice:
         for number, element in enumerate(_elements(request, shape.asked), 1):
-            found = twice.get(_identity(element))
+            found = twice.get(_identity(element, shape.unique))
             if found is not None:
                 found.append(element)
             if not number % STEP:
