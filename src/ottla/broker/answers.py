@@ -14,7 +14,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer, Clock
 from ottla.net.connection import CloseConnection
 from ottla.replication.turns import Turn
-from ottla.wire.codec import encode_response, encode_response_in_slices
+from ottla.wire.codec import encode_in_slices, encode_response
 from ottla.wire.headers import RequestHeader, response_header
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _head(header: RequestHeader, response: Any) -> bytes:
 def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
     """Do what `answer` does for a response that may be very large; yields after each slice."""
     head = _head(header, response)
-    return [head, *(yield from encode_response_in_slices(response, header.api_version))]
+    return [head, *(yield from encode_in_slices(response, header.api_version))]
 
 
 async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:

@@ -20,7 +20,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
-from ottla.wire.codec import APIS, encode_request, encode_request_in_slices, encode_struct
+from ottla.wire.codec import APIS, encode_in_slices, encode_request, encode_struct
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
@@ -311,7 +311,7 @@ class RequestBatch:
             if tp.topic in context.deleting
         )
         shared = SharedBody(
-            b"".join((yield from encode_request_in_slices(message, UPDATE_METADATA_VERSION)))
+            b"".join((yield from encode_in_slices(message, UPDATE_METADATA_VERSION)))
         )
         while message.topic_states:  # thousands of objects take their time to go, too
             message.topic_states.pop()

@@ -39,10 +39,9 @@ __all__ = [
     "decode_request_in_slices",
     "decode_response",
     "decode_versioned",
+    "encode_in_slices",
     "encode_request",
-    "encode_request_in_slices",
     "encode_response",
-    "encode_response_in_slices",
     "encode_struct",
     "encode_versioned",
     "request_class",
@@ -268,19 +267,8 @@ def encode_request(message: Message, version: int) -> list[Buffer]:
     return _encode(_request_writers.get((key, version)) or request_encoder(key, version), message)
 
 
-def encode_request_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
-    """Do what `encode_request` does, but yield every few milliseconds of work: for large ones."""
-    return _encode_in_slices(message, version)
-
-
-def encode_response_in_slices(
-    message: Message, version: int
-) -> Generator[None, None, list[Buffer]]:
-    """Do what `encode_response` does, but yield every few milliseconds of work: for large ones."""
-    return _encode_in_slices(message, version)
-
-
-def _encode_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+def encode_in_slices(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+    """Encode a large request or response, but yield every few milliseconds of work."""
     kind = type(message), version
     writer = _sliced_writers.get(kind)
     if writer is None:

@@ -390,7 +390,7 @@ def test_a_large_request_is_read_and_written_in_slices_with_the_same_bytes(versi
             topic(topic_name="u", partition_states=states[1000:]),
         ]
     whole = request_bytes(request, version)
-    parts, pauses = drained(codec.encode_request_in_slices(request, version))
+    parts, pauses = drained(codec.encode_in_slices(request, version))
     assert b"".join(parts) == whole
     assert pauses == 5
     again, pauses = drained(codec.decode_request_in_slices(6, version, memoryview(whole)))
@@ -411,4 +411,4 @@ def test_reading_in_slices_refuses_what_reading_at_once_refuses():
     )
     assert pauses == 0
     with pytest.raises(WireError):
-        drained(codec.encode_request_in_slices(UpdateMetadataRequest(controller_id="x"), 8))
+        drained(codec.encode_in_slices(UpdateMetadataRequest(controller_id="x"), 8))
