@@ -35,7 +35,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.turns import Turn
+from ottla.replication.turns import InTurns, wait_at_most
 from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
@@ -581,11 +581,7 @@ class GroupCoordinator:
     async def _clean(self) -> None:
         """Expire offsets now and then, and drop those of deleted topics. A loop root."""
         while True:
-            try:
-                async with asyncio.timeout(self._retention_check_s):
-                    await self._wake_cleaner.wait()
-            except TimeoutError:
-                pass
+            await wait_at_most(self._wake_cleaner, self._retention_check_s)
             self._wake_cleaner.clear()
             deleted, self._deleted = self._deleted, []
             try:
@@ -594,10 +590,7 @@ class GroupCoordinator:
                 logger.exception("cleaning groups failed")
 
     async def _clean_once(self, deleted: Sequence[TopicPartition]) -> None:
-        turn = Turn(self._clock)
-        for group in list(self.groups.groups.values()):
-            if turn.over:
-                await turn.next()
+        async for group in InTurns(list(self.groups.groups.values()), self._clock):
             if self.groups.groups.get(group.group_id) is not group:
                 continue
             gone = group.expired_offsets(self._ages.now_ms(), self._retention_ms)

@@ -35,6 +35,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.replication.damage import Verdict, judge
 from ottla.replication.partition import Partition
+from ottla.replication.turns import wait_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -203,14 +204,7 @@ class DamagedReplicas:
             if announce:
                 self._announce()
             self._delete_what_was_copied()
-            await self._sleep(due_s - self._world.clock.monotonic())
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.01, seconds)):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await wait_at_most(self._wake, max(0.01, due_s - self._world.clock.monotonic()))
 
     async def _tend(self, tp: TopicPartition, known: Damaged) -> bool:
         """Write the mark if it is due; True if the controller is to be told."""

@@ -60,7 +60,7 @@ from ottla.replication.truncation import (
     restart_point,
     truncation_point,
 )
-from ottla.replication.turns import Turn
+from ottla.replication.turns import Turn, wait_at_most
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -266,11 +266,7 @@ class LeaderFetcher:
         timeout_s = None
         if self._delayed:
             timeout_s = max(0.0, self._delayed[0][0] - self._world.clock.monotonic())
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(self._wake, timeout_s)
 
     async def _fetch(self, request: FetchRequest, version: int) -> FetchResponse:
         settings = self._settings

@@ -33,6 +33,7 @@ from ottla.model.ports import World
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
+from ottla.replication.turns import wait_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -206,11 +207,12 @@ class LogDirMoves:
                 continue
             move = self._choose(now_s)
             if move is None:
-                await self._sleep(min(m.not_before_s for m in self._moves.values()) - now_s)
+                due_s = min(m.not_before_s for m in self._moves.values())
+                await wait_at_most(self._wake, due_s - now_s)
                 continue
             held_s = min(self._quota.until_ms(now_s * 1000) / 1000, LONGEST_HOLD_S)
             if held_s > 0:
-                await self._sleep(held_s)
+                await wait_at_most(self._wake, held_s)
                 continue
             try:
                 await self._advance(move)
@@ -226,13 +228,6 @@ class LogDirMoves:
             except Exception:
                 logger.exception("move delayed partition=%s", move.partition.tp)
                 self._delay(move)
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
 
     def _choose(self, now_s: float) -> Move | None:
         """Return the move under way, or the next one by name, unless it has to wait."""

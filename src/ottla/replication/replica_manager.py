@@ -45,7 +45,7 @@ from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
-from ottla.replication.turns import Turn
+from ottla.replication.turns import InTurns
 
 logger = logging.getLogger(__name__)
 
@@ -379,11 +379,8 @@ class ReplicaManager:
 
     async def expire_isr_once(self) -> None:
         """Let every partition we lead drop members that lag for too long."""
-        turn = Turn(self.clock)
-        for partition in list(self.partitions.values()):
+        async for partition in InTurns(list(self.partitions.values()), self.clock):
             partition.maybe_shrink(self.now_ms())
-            if turn.over:
-                await turn.next()
 
     def statistics(self) -> dict[str, object]:
         partitions = self.partitions.values()

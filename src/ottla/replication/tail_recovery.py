@@ -54,7 +54,7 @@ from ottla.replication.leader_session import (
 from ottla.replication.offset_queries import EARLIEST, LATEST, Told, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
-from ottla.replication.turns import Turn
+from ottla.replication.turns import InTurns, Turn, wait_at_most
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -225,11 +225,7 @@ class TailRecovery:
         """Wait before asking again: longer for those who have waited in vain for long."""
         now_ms = self._host.now_ms()
         soon = any(now_ms < one.deadline_ms for one in self._pending.values())
-        try:
-            async with asyncio.timeout(FIRST_RETRY_S if soon else LONGEST_RETRY_S):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(self._wake, FIRST_RETRY_S if soon else LONGEST_RETRY_S)
 
     def _unreachable(self, broker: int, error: ConnectionLostError) -> None:
         logger.debug("no log end of broker=%d error=%s", broker, error)
@@ -244,10 +240,7 @@ class TailRecovery:
 
     async def _finish_those_who_may(self) -> None:
         now_ms = self._host.now_ms()
-        turn = Turn(self._world.clock)
-        for tp, one in list(self._pending.items()):
-            if turn.over:
-                await turn.next()
+        async for tp, one in InTurns(list(self._pending.items()), self._world.clock):
             if self._pending.get(tp) is not one:
                 continue  # cancelled, or given anew
             if not one.shown and (now_ms < one.deadline_ms or not self._late(one, now_ms)):

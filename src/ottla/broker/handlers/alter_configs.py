@@ -18,7 +18,7 @@ from ottla.broker.dynamic_configs import CLUSTER_DEFAULT
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ports import Buffer
-from ottla.replication.turns import Turn
+from ottla.replication.turns import InTurns
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.wire.messages.incremental_alter_configs import (
@@ -95,13 +95,8 @@ def change_some(
 async def _outcomes(
     server: "BrokerServices", change: Any, resources: Iterable[Any]
 ) -> list[tuple[Any, OttlaError | None]]:
-    found = []
-    turn = Turn(server.world.clock)
-    for resource in resources:
-        found.append((resource, await _outcome(change, resource)))
-        if turn.over:
-            await turn.next()
-    return found
+    clock = server.world.clock
+    return [(x, await _outcome(change, x)) async for x in InTurns(resources, clock)]
 
 
 async def _outcome(change: Any, resource: Any) -> OttlaError | None:

@@ -14,7 +14,7 @@ from ottla.broker.config_entries import Entry, Source
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.ports import Buffer
-from ottla.replication.turns import Turn
+from ottla.replication.turns import InTurns
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -51,14 +51,12 @@ def handle(
             raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
     async def work() -> list[Buffer]:
-        results = []
-        turn = Turn(server.world.clock)
-        for resource in request.resources:
-            results.append(await _describe(server, resource, request))
-            if turn.over:
-                await turn.next()
-        response = DescribeConfigsResponse(results=results)
-        return await answer_in_slices(header, response, server.world.clock)
+        clock = server.world.clock
+        results = [
+            await _describe(server, resource, request)
+            async for resource in InTurns(request.resources, clock)
+        ]
+        return await answer_in_slices(header, DescribeConfigsResponse(results=results), clock)
 
     return answer_later(server, conn, header, request, work())
 
