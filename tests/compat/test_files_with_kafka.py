@@ -175,7 +175,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     log.append_as_leader(batch(["last"]), log.latest_epoch, 0)
     want.append("last")
     log.set_high_watermark(log.log_end_offset)
-    manager.checkpoint_high_watermarks({})
+    manager.checkpoint_high_watermarks()
     manager.abandon()  # as kill -9 of ours
 
     with Znodes(kafka.zookeeper) as znodes:  # a killed broker's lives as long as its session

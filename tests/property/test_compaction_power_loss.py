@@ -95,7 +95,7 @@ class Machine:
         self.log.set_high_watermark(self.log.log_end_offset)
         LOOP.run(self.manager.flush_dirty(Inline(), everything=True))
         self.manager.checkpoint_recovery_points()
-        self.manager.checkpoint_high_watermarks({})
+        self.manager.checkpoint_high_watermarks()
 
     def append(self, producer_id: int, transactional: bool) -> None:
         rng = self.rng

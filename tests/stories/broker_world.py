@@ -395,8 +395,8 @@ def _begins_checkpoints(replicas: Any) -> Callable[[Any], str | None]:
     return lambda _none: None if before else "starts the high watermark checkpoint"
 
 
-def _writes_watermarks(logs: Any, log_dir: Any, marks: Any = None) -> Callable[[Any], str]:
-    del log_dir, marks
+def _writes_watermarks(logs: Any, log_dir: Any) -> Callable[[Any], str]:
+    del log_dir
 
     def after(_snapshot: Any) -> str:
         shown = " ".join(f"{log.tp}={log.high_watermark}" for log in logs.logs())

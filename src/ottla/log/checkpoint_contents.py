@@ -4,22 +4,16 @@ Who may call: `manager`. Kafka: `LogManager.checkpointRecoveryOffsetsInDir`,
 `checkpointLogStartOffsetsInDir` and `ReplicaManager.checkpointHighWatermarks`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
-from ottla.model.ids import TopicPartition
 
 
-def high_watermarks(
-    logs: Iterable[Log], marks: Mapping[TopicPartition, int] | None = None
-) -> Snapshot:
-    """Return the logs' high watermarks, given for those that are known better."""
-    known = {log.tp: log.high_watermark for log in logs}
-    if marks:
-        known.update((tp, mark) for tp, mark in marks.items() if tp in known)
-    return Snapshot(known)
+def high_watermarks(logs: Iterable[Log]) -> Snapshot:
+    """Return the logs' high watermarks."""
+    return Snapshot({log.tp: log.high_watermark for log in logs})
 
 
 def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:

@@ -10,7 +10,7 @@ for the disk; `loading` and `periodic` work in slices, so that no callback is lo
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from ottla.log import checkpoint_contents, checkpoints, log_dir_files
@@ -517,10 +517,10 @@ class LogManager:
 
     # Checkpoints -----------------------------------------------------------------------
 
-    def checkpoint_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks of all logs, given for those that are known better."""
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks of all logs, here and now."""
         for log_dir in self._live():
-            take = partial(self.high_watermarks_of, log_dir, marks)
+            take = partial(self.high_watermarks_of, log_dir)
             self._checkpoints.write_now(log_dir, checkpoints.HIGH_WATERMARKS, take)
 
     async def write_high_watermarks(self, workers: Workers) -> None:
@@ -530,11 +530,9 @@ class LogManager:
             take = partial(self.high_watermarks_of, log_dir)
             await self._checkpoints.write(workers, log_dir, checkpoints.HIGH_WATERMARKS, take)
 
-    def high_watermarks_of(
-        self, log_dir: LogDir, marks: Mapping[TopicPartition, int] | None = None
-    ) -> Snapshot:
+    def high_watermarks_of(self, log_dir: LogDir) -> Snapshot:
         """Return what a dir's high watermark checkpoint is to say now."""
-        return checkpoint_contents.high_watermarks(self._logs_in(log_dir), marks)
+        return checkpoint_contents.high_watermarks(self._logs_in(log_dir))
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log starts of all live dirs, here and now."""
@@ -619,7 +617,7 @@ class LogManager:
                 self._dir_failed(log_dir, error)
             self._flusher.stop(log_dir.path)
         self.checkpoint_recovery_points()
-        self.checkpoint_high_watermarks({})
+        self.checkpoint_high_watermarks()
         self._checkpoints.cleaner_offsets_now(self._live())  # a truncation may have lowered some
         self._say_goodbye(clean=shortages == self._shortages)
 

@@ -186,7 +186,7 @@ def test_a_broker_that_starts_again(kit, how):
     manager = started()
     other = manager.get_or_create(TopicPartition("o", 0), bytes(15) + b"2", is_new=True)
     if how == "killed before a checkpoint":
-        manager.checkpoint_high_watermarks({})
+        manager.checkpoint_high_watermarks()
     log = manager.get_or_create(kit.tp, bytes(15) + b"1", is_new=True)
     kit.send(log, sequence=0, count=3, txn=True)
     end(kit, log, 1)
@@ -199,7 +199,7 @@ def test_a_broker_that_starts_again(kit, how):
         manager.abandon()
     elif how == "killed":
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({})
+        manager.checkpoint_high_watermarks()
         manager.abandon()
     else:
         manager.shutdown()

@@ -128,7 +128,7 @@ def kept(kit, count, **topic):
         log.roll()
         assert number < 10_000
     log.set_high_watermark(log.log_end_offset)
-    manager.checkpoint_high_watermarks({})
+    manager.checkpoint_high_watermarks()
     manager.shutdown()
     manager = kit.manager()
     manager.startup(lambda _: kit.config(segment_bytes=300, **topic))

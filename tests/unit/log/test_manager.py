@@ -58,7 +58,8 @@ def test_everything_comes_back_after_a_clean_stop(kit):
 
 def test_everything_comes_back_after_kill_9(kit):
     manager = written(kit, started(kit))
-    manager.checkpoint_high_watermarks({tps(3)[2]: 1})
+    manager.get(tps(3)[2]).set_high_watermark(1)
+    manager.checkpoint_high_watermarks()
     manager.abandon()
     manager = started(kit)
     assert manager.recovered_logs == 3
@@ -118,7 +119,7 @@ def test_damaged_checkpoints_lose_no_record(kit, name, content, clean):
         manager.shutdown()
     else:
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({})
+        manager.checkpoint_high_watermarks()
         manager.abandon()
     path = kit.root / "data" / name
     if content is None:

@@ -141,7 +141,7 @@ def test_a_start_that_is_given_up_says_nothing_of_what_it_did_not_load(kit, clea
         manager.shutdown()
     else:
         manager.checkpoint_recovery_points()
-        manager.checkpoint_high_watermarks({})
+        manager.checkpoint_high_watermarks()
         manager.abandon()
         lose_power(kit)
     manager = kit.manager("a", "b")

@@ -106,7 +106,7 @@ class Machine:
         """Make everything durable, checkpoints and all."""
         asyncio.run(self.manager.flush_dirty(Inline(), everything=True))
         self.manager.checkpoint_recovery_points()
-        self.manager.checkpoint_high_watermarks({})
+        self.manager.checkpoint_high_watermarks()
 
     @property
     def future(self):
