@@ -66,6 +66,11 @@ class Pending:
             self._noted()
         self.connection.completed(self)
 
+    def settle(self, outcome: "Sequence[Buffer] | Pending | None") -> None:
+        """Answer with what a handler returned: parts, or this itself, which is completed later."""
+        if outcome is not self:
+            self.complete(cast("Sequence[Buffer] | None", outcome))
+
     def fail(self, reason: str) -> None:
         """Close the connection: this request cannot be answered."""
         if not self.done:

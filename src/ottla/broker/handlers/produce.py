@@ -126,12 +126,9 @@ def _verified(
             at_once.append(found)
             return
         try:
-            parts = _append_all(server, conn, header, request, found, pending)
+            pending.settle(_append_all(server, conn, header, request, found, pending))
         except CloseConnection as decision:
             pending.fail(str(decision))
-        else:
-            if parts is not pending:
-                pending.complete(parts)  # type: ignore[arg-type]
 
     transactional_produce.verify(server, header.api_version, request, then)
     if at_once:
@@ -248,10 +245,7 @@ def _one(
     except EffortExceededError:
         return Progress(server, conn, header, request, verified, pending).later()
     except OttlaError as error:
-        result = PartitionResult(topic.name, item.index).failed(
-            error.code, str(error), error.record_errors
-        )
-        result.unasked = isinstance(error, UnverifiedError)
+        result = _refused(topic.name, item.index, error)
         return answer(header, _response(server, conn, header, [result]))
     log = partition.log
     if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
@@ -260,6 +254,12 @@ def _one(
         waiting: list[tuple[PartitionResult, Partition]] = [(result, partition)]
         return _park(server, conn, header, [result], waiting, request.timeout_ms, pending)
     return _patched(header, partition, info)
+
+
+def _refused(topic: str, index: int, error: OttlaError) -> PartitionResult:
+    result = PartitionResult(topic, index).failed(error.code, str(error), error.record_errors)
+    result.unasked = isinstance(error, UnverifiedError)
+    return result
 
 
 def _patched(header: RequestHeader, partition: Partition, info: AppendInfo) -> list[Buffer]:
@@ -381,10 +381,7 @@ class Progress:
     def refused(self, error: OttlaError) -> None:
         """Note that the next partition's batch is not taken."""
         name, item = self.todo[self.done]
-        result = PartitionResult(name, item.index)
-        result.failed(error.code, str(error), error.record_errors)
-        result.unasked = isinstance(error, UnverifiedError)
-        self.note(result)
+        self.note(_refused(name, item.index, error))
 
     def note(self, result: PartitionResult) -> None:
         self.results.append(result)
@@ -420,9 +417,7 @@ class Progress:
                 else:
                     self.append_one(UNLIMITED, checked)
             pending.let_next()
-            parts = self.finish()
-            if parts is not pending:
-                pending.complete(parts)  # type: ignore[arg-type]
+            pending.settle(self.finish())
         except CloseConnection as decision:
             pending.fail(str(decision))
         except asyncio.CancelledError:

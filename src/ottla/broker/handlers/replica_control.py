@@ -169,7 +169,6 @@ def stop_replica(
     code = _refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
-
     return answer_later(server, conn, header, request, _stop(server, header, request))
 
 
