@@ -16,9 +16,9 @@ from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.producers import Producers
 from ottla.log.recovery import replaying
-from ottla.log.slices import drain
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
+from ottla.model.steps import drain
 from ottla.sim.files import Inode, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 

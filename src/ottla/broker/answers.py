@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.error_responses import error_response
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer, Clock
+from ottla.model.steps import Driven
 from ottla.net.connection import CloseConnection
-from ottla.replication.turns import Turn
+from ottla.replication.turns import InTurns
 from ottla.wire.codec import encode_in_slices, encode_response
 from ottla.wire.headers import RequestHeader, response_header
 
@@ -44,16 +45,10 @@ def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None
 
 async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
     """Do what `answer` does for a response that may be very large, and let others run."""
-    steps = answer_steps(header, response)
-    turn = Turn(clock)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            parts: list[Buffer] = end.value
-            return parts
-        if turn.over:
-            await turn.next()
+    driven = Driven(answer_steps(header, response))
+    async for _ in InTurns(driven, clock):
+        pass
+    return driven.result
 
 
 def hold_back(conn: "Connection", header: RequestHeader, wait_ms: int) -> None:

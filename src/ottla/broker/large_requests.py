@@ -15,6 +15,7 @@ from ottla.broker.answers import answer_later, answer_steps
 from ottla.broker.request_portions import Joined, Shape, cut, is_to_be_cut, shape_of
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
+from ottla.model.steps import Driven
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.turns import SLICE_S
 from ottla.wire.codec import (
@@ -111,9 +112,7 @@ class LargeRequests:
                 async with self._lane:
                     if not pending.done:
                         one = cast("Connection", Deferred(conn, pending))
-                        outcome = serve(one, header, request)
-                        if outcome is not pending:
-                            pending.complete(cast("Sequence[Buffer]", outcome))
+                        pending.settle(serve(one, header, request))
                     await asyncio.sleep(0)
             except (CloseConnection, WireError) as error:
                 pending.fail(str(error))
@@ -134,17 +133,16 @@ class LargeRequests:
 
     async def _in_slices(self, steps: Generator[object, None, T]) -> T:
         """Do work that may be long, a few milliseconds of it at a time."""
+        driven = Driven(steps)
+        rest = iter(driven)
         while True:
             async with self._lane:
                 until = self._monotonic() + SLICE_S / 2
-                while True:
-                    try:
-                        next(steps)
-                    except StopIteration as end:
-                        result: T = end.value
-                        return result
+                for _ in rest:
                     if self._monotonic() >= until:
                         break
+                else:
+                    return driven.result
                 await asyncio.sleep(0)
 
     async def _in_portions(

@@ -24,6 +24,7 @@ import msgspec
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import WireError
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.steps import drain
 
 NO_CONTROLLER = -1
 SLICE = 512
@@ -249,13 +250,7 @@ class MetadataCache:
 
     def apply(self, request: Any) -> Change:
         """Take in an UpdateMetadata request whose epochs were found good."""
-        steps = self.apply_in_slices(request)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                change: Change = end.value
-                return change
+        return drain(self.apply_in_slices(request))
 
     def apply_in_slices(self, request: Any) -> Generator[None, None, Change]:
         """Do the same, but yield now and then; the snapshot changes once.

@@ -26,6 +26,7 @@ from ottla.broker.request_times import MASK, RequestTimes
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
+from ottla.model.steps import Driven
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.wire.codec import APIS, decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
@@ -189,19 +190,15 @@ class Router:
         self, slowly: Slowly, header: RequestHeader, frame: memoryview, pos: int
     ) -> Sequence[Buffer]:
         """Read a large frame and handle it, and let others run in between."""
-        steps = decode_request_in_slices(
-            header.api_key, header.api_version, frame, pos, rest_ok=True
+        steps = Driven(
+            decode_request_in_slices(header.api_key, header.api_version, frame, pos, rest_ok=True)
         )
-        request: Any = None
-        while request is None:
-            try:
-                next(steps)
-            except StopIteration as end:
-                request = end.value
-            except WireError as error:
-                raise CloseConnection(str(error)) from error
-            else:
+        try:
+            for _ in steps:
                 await asyncio.sleep(0)
+        except WireError as error:
+            raise CloseConnection(str(error)) from error
+        request = steps.result
         try:
             return await slowly(self._server, header, request)
         except OttlaError as error:

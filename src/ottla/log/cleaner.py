@@ -47,6 +47,7 @@ from ottla.model.errors import (
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.model.retention_clock import RetentionClock
+from ottla.model.steps import Driven
 
 logger = logging.getLogger(__name__)
 
@@ -370,13 +371,10 @@ class LogCleaner:
 
     async def _all(self, work: _Work, steps: Generator[None, None, T]) -> T:
         """Run a generator to its end, with pauses."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+        driven = Driven(steps)
+        for _ in driven:
             await self._tick(work, 0)
+        return driven.result
 
     async def _tick(self, work: _Work, size: int) -> None:
         """Count bytes read or written; pause if it is time, then look whether all is as it was."""

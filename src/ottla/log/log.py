@@ -21,7 +21,7 @@ from ottla.log.recovery import Loaded, Loader, loading_snapshot, replaying
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
 from ottla.log.retention import Limits, SegmentFacts, expired_segments
 from ottla.log.segment import Segment
-from ottla.log.slices import Steps, drain
+from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
 from ottla.log.transactions import apply_batch, read_marker
 from ottla.log.validate import (
@@ -49,6 +49,7 @@ from ottla.model.config import TopicConfig
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
+from ottla.model.steps import drain
 from ottla.wire.record_check import UNLIMITED, Effort
 
 __all__ = ["AppendInfo", "Log", "LogRead", "TimestampOffset", "UnexpectedOffsetError"]

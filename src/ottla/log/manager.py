@@ -35,7 +35,7 @@ from ottla.log.log_dir import (
 )
 from ottla.log.removal import Removals
 from ottla.log.set_aside import SetAside
-from ottla.log.slices import Steps, drain
+from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
 from ottla.log.truncations import Truncations
 from ottla.log.upkeep import Upkeep
@@ -43,6 +43,7 @@ from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Workers, World
+from ottla.model.steps import drain
 
 _logger = logging.getLogger(__name__)
 

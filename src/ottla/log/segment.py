@@ -21,7 +21,7 @@ from ottla.log.index import (
 )
 from ottla.log.index_loader import IndexLoader
 from ottla.log.results import DiskRead, NotInMemoryError
-from ottla.log.slices import AHEAD, Reader, Steps, drain
+from ottla.log.slices import AHEAD, Reader, Steps
 from ottla.log.validate import (
     BASE,
     BATCH_OVERHEAD,
@@ -36,6 +36,7 @@ from ottla.log.validate import (
 )
 from ottla.model.errors import CorruptRecordError
 from ottla.model.ports import File, Files
+from ottla.model.steps import drain
 
 _CHUNK = 1 << 20
 _FIRST_HEADER_CHUNK = 1 << 13

@@ -28,16 +28,6 @@ AHEAD = 4 << 20
 """So many bytes are looked for in memory at once."""
 
 
-def drain(steps: Steps[T]) -> T:
-    """Do it all in one go, here and now."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 class Reader:
     """Reads a file from front to back in pieces; says what has to be waited for before that."""
 

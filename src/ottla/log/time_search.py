@@ -17,6 +17,7 @@ from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
 from ottla.log.validate import BASE, LAST_DELTA, LEADER_EPOCH, MAX_TS
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError
+from ottla.model.steps import Driven
 from ottla.wire.records import iter_records
 
 if TYPE_CHECKING:
@@ -36,13 +37,10 @@ class _ChangedError(Exception):
 
 def run_now(search: Search) -> TimestampOffset | None:
     """Search in one go, here and now."""
-    while True:
-        try:
-            job = next(search)
-        except StopIteration as end:
-            found: TimestampOffset | None = end.value
-            return found
+    driven = Driven(search)
+    for job in driven:
         job()
+    return driven.result
 
 
 def first_from(log: "Log", timestamp: int) -> Search:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from ottla.log.results import Bringable, NotInMemoryError, TimestampOffset
 from ottla.log.time_search import Search
 from ottla.model.ports import Workers
+from ottla.model.steps import Driven
 
 
 class DiskReads:
@@ -26,14 +27,11 @@ class DiskReads:
 
     async def search(self, search: Search) -> TimestampOffset | None:
         """Search a log by time. One worker at a time does so: a batch may take a second."""
-        while True:
-            try:
-                job = next(search)
-            except StopIteration as end:
-                found: TimestampOffset | None = end.value
-                return found
+        driven = Driven(search)
+        for job in driven:
             async with self._searches:
                 await self._workers.run(job)
+        return driven.result
 
     def bring(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
         """Have all places read, then call `then`, in a later turn of the loop."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.model.errors import OttlaError, UnsupportedVersionError, WireError
 from ottla.model.ports import Buffer
+from ottla.model.steps import Driven, drain
 from ottla.wire.apis import APIS, ApiSpec
 from ottla.wire.compile_read import (
     Reader,
@@ -177,12 +178,7 @@ def decode_request(
 def _decode_large(api_key: int, version: int, buf: memoryview, pos: int, *, rest_ok: bool) -> Any:
     """Decode what may hold very much, and stop where that is too much."""
     most = _MORE_AT_ONCE.get(api_key, MAX_ELEMENTS_AT_ONCE)
-    steps = decode_request_in_slices(api_key, version, buf, pos, rest_ok=rest_ok, most=most)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+    return drain(decode_request_in_slices(api_key, version, buf, pos, rest_ok=rest_ok, most=most))
 
 
 def decode_response(api_key: int, version: int, buf: Buffer, pos: int = 0) -> Any:
@@ -246,15 +242,13 @@ def _counted(
 ) -> Generator[None, None, tuple[Any, int]]:
     """Count what is read, and stop where that is too much."""
     count = 0
-    while True:
-        try:
-            count += next(steps)
-        except StopIteration as end:
-            result: tuple[Any, int] = end.value
-            return result
+    driven = Driven(steps)
+    for more in driven:
+        count += more
         if most is not None and count > most:
             raise WireError(f"more than {most} elements")
         yield
+    return driven.result
 
 
 def _name(what: int | str) -> str:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ottla.log.cleaner import LogCleaner, dirt_of
-from ottla.log.slices import drain
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import InvalidRecordError
 from ottla.model.ids import TopicPartition
+from ottla.model.steps import drain
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, iter_batches, iter_records
 
 TP = TopicPartition("t", 0)
