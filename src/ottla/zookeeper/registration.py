@@ -82,7 +82,6 @@ class Registration(Access):
         self,
         info: BrokerInfo,
         *,
-        version: int = 5,
         wait_ms: int | None = None,
         logs_whole: bool | None = None,
     ) -> int:
@@ -93,7 +92,7 @@ class Registration(Access):
         usually it is what a killed process left. NodeExistsError after that.
         """
         path = znodes.broker_path(info.id)
-        data = znodes.encode_broker(info, self.session.world.clock.wall_ms(), version=version)
+        data = znodes.encode_broker(info, self.session.world.clock.wall_ms())
         stated: list[Op] = []
         if logs_whole is not None:
             await self.create_recursive(statement_path(info.id), b"", fail_if_exists=False)
@@ -119,7 +118,7 @@ class Registration(Access):
             owner = found[1].ephemeral_owner
             if owner == self.session.session_id:
                 if found[0] != data:
-                    await self.update_broker_info(info, version=version)
+                    await self.update_broker_info(info)
                 return self._registered(info, found[1].czxid)
             if owner and owner == self._previous_session_id:
                 log.info("deleting path=%s of our former session %#x", path, owner)
@@ -152,8 +151,8 @@ class Registration(Access):
             async with asyncio.timeout(timeout_s):
                 await gone.wait()
 
-    async def update_broker_info(self, info: BrokerInfo, *, version: int = 5) -> None:
-        data = znodes.encode_broker(info, self.session.world.clock.wall_ms(), version=version)
+    async def update_broker_info(self, info: BrokerInfo) -> None:
+        data = znodes.encode_broker(info, self.session.world.clock.wall_ms())
         await self.write(Set(znodes.broker_path(info.id), data))
         log.info("updated broker=%d endpoints=%s", info.id, ",".join(map(str, info.endpoints)))
 
