@@ -10,6 +10,7 @@ log dir.
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ottla.model.ports import File, Files
@@ -73,10 +74,7 @@ class FlushJob:
             for file in self.to_sync:
                 if not getattr(file, "closed", False):  # deleted since: it need not last
                     file.fsync()
-            for path, data in self.to_write:
-                draft = self._draft(path)
-                self.files.write_durable(draft, data)
-                self._put(draft, path)
+            self._write_all(self.files.write_durable)
             for folder in self.folders:
                 self.files.fsync_dir(folder)
         except FileNotFoundError:
@@ -86,16 +84,16 @@ class FlushJob:
     def write(self) -> None:
         """Only write the small files; `sync_tree` must make all durable. A worker may call it."""
         try:
-            for path, data in self.to_write:
-                draft = self._draft(path)
-                self.files.write(draft, data)
-                self._put(draft, path)
+            self._write_all(self.files.write)
         except FileNotFoundError:
             if not self.place.gone:
                 raise
 
-    def _draft(self, path: str) -> str:
-        return f"{path}.{self.place.number}-{self.number}{DRAFT}"
+    def _write_all(self, write: Callable[[str, bytes], None]) -> None:
+        for path, data in self.to_write:
+            draft = f"{path}.{self.place.number}-{self.number}{DRAFT}"
+            write(draft, data)
+            self._put(draft, path)
 
     def _put(self, draft: str, path: str) -> None:
         place = self.place
