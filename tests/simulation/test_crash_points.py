@@ -5,11 +5,20 @@ F27) and preferred election. A step is a transaction of ZooKeeper or a control r
 The same at 1,000 partitions: docs/TESTING.md.
 """
 
+import os
+
 import pytest
 
 from ottla.broker.handlers import update_metadata
 from ottla.controller import reassignment
-from ottla.sim.crash_points import Scene, choose, count_steps, enumerate_deaths, main
+from ottla.sim.crash_points import (
+    Scene,
+    _in_a_fork,
+    choose,
+    count_steps,
+    enumerate_deaths,
+    main,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,3 +99,16 @@ def test_the_command_says_what_it_tried(capfd):
 def test_a_replica_that_never_hears_that_it_is_out_is_found(monkeypatch):
     monkeypatch.setattr(update_metadata, "let_go", lambda *_: [])
     assert first_failure_with("replicas: partitions", range(40, 47), seed=1)
+
+
+def test_a_fork_that_cannot_report_ends_all_the_same(tmp_path):
+    """It went on as a second copy of what had forked it: here, of all the tests that follow."""
+    process, went_on = os.getpid(), tmp_path / "went on"
+    try:
+        found = _in_a_fork(lambda: [object()])
+    finally:
+        if os.getpid() != process:
+            went_on.touch()
+            os._exit(0)
+    assert found == ["the simulation was killed: status 256"]
+    assert not went_on.exists()

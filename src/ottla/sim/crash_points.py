@@ -378,17 +378,17 @@ def _in_a_fork(judge: Callable[[], list[str]]) -> list[str]:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        # The child leaves by _exit alone: nothing of the parent's is to be cleaned up twice.
-        signal.alarm(CHILD_WALL_S)
-        gc.set_threshold(FREE_MEMORY_EVERY, 20, 100)
+        # The child leaves by _exit alone: nothing of the parent's is to be cleaned up twice, or,
+        # where nobody hears the report any more, gone on with.
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(CHILD_WALL_S)
+            gc.set_threshold(FREE_MEMORY_EVERY, 20, 100)
             os.close(reading)
-            lines = judge()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is to know
-            lines = [f"the simulation failed: {error!r}"]
-        with os.fdopen(writing, "w") as report:
-            json.dump(lines, report)
-        os._exit(0)
+            _report(judge, writing)
+            os._exit(0)
+        finally:
+            os._exit(1)
     os.close(writing)
     with os.fdopen(reading) as report:
         text = report.read()
@@ -396,6 +396,15 @@ def _in_a_fork(judge: Callable[[], list[str]]) -> list[str]:
     if status or not text:
         return [f"the simulation was killed: status {status}"]
     return [str(line) for line in json.loads(text)]
+
+
+def _report(judge: Callable[[], list[str]], writing: int) -> None:
+    try:
+        lines = judge()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent is to know
+        lines = [f"the simulation failed: {error!r}"]
+    with os.fdopen(writing, "w") as report:
+        json.dump(lines, report)
 
 
 def main(argv: Sequence[str]) -> int:
