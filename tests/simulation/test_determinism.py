@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -104,3 +105,17 @@ def test_the_trace_is_the_same_however_often_garbage_is_collected(digest_at, mon
         monkeypatch.setattr(cluster, "PATIENT_COLLECTOR", thresholds)
         traces.add(digest_at(logging.CRITICAL)[0])
     assert len(traces) == 1
+
+
+def test_a_run_keeps_no_memory(monkeypatch):
+    """Thousands of seeds run in one process, and the collector is told to be patient."""
+    clusters = []
+
+    class Noted(cluster.Cluster):
+        def __init__(self, *given):
+            super().__init__(*given)
+            clusters.append(weakref.ref(self))
+
+    monkeypatch.setattr(cluster, "Cluster", Noted)
+    assert run(Plan(1, seconds=2.0, faults=("kill",))).passed
+    assert [one() for one in clusters] == [None]

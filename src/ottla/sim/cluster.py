@@ -664,6 +664,15 @@ def run(
     before = gc.get_threshold()
     gc.set_threshold(*PATIENT_COLLECTOR)
     gc.freeze()  # what was there before needs no look at the run's end
+    try:
+        return _run(plan, sink, until_s)
+    finally:
+        gc.collect()  # the cluster itself: whoever froze it would keep it for ever
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def _run(plan: Plan, sink: Callable[[str], object] | None, until_s: float | None) -> Verdict:
     cluster = Cluster(plan, simulation_of(plan, sink))
     simulation = cluster.simulation
     try:
@@ -671,5 +680,3 @@ def run(
             return cluster.run(until_s=until_s)
     finally:
         cluster.close()
-        gc.unfreeze()
-        gc.set_threshold(*before)
