@@ -1,12 +1,8 @@
 """A simulated disk whose machine dies at a chosen file operation, for tests with power losses."""
 
-from ottla.sim.files import SimDisk, SimFiles
+from ottla.sim.files import DiedError, SimDisk, SimFiles
 
 WORK = frozenset(("write", "fsync", "open"))
-
-
-class DiedError(BaseException):
-    """The machine is off."""
 
 
 class Disk(SimDisk):

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from dying_disk import DiedError, Disk
+from dying_disk import Disk
 from logs import HandClock, Inline, file_world, folder_config, framed, marker, table_of
 from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
@@ -19,7 +19,7 @@ from ottla.log.recovery import replaying
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.model.steps import drain
-from ottla.sim.files import Inode, SimFiles
+from ottla.sim.files import DiedError, Inode, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 
 TP = TopicPartition("t", 0)

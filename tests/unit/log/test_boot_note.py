@@ -2,48 +2,25 @@
 
 import errno
 import random
+from dataclasses import replace
 
 import pytest
 
+from logs import folder_config
 from ottla.log.boot_notes import BOOT_NOTE
 from ottla.log.manager import LogManager
-from ottla.model.config import BrokerConfig
 from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
-from ottla.sim.files import SimDisk, SimFiles
+from ottla.sim.files import DiedError, SimDisk, SimFiles
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 3)
 
 
-class KilledError(BaseException):
-    """The process dies at this file operation."""
-
-
-class Dying:
-    """Files that live for so many more operations."""
-
-    def __init__(self, files):
-        self._files, self.left = files, 1 << 30
-
-    def __getattr__(self, name):
-        found = getattr(self._files, name)
-
-        def call(*args, **keywords):
-            self.left -= 1
-            if self.left < 0:
-                raise KilledError
-            return found(*args, **keywords)
-
-        return call
-
-
 def manager_on(kit, disk, dirs="/a"):
-    files = Dying(SimFiles(disk))
-    world = World(kit.clock, random.Random(7), files, None, kit.world.workers)
-    config = BrokerConfig({"zookeeper.connect": "unused:2181", "broker.id": "1", "log.dirs": dirs})
-    return LogManager(world, config), files, config
+    files = SimFiles(disk)
+    config = folder_config(dirs)
+    return LogManager(replace(kit.world, files=files), config), files, config
 
 
 def start(kit, disk, dirs="/a"):
@@ -86,12 +63,13 @@ def starts_killed_at_each_operation(kit, *, power_was_lost):
         filled(kit, disk).abandon()
         disk.power_losses += power_was_lost
         manager, files, config = manager_on(kit, disk)
-        files.left = killed_at
+        files.last_operations = killed_at
         try:
             manager.startup(lambda _, config=config: config.topic_config({}))
             done = True
-        except KilledError:
-            files.left = 1 << 30
+        except DiedError:
+            pass
+        files.last_operations = None
         manager.abandon()
         yield killed_at, disk
         killed_at += 1

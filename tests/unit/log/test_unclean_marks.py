@@ -2,15 +2,15 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
+from logs import folder_config
 from ottla.log.boot_notes import BOOT_NOTE
 from ottla.log.manager import LogManager
-from ottla.model.config import BrokerConfig
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import World
-from ottla.sim.files import SimDisk, SimFiles
+from ottla.sim.files import DiedError, SimDisk, SimFiles
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 3)
@@ -166,39 +166,9 @@ def test_a_start_that_is_given_up_says_nothing_of_what_it_did_not_load(kit, clea
 # A crash amid the stop.
 
 
-class KilledError(BaseException):
-    """The process dies at this file operation."""
-
-
-class Dying:
-    """Files that live for so many more operations that change anything."""
-
-    CHANGES = ("write", "write_atomic", "rename", "remove", "fsync_dir", "sync_tree", "open")
-
-    def __init__(self, files, left):
-        self._files, self.left = files, left
-
-    def __getattr__(self, name):
-        found = getattr(self._files, name)
-        if name not in self.CHANGES:
-            return found
-
-        def call(*args, **keywords):
-            self.left -= 1
-            if self.left < 0:
-                raise KilledError
-            return found(*args, **keywords)
-
-        return call
-
-
 def on_disk(kit, disk):
-    files = Dying(SimFiles(disk), 1 << 30)
-    world = World(kit.clock, random.Random(7), files, None, kit.world.workers)
-    config = BrokerConfig(
-        {"zookeeper.connect": "unused:2181", "broker.id": "1", "log.dirs": "/a,/b"}
-    )
-    manager = LogManager(world, config)
+    files, config = SimFiles(disk), folder_config("/a,/b")
+    manager = LogManager(replace(kit.world, files=files), config)
     manager.startup(lambda _: config.topic_config({}))
     return manager, files
 
@@ -217,12 +187,11 @@ def test_f48_a_crash_at_any_file_operation_of_a_stop_does_not_forget(kit, power_
         disk.power_losses += 1
         manager, files = on_disk(kit, disk)
         assert manager.unclean == {TP, OTHER}
-        files.left = killed_at
+        files.last_operations = killed_at
         try:
             manager.shutdown()
             survived = killed_at
-        except KilledError:
-            files.left = 1 << 30
+        except DiedError:
             manager.abandon()
         if power_loss:
             disk.power_loss(rng)

@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from dying_disk import DiedError, Disk
+from dying_disk import Disk
 from logs import HandClock, Inline, facts_of, file_world, folder_config, framed, marker
 from ottla.log import checkpoints
 from ottla.log.log_dir import REPLACED_BY
@@ -23,7 +23,7 @@ from ottla.model.ids import TopicPartition
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.sim.files import SimFiles
+from ottla.sim.files import DiedError, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
 
 pytestmark = pytest.mark.timeout(60)
