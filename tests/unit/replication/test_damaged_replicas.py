@@ -10,6 +10,7 @@ import pathlib
 
 import pytest
 
+import planted
 from ottla.log import damage
 from ottla.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.model.errors import CorruptRecordError, ErrorCode
@@ -41,18 +42,32 @@ def log_bytes(c, broker) -> bytes:
 
 def flip(c, broker, number, at=70) -> int:
     """Flip a bit in a closed segment's `number`th batch; return the offset of that batch."""
-    path = sorted(folder(c, broker).glob("*.log"))[1]
-    data = bytearray(path.read_bytes())
-    position, header = list(iter_batches(memoryview(bytes(data))))[number]
-    data[position + at] ^= 0x10
-    path.write_bytes(data)
-    return header.base_offset
+    return planted.flip(planted.segments(folder(c, broker))[1], number, at)
 
 
 def go_cold(c, broker):
     """Have the log read from its files: what lies in memory is not damaged."""
     log = c[broker].log()
     log._tail.clear()
+
+
+def harm(c, broker, at=70) -> int:
+    """Flip a bit of a batch that is read from the file; return the offset of that batch."""
+    offset = flip(c, broker, 1, at)
+    go_cold(c, broker)
+    return offset
+
+
+def cut_off_from_others(c):
+    c.network.part(1, c[2].port)
+    c.network.part(1, c[3].port)
+
+
+async def left_alone(c):
+    """Have broker 1 be the last one in sync."""
+    await c[2].stop()
+    await c[3].stop()
+    await c.controller.lead(1, isr=[1])
 
 
 async def filled(c, *, replicas=(1, 2, 3)):
@@ -114,8 +129,7 @@ def back(c, broker, replicas=(1, 2, 3)):
 def test_f20_a_leader_with_damage_gives_up_is_copied_anew_and_returns(wired):
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
         found, errors = await consume(c, wired)
         assert found == EVERYTHING
         assert errors <= {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -142,11 +156,8 @@ def test_f20_a_leader_with_damage_gives_up_is_copied_anew_and_returns(wired):
 def test_f20_the_last_replica_in_sync_goes_on_serving_what_is_whole(wired, at, caplog):
     async def scenario(c):
         await filled(c)
-        await c[2].stop()
-        await c[3].stop()
-        await c.controller.lead(1, isr=[1])
-        offset = flip(c, 1, 1, at)
-        go_cold(c, 1)
+        await left_alone(c)
+        offset = harm(c, 1, at)
         answers = [await fetch(c, wired, 1, n, partition_max_bytes=1) for n in range(COUNT)]
         bad = [n for n, a in enumerate(answers) if a.error_code]
         assert bad == [offset] if at == 70 else offset in bad and len(bad) <= 3
@@ -174,11 +185,8 @@ def test_f20_the_last_one_gives_up_as_soon_as_another_is_in_sync(wired):
 
     async def scenario(c):
         await filled(c)
-        await c[2].stop()
-        await c[3].stop()
-        await c.controller.lead(1, isr=[1])
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        await left_alone(c)
+        offset = harm(c, 1)
         assert (await fetch(c, wired, 1, offset)).error_code == ErrorCode.CORRUPT_MESSAGE
         await c.until(lambda: mark(c, 1) is not None)
         await c[2].start()
@@ -196,8 +204,7 @@ def test_f20_a_follower_that_finds_damage_leaves_the_isr_and_is_copied_anew(wire
 
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 3, 1)
-        go_cold(c, 3)
+        offset = harm(c, 3)
         first = await fetch(c, wired, 3, offset)
         assert first.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         await c.until(lambda: (3, ErrorCode.KAFKA_STORAGE_ERROR) in c.controller.answers, 5)
@@ -215,8 +222,7 @@ def test_f20_damage_is_not_copied(wired):
         await filled(c, replicas=(1, 2))
         await c[2].stop()
         await c.controller.lead(1, isr=[1], replicas=[1, 2, 3], to=[1])
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
         await c.controller.tell(c.controller.states["t", 0], [3])
         await c.settle(20)
         assert c[3].log().log_end_offset == offset
@@ -254,8 +260,7 @@ STEPS = ["marked", "refused", "set aside", "copying"]
 def test_f20_a_restart_at_any_step_does_not_forget(wired, step, clean):
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
         c.controller.deaf = step == "marked"
         assert (await fetch(c, wired, 1, offset)).error_code
         if step == "marked":
@@ -264,8 +269,7 @@ def test_f20_a_restart_at_any_step_does_not_forget(wired, step, clean):
             await c.until(lambda: (1, ErrorCode.KAFKA_STORAGE_ERROR) in c.controller.answers)
         else:
             if step == "copying":
-                c.network.part(1, c[2].port)
-                c.network.part(1, c[3].port)
+                cut_off_from_others(c)
             await c.until(lambda: aside(c, 1))
         await c[1].stop(clean=clean)
         c.network.heal()
@@ -293,8 +297,7 @@ def test_f20_a_restart_at_any_step_does_not_forget(wired, step, clean):
 def test_f20_the_damaged_log_is_kept_until_all_of_it_was_copied(wired):
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
         before = log_bytes(c, 1)
         # The other leader's disk has a hole further on, where this one is whole.
         await c[3].stop()
@@ -326,10 +329,8 @@ def test_f20_a_replica_elected_amid_its_copy_does_not_lead_with_a_part_of_the_lo
 
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
-        c.network.part(1, c[2].port)
-        c.network.part(1, c[3].port)
+        offset = harm(c, 1)
+        cut_off_from_others(c)
         await fetch(c, wired, 1, offset)
         await c.until(lambda: aside(c, 1))
         assert c[1].log().log_end_offset == 0
@@ -349,8 +350,7 @@ def test_f20_a_replica_elected_amid_its_copy_does_not_lead_with_a_part_of_the_lo
 def test_f20_a_topic_is_deleted_with_its_damaged_log(wired):
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
         await fetch(c, wired, 1, offset)
         await c.until(lambda: TP in c[1].replicas.offline)
         c.controller.deaf = True
@@ -367,10 +367,8 @@ def test_f20_a_topic_is_deleted_with_its_damaged_log(wired):
 def test_f20_a_topic_is_deleted_with_what_was_set_aside(wired):
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
-        c.network.part(1, c[2].port)
-        c.network.part(1, c[3].port)
+        offset = harm(c, 1)
+        cut_off_from_others(c)
         await fetch(c, wired, 1, offset)
         await c.until(lambda: aside(c, 1))
         await c.controller.stop_replica(1, delete=True)
@@ -384,11 +382,8 @@ def test_f20_damage_ends_where_its_records_are_deleted(wired):
 
     async def scenario(c):
         await filled(c)
-        await c[2].stop()
-        await c[3].stop()
-        await c.controller.lead(1, isr=[1])
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        await left_alone(c)
+        offset = harm(c, 1)
         await fetch(c, wired, 1, offset)
         await c.until(lambda: mark(c, 1) is not None)
         c[1].partition().delete_records_before(offset + 1)
@@ -427,8 +422,7 @@ def test_f20_damage_above_the_high_watermark_makes_a_leader_give_up_too(wired):
 def test_f20_a_disk_that_cannot_take_the_mark_is_a_broken_disk(wired):
     async def scenario(c):
         await filled(c)
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
 
         def refuse(path, data):
             raise OSError(5, "Input/output error")
@@ -465,8 +459,7 @@ def test_f20_judgement():
 def test_f20_a_record_that_cannot_be_read_is_an_error_below(wired):
     async def scenario(c):
         await filled(c, replicas=(1,))
-        offset = flip(c, 1, 1)
-        go_cold(c, 1)
+        offset = harm(c, 1)
         with pytest.raises(CorruptRecordError):
             c[1].log().read(offset, 100, COUNT)
         await c.until(lambda: mark(c, 1) is not None)
