@@ -9,13 +9,14 @@ import pytest
 from story_broker_script import is_broker_story
 from story_script import Story
 
-from ottla.controller import elections
+from ottla.controller import elections, log_ends
 
 STORIES = [p for p in sorted(Path(__file__).parent.glob("*.txt")) if not is_broker_story(p)]
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda p: p.stem)
-def test_story(path, request):
+def test_story(path, request, monkeypatch):
+    monkeypatch.setattr(log_ends, "PATIENCE_S", 0.3)  # for a broker that never answers
     written = path.read_text()
     happened = asyncio.run(Story(path).run())
     if request.config.getoption("--rewrite", default=False):

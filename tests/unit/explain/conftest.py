@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.controller import log_ends
 from ottla.controller.journal import JOURNAL_NAME
 from ottla.explain.journals import Damage, find, read
 
@@ -65,7 +66,9 @@ def _run(name):
         cluster.close = look_and_close
         return cluster
 
-    asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_ends, "PATIENCE_S", 0.3)  # a broker that never answers
+        asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
     return journals, contexts
 
 
