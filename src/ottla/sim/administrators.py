@@ -8,6 +8,7 @@ change settings that lose nothing, and move replicas to another log dir (faults 
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from random import Random
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -140,13 +141,7 @@ class Administrator:
         rng = self.rng
         chosen = [TopicPartition(self._topic(), rng.randrange(MOST_PARTITIONS))]
         chosen += rng.sample(list(self.movable), min(len(self.movable), rng.randint(1, 3)))
-        r = AlterReplicaLogDirsRequest
-        topics: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
-        for topic, partition in chosen:
-            named = topics.setdefault(topic, r.AlterReplicaLogDirTopic(name=topic))
-            named.partitions.append(partition)
-        move = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(topics.values()))
-        await self.client.call(r(dirs=[move]), rng.randrange(self.brokers))
+        await self._place(chosen, rng)
 
     async def _cancel(self) -> None:
         await self._reassign(dict.fromkeys(range(MOST_PARTITIONS)))
@@ -155,10 +150,17 @@ class Administrator:
         """Move replicas of one broker to a log dir, where they may be already."""
         rng = self.world.random
         topic = rng.choice((*TOPICS, self.clients_topic, self.clients_topic))
+        await self._place([TopicPartition(topic, rng.randrange(4))], rng)
+
+    async def _place(self, chosen: Sequence[TopicPartition], rng: Random) -> None:
+        """Ask one broker to have its replicas of these in one of its log dirs."""
         r = AlterReplicaLogDirsRequest
-        named = r.AlterReplicaLogDirTopic(name=topic, partitions=[rng.randrange(4)])
-        folder = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=[named])
-        await self.client.call(r(dirs=[folder]), rng.randrange(self.brokers))
+        topics: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
+        for topic, partition in chosen:
+            named = topics.setdefault(topic, r.AlterReplicaLogDirTopic(name=topic))
+            named.partitions.append(partition)
+        move = r.AlterReplicaLogDir(path=rng.choice(self.log_dirs), topics=list(topics.values()))
+        await self.client.call(r(dirs=[move]), rng.randrange(self.brokers))
 
     async def _reassign(self, targets: "dict[int, list[int]] | dict[int, None]") -> None:
         r = AlterPartitionReassignmentsRequest
