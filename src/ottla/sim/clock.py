@@ -69,7 +69,6 @@ class SimWorkers:
         self.interleave = interleave and files is not None
         self.calls: dict[_Call, None] = {}
         """Those that have begun and not ended."""
-        self.most = 0
         self._waiting: list[_Call] = []
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
@@ -85,7 +84,6 @@ class SimWorkers:
             call.run_at_once()
         elif len(self.calls) < THREADS:
             self.calls[call] = None
-            self.most = max(self.most, len(self.calls))
             call.go_on()
         else:
             self._waiting.append(call)

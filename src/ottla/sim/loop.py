@@ -111,7 +111,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.paused = False
         self.failures: list[dict[str, Any]] = []
         self.busy_until_s = 0.0
-        self.turns = 0
         self.stalls: list[tuple[float, str]] = []
         """The callbacks that took longer than `NOTED_STALL_S`: how long, and what they were."""
         self.callbacks = 0
@@ -227,7 +226,6 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._due = False
             self.busy_until_s = scheduler.now
             scheduler.back()
-        self.turns += 1
         self.callbacks += ran
         scheduler.count(ran)
         if queue and not self.dead and not self.paused:

@@ -12,7 +12,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,9 +27,9 @@ SLACK = 4.0
 """A smaller run may take so many times the CPU time of the first; its wall time that again."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Budget:
-    """What all runs together may take. `runs` and `cpu_s` count down."""
+    """What all runs of a shrinking together may take."""
 
     cpu_s: float
     runs: int
@@ -144,7 +143,6 @@ class Runs:
         self._budget = budget
         self._limit_s = limit_s
         self._program = program
-        self._began_s = time.monotonic()
 
     def attempt(self, plan: Plan) -> Outcome | None:
         """Run a plan; None unless it fails as wanted. SpentError when that is too much."""
