@@ -77,8 +77,7 @@ class Cast:
         self._quiet = True
         for role in self.roles:
             for node in role.nodes:
-                if node.loop.paused and not node.loop.dead:
-                    node.resume()
+                node.wake()
             self._fill(role)
 
     def finish(self) -> None:
@@ -161,7 +160,7 @@ class Cast:
         rng = self._simulation.random(f"cast/{name}")
         role = rng.choice(self.roles)
         fault = rng.choice((KILL, PAUSE, RESET, RESET, TAKE_OVER, TAKE_OVER))
-        running = [n for n in role.nodes if n.up and not n.loop.paused]
+        running = [n for n in role.nodes if n.running]
         if running and self._mask.allows(name):
             node = rng.choice(running)
             other = next((n for n in role.nodes if n is not node), None)
@@ -174,12 +173,7 @@ class Cast:
             if fault == PAUSE or (fault == TAKE_OVER and rng.random() < 0.5):
                 node.pause()
                 seconds = rng.choice((1.0, 4.0, 8.0, 15.0))
-                self._simulation.scheduler.after(seconds, self._wake, node, node.incarnation)
+                self._simulation.scheduler.after(seconds, node.wake, node.incarnation)
             if fault == TAKE_OVER and other is not None:
                 self._boot(role, other)
         self._next()
-
-    @staticmethod
-    def _wake(node: Node, incarnation: int) -> None:
-        if node.incarnation == incarnation and node.loop.paused and not node.loop.dead:
-            node.resume()

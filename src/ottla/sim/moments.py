@@ -37,7 +37,7 @@ class Hand:
         return self.rng.uniform(low_s, high_s)
 
     def boot_later(self, node: Node, low_s: float, high_s: float) -> None:
-        self.after(self.between(low_s, high_s), boot, node)
+        self.after(self.between(low_s, high_s), node.boot_if_down)
 
     def watch(
         self,
@@ -69,7 +69,7 @@ class Hand:
         self.after(seconds, setattr, link, "base_s", before_s)
 
     def running(self) -> list[Node]:
-        return [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
+        return [n for n in self.target.broker_nodes() if n.running]
 
     def led_partitions(self) -> list[tuple[TopicPartition, Node, list[Node]]]:
         """Return partitions in a drawn order, each with its leader, which runs, and its ISR."""
@@ -80,11 +80,6 @@ class Hand:
             if state is not None and state[0] >= 0 and nodes[state[0]] in self.running():
                 found.append((tp, nodes[state[0]], [nodes[b] for b in state[1]]))
         return found
-
-
-def boot(node: Node) -> None:
-    if not node.up:
-        node.boot()
 
 
 def _end(hand: Hand, tp: TopicPartition, node: Node) -> int:
@@ -164,7 +159,7 @@ def power_loss_at_rejoin(hand: Hand) -> str | None:
         return state is not None and number not in state[1]
 
     def come_back() -> None:
-        boot(follower)
+        follower.boot_if_down()
         hand.slow(leader, controller, delay_s, 15.0)
         hand.watch(has_all, lose, within_s=10.0)
 
@@ -187,7 +182,7 @@ def power_loss_at_rejoin(hand: Hand) -> str | None:
 
     follower.crash()
     hand.target.expire_session(follower)
-    hand.after(hand.between(0.5, 3.0), hand.watch, outside, come_back, 10.0, lambda: boot(follower))
+    hand.after(hand.between(0.5, 3.0), hand.watch, outside, come_back, 10.0, follower.boot_if_down)
     return f"{tp}: {follower.name} of {leader.name}"
 
 
@@ -213,17 +208,14 @@ def controller_lost_while_cut_off(hand: Hand) -> str | None:
     pairs = [(controller.name, other.name), (other.name, controller.name)]
     if hand.rng.random() < 0.3:
         pairs = pairs[:1]
-    for pair in pairs:
-        internet.block(*pair)
+    internet.block_all(pairs)
     how = hand.rng.choice(("expire", "kill", "pause"))
 
     def deleted() -> bool:
         return bool(lacks[other] - hand.target.topic_brokers().keys())
 
     def heal() -> None:
-        for pair in pairs:
-            if internet.link(*pair).blocked:
-                internet.unblock(*pair)
+        internet.unblock_all(pairs)
 
     def act() -> None:
         if hand.target.controller_node() is controller and controller.up:
@@ -233,16 +225,11 @@ def controller_lost_while_cut_off(hand: Hand) -> str | None:
                 hand.boot_later(controller, 0.5, 5.0)
             elif how == "pause" and not controller.loop.paused:
                 controller.pause()
-                hand.after(5.0, wake, controller, controller.incarnation)
+                hand.after(5.0, controller.wake, controller.incarnation)
         hand.after(hand.between(1.0, 4.0), heal)
 
     hand.watch(deleted, act, 8.0, heal)
     return f"{other.name} from {controller.name}, {how}"
-
-
-def wake(node: Node, incarnation: int) -> None:
-    if node.incarnation == incarnation and node.loop.paused and not node.loop.dead:
-        node.resume()
 
 
 def leader_cut_off_from_followers(hand: Hand) -> str | None:
@@ -265,14 +252,11 @@ def leader_cut_off_from_followers(hand: Hand) -> str | None:
     internet = hand.simulation.internet
     pairs = [pair for n in isr if n is not leader
              for pair in ((n.name, leader.name), (leader.name, n.name))]  # fmt: skip
-    for pair in pairs:
-        internet.block(*pair)
+    internet.block_all(pairs)
     number, seconds = nodes.index(leader), hand.between(8.0, 15.0)
 
     def heal() -> None:
-        for pair in pairs:
-            if internet.link(*pair).blocked:
-                internet.unblock(*pair)
+        internet.unblock_all(pairs)
         hand.after(hand.between(0.5, 2.0), hand.watch, back, lose, 10.0)
 
     def back() -> bool:
@@ -282,7 +266,7 @@ def leader_cut_off_from_followers(hand: Hand) -> str | None:
         return len({_end(hand, tp, n) for n in isr}) == 1
 
     def lose() -> None:
-        if leader.up and not leader.loop.paused:
+        if leader.running:
             leader.crash()
             hand.target.expire_session(leader)
             hand.boot_later(leader, 1.0, 5.0)

@@ -158,11 +158,10 @@ class Nemesis:
             if node.name not in self._bad_disks:
                 node.disk.mend()
         for node in [self.target.zookeeper_node(), *self.target.broker_nodes()]:
-            if node.loop.paused and not node.loop.dead:
-                node.resume()
+            node.wake()
             if node.name in self._bad_disks:
                 self._replace_disk(node)
-            self._boot(node)
+            node.boot_if_down()
 
     def _next(self) -> None:
         delay = self._schedule.expovariate(1.0 / self.mean_gap_s)
@@ -232,14 +231,15 @@ class Nemesis:
         """
         nodes = self.target.broker_nodes()
         drawn = self._random.sample(nodes, len(nodes))
-        running = [n for n in drawn if n.up and not n.loop.paused]
+        running = [n for n in drawn if n.running]
         if self._lacking and not self.careless:
             running = [n for n in running if n in self._lacking]
         return running[0] if running else None
 
-    def _boot(self, node: Node) -> None:
-        if not node.up:
-            node.boot()
+    def _any_broker(self) -> Node | None:
+        """Draw a broker that runs and is not paused, a whole one too."""
+        running = [n for n in self.target.broker_nodes() if n.running]
+        return self._random.choice(running) if running else None
 
     # One method per fault; each returns what it did, or None where it could do nothing.
 
@@ -248,14 +248,14 @@ class Nemesis:
         if node is None:
             return None
         node.crash()
-        self._later(0.1, 15.0, self._boot, node)
+        self._later(0.1, 15.0, node.boot_if_down)
         return node.name
 
     def _kill_all(self) -> str | None:
         nodes = [n for n in self.target.broker_nodes() if n.up]
         for node in nodes:
             node.crash()
-            self._later(0.5, 10.0, self._boot, node)
+            self._later(0.5, 10.0, node.boot_if_down)
         return " ".join(n.name for n in nodes) or None
 
     def _kill_all_power_loss(self) -> str | None:
@@ -265,7 +265,7 @@ class Nemesis:
             return None
         for node in self.target.broker_nodes():
             node.crash(power_loss=node in unlucky)
-            self._later(0.5, 4.0, self._boot, node)
+            self._later(0.5, 4.0, node.boot_if_down)
         return f"all, power {' '.join(n.name for n in unlucky if n is not None)}"
 
     def _power_loss(self) -> str | None:
@@ -273,7 +273,7 @@ class Nemesis:
         if node is None:
             return None
         node.crash(power_loss=True)
-        self._later(0.5, 20.0, self._boot, node)
+        self._later(0.5, 20.0, node.boot_if_down)
         return node.name
 
     def _one_of_many(self) -> Node | None:
@@ -309,8 +309,7 @@ class Nemesis:
     def _is_away(self, node: Node) -> bool:
         """Whether a broker is down, stopped, cut off or about to be, for nobody knows how long."""
         return (
-            not node.up
-            or node.loop.paused
+            not node.running
             or self._is_armed(node)
             or self._simulation.internet.is_blocked(node.name)
         )
@@ -331,7 +330,7 @@ class Nemesis:
         victims = self._some_that_may_lose()
         for node in victims:
             node.crash(power_loss=True)
-            self._later(0.5, 20.0, self._boot, node)
+            self._later(0.5, 20.0, node.boot_if_down)
         return " ".join(n.name for n in victims) or None
 
     def _kill_at_operation(self) -> str | None:
@@ -346,35 +345,33 @@ class Nemesis:
     def _end_at_operation(self, node: Node, *, power_loss: bool) -> str:
         count = self._random.choice((0, 1, 2, 5, 20, 100))
         node.crash_at_operation(count, power_loss=power_loss)
-        self._later(0.5, 15.0, self._boot, node)
+        self._later(0.5, 15.0, node.boot_if_down)
         return f"{node.name} after {count} operations"
 
     def _bounce(self) -> str | None:
         """Kill a broker, a whole one too, and have it back before anybody notices, and again."""
-        running = [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
-        if not running:
+        node = self._any_broker()
+        if node is None:
             return None
-        node = self._random.choice(running)
         times = self._random.randint(1, 3)
         self._bounce_again(node, times)
         return f"{node.name} {times} times"
 
     def _bounce_again(self, node: Node, times: int) -> None:
-        if not node.up or node.loop.paused or self.stopped:
+        if not node.running or self.stopped:
             return
         node.crash()
-        self._later(0.01, 0.3, self._boot, node)
+        self._later(0.01, 0.3, node.boot_if_down)
         if times > 1:
             self._later(0.4, 2.0, self._bounce_again, node, times - 1)
 
     def _brief_kill(self) -> str | None:
         """Kill a broker, a whole one too, and have it back before others give up waiting."""
-        running = [n for n in self.target.broker_nodes() if n.up and not n.loop.paused]
-        if not running:
+        node = self._any_broker()
+        if node is None:
             return None
-        node = self._random.choice(running)
         node.crash()
-        self._later(0.3, 3.0, self._boot, node)
+        self._later(0.3, 3.0, node.boot_if_down)
         return node.name
 
     def _stop_while_waiting(self) -> str | None:
@@ -389,13 +386,13 @@ class Nemesis:
         for node in self.target.broker_nodes():
             node.crash(power_loss=node in unlucky)
             if node is not first:
-                self._later(2.5, 4.0, self._boot, node)
+                self._later(2.5, 4.0, node.boot_if_down)
         boot_s = self._random.uniform(0.05, 0.3)
         stop_s = self._random.choice((0.1, 0.4, 0.8)) * self._random.random()
         after = self._simulation.scheduler.after
-        after(boot_s, self._boot, first)
+        after(boot_s, first.boot_if_down)
         after(boot_s + stop_s, self.target.restart_gracefully, first)
-        after(5.0, self._boot, first)
+        after(5.0, first.boot_if_down)
         return f"all, power {' '.join(n.name for n in unlucky if n is not None)}"
 
     def _failed_starts(self) -> str | None:
@@ -425,7 +422,7 @@ class Nemesis:
 
     def _boot_whole(self, node: Node, _times: int) -> None:
         node.files.last_operations = None
-        self._boot(node)
+        node.boot_if_down()
 
     def _stop_early(self) -> str | None:
         """Kill a broker or take its power, and stop it by SIGTERM soon after its start."""
@@ -437,9 +434,9 @@ class Nemesis:
         boot_s = self._random.uniform(0.1, 3.0)
         stop_s = self._random.choice((0.0, 0.05, 0.3, 1.0, 3.0)) * self._random.random()
         after = self._simulation.scheduler.after
-        after(boot_s, self._boot, node)
+        after(boot_s, node.boot_if_down)
         after(boot_s + stop_s, self.target.restart_gracefully, node)
-        self._later(8.0, 12.0, self._boot, node)
+        self._later(8.0, 12.0, node.boot_if_down)
         return f"{node.name} power={'lost' if lost else 'kept'} stop {stop_s:.3f} s after start"
 
     def _cold_cache(self) -> str | None:
@@ -492,12 +489,8 @@ class Nemesis:
             return None
         node.pause()
         seconds = self._random.choice((0.5, 3.0, 8.0, 15.0))
-        self._simulation.scheduler.after(seconds, self._wake, node, node.incarnation)
+        self._simulation.scheduler.after(seconds, node.wake, node.incarnation)
         return f"{node.name} {seconds} s"
-
-    def _wake(self, node: Node, incarnation: int) -> None:
-        if node.incarnation == incarnation and node.loop.paused and not node.loop.dead:
-            node.resume()
 
     def _isolate(self) -> str | None:
         node = self._random.choice(self.target.broker_nodes())
@@ -526,16 +519,10 @@ class Nemesis:
 
     def _block(self, pairs: list[tuple[Node, Node]]) -> None:
         internet = self._simulation.internet
-        for a, b in pairs:
-            internet.block(a.name, b.name)
+        names = [(a.name, b.name) for a, b in pairs]
+        internet.block_all(names)
         seconds = self._random.choice((1.0, 5.0, 12.0, 30.0))
-        self._simulation.scheduler.after(seconds, self._unblock, pairs)
-
-    def _unblock(self, pairs: list[tuple[Node, Node]]) -> None:
-        internet = self._simulation.internet
-        for a, b in pairs:
-            if internet.link(a.name, b.name).blocked:
-                internet.unblock(a.name, b.name)
+        self._simulation.scheduler.after(seconds, internet.unblock_all, names)
 
     def _reset(self) -> str | None:
         node = self._random.choice(self.target.broker_nodes())
@@ -600,7 +587,7 @@ class Nemesis:
             return None
         node.pause()
         seconds = self._random.choice((1.0, 4.0, 10.0, 30.0))
-        self._simulation.scheduler.after(seconds, self._wake, node, node.incarnation)
+        self._simulation.scheduler.after(seconds, node.wake, node.incarnation)
         return f"{seconds} s"
 
     def _clock_jump(self) -> str:
@@ -641,7 +628,7 @@ class Nemesis:
                 for name in sorted(ours & self._partitions_in(node, other)):
                     node.disk.wipe(f"{folder}/{name}")
                     node.disk.folders.discard(f"{folder}/{name}")
-        self._boot(node)
+        node.boot_if_down()
 
     @staticmethod
     def _partitions_in(node: Node, folder: str) -> set[str]:
@@ -655,5 +642,5 @@ class Nemesis:
             return None
         node.crash()
         node.disk.wipe()
-        self._later(0.1, 15.0, self._boot, node)
+        self._later(0.1, 15.0, node.boot_if_down)
         return node.name

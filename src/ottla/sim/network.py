@@ -10,7 +10,7 @@ on while a node is paused: it accepts, receives up to the window and acknowledge
 import asyncio
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ottla.model.ports import Listener
 from ottla.sim.costs import FREE
@@ -125,6 +125,17 @@ class Internet:
         link.blocked = False
         self.trace.record(self.scheduler.now, source, "net-unblock", target)
         self._release(source, target)
+
+    def block_all(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Let nothing through from the first host of each pair to the second."""
+        for source, target in pairs:
+            self.block(source, target)
+
+    def unblock_all(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Heal those directions that are still blocked."""
+        for source, target in pairs:
+            if self.link(source, target).blocked:
+                self.unblock(source, target)
 
     def _release(self, source: str, target: str) -> None:
         link = self.link(source, target)

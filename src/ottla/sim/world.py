@@ -59,6 +59,11 @@ class Node:
         return self.task is not None and not self.loop.dead and not self.task.done()
 
     @property
+    def running(self) -> bool:
+        """Whether the node's main runs and is not paused."""
+        return self.up and not self.loop.paused
+
+    @property
     def callbacks(self) -> int:
         """How many callbacks of all incarnations have run."""
         return self._callbacks_before + self.loop.callbacks
@@ -122,6 +127,11 @@ class Node:
             lost = self.disk.power_loss(self.random("power"))
             self.simulation.note(self.name, "lost-writes", str(lost))
 
+    def boot_if_down(self) -> None:
+        """Start again what it ran before, unless it runs."""
+        if not self.up:
+            self.boot()
+
     def _kill(self) -> None:
         """End the process: its loop, its files, its workers' threads."""
         self.loop.kill()
@@ -144,6 +154,12 @@ class Node:
     def resume(self) -> None:
         self.simulation.note(self.name, "resume")
         self.loop.resume()
+
+    def wake(self, incarnation: int | None = None) -> None:
+        """Resume what is paused (that incarnation only, if given)."""
+        of_this_life = incarnation is None or incarnation == self.incarnation
+        if of_this_life and self.loop.paused and not self.loop.dead:
+            self.resume()
 
     def jump_wall_clock(self, by_ms: int) -> None:
         """Set the wall clock forward or back (fault F23)."""
