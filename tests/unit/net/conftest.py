@@ -34,16 +34,16 @@ class FakeTransport(asyncio.Transport):
 
     def receive(self, data, chunk=1 << 30):
         """Deliver bytes as a receive loop would; what is not read waits, as in a kernel."""
-        data = self.refused_input + bytes(data)
+        data, at = memoryview(self.refused_input + bytes(data)), 0
         self.refused_input = b""
-        while data:
+        while at < len(data):
             if not self.reading or self.closing:
-                self.refused_input = data
+                self.refused_input = bytes(data[at:])
                 return
             view = self.protocol.get_buffer(-1)
-            count = min(len(view), len(data), chunk)
-            view[:count] = data[:count]
-            data = data[count:]
+            count = min(len(view), len(data) - at, chunk)
+            view[:count] = data[at : at + count]
+            at += count
             self.protocol.buffer_updated(count)
 
     def output(self):
