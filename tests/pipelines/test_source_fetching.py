@@ -232,14 +232,21 @@ def test_a_whole_range_may_be_gone(broker, monkeypatch):
     assert fetched(broker, 0, 30, onDataLoss="earliest") == ([], 30)
 
 
-def test_an_unclean_election_behind_the_reader_is_found(broker, caplog):
-    """The new leader has fewer records of the old epoch than were read, but a longer log."""
+def election(broker, end, code):
+    """Return a trouble: a new leader, in whose log the first epoch ends there."""
 
     def elected():
         broker.epoch = 2
-        broker.epoch_ends = {1: 15}
-        return ErrorCode.FENCED_LEADER_EPOCH
+        broker.epoch_ends = {1: end}
+        return code
 
+    return elected
+
+
+def test_an_unclean_election_behind_the_reader_is_found(broker, caplog):
+    """The new leader has fewer records of the old epoch than were read, but a longer log."""
+
+    elected = election(broker, 15, ErrorCode.FENCED_LEADER_EPOCH)
     broker.troubles = [0, elected]
     with pytest.raises(OffsetOutOfRangeError, match="cut to offset 15 by an unclean election"):
         fetched(broker)
@@ -250,12 +257,7 @@ def test_an_unclean_election_behind_the_reader_is_found(broker, caplog):
 
 
 def test_a_clean_election_is_no_loss(broker, monkeypatch):
-    def elected():
-        broker.epoch = 2
-        broker.epoch_ends = {1: 70}
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    broker.troubles = [0, elected]
+    broker.troubles = [0, election(broker, 70, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert read(monkeypatch, broker) == list(range(100))
 
 

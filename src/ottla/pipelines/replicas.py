@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
     places = parse_places(settings.replicas.brokers)
     bootstrap = None if settings.cluster is None else settings.cluster.bootstrap_servers
     started = time.monotonic()
-    spark = start_session("replicas", job.wanted_of(options), settings.spark)
+    spark = start_session(NAME, job.wanted_of(options), settings.spark)
     ready = time.monotonic()
     try:
         report = compare(spark, places, wanted, bootstrap)

@@ -5,7 +5,7 @@ whoever is in the ISR has all below them, whether it was in it all the time or c
 (`Partition.maybeExpandIsr` lets nobody in below the high watermark).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.log.files import OsFiles
@@ -14,10 +14,10 @@ from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 from ottla.pipelines.replica_files.replica import Truth
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
+from ottla.pipelines.source.cluster import offsets_request
+from ottla.pipelines.source.options import LATEST
 
 ASK_TIMEOUT_S = 30.0
-LATEST = -1
 AT_ONCE = 2_000
 """Partitions asked for in one request."""
 
@@ -71,21 +71,10 @@ async def _high_watermarks(
             by_leader.setdefault(truth.leader, []).append(tp)
     for leader, led in by_leader.items():
         for at in range(0, len(led), AT_ONCE):
-            answer = await client.call(_request(led[at : at + AT_ONCE]), leader)
+            asked = dict.fromkeys(led[at : at + AT_ONCE], LATEST)
+            answer = await client.call(offsets_request(asked), leader)
             for topic in answer.topics:
                 for p in topic.partitions:
                     if p.error_code == ErrorCode.NONE:
                         found[TopicPartition(topic.name, p.partition_index)] = p.offset
     return found
-
-
-def _request(partitions: Collection[TopicPartition] | Sequence[TopicPartition]) -> Any:
-    r = ListOffsetsRequest
-    topics: dict[str, list[Any]] = {}
-    for topic, index in partitions:
-        one = r.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-        topics.setdefault(topic, []).append(one)
-    return r(
-        replica_id=-1,
-        topics=[r.ListOffsetsTopic(name=n, partitions=ps) for n, ps in topics.items()],
-    )

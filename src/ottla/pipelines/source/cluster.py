@@ -9,7 +9,7 @@ Kafka: `OffsetFetcher` and `ConsumerMetadata`.
 import asyncio
 import re
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -241,7 +241,9 @@ class Cluster:
                 by_leader.setdefault(leader, {})[tp] = at
         answers = await asyncio.gather(
             *(
-                self.client.call(self._offsets_request(part, committed=committed), leader)
+                self.client.call(
+                    offsets_request(part, self.client.leader_epoch, committed=committed), leader
+                )
                 for leader, part in by_leader.items()
             ),
             return_exceptions=True,
@@ -255,24 +257,31 @@ class Cluster:
                 problem = _take(answer, found) or problem
         return problem
 
-    def _offsets_request(self, asked: Mapping[TopicPartition, int], *, committed: bool) -> Any:
-        topics: dict[str, list[Any]] = {}
-        for tp, timestamp in asked.items():
-            topics.setdefault(tp.topic, []).append(
-                ListOffsetsRequest.ListOffsetsPartition(
-                    partition_index=tp.partition,
-                    current_leader_epoch=self.client.leader_epoch(tp.topic, tp.partition),
-                    timestamp=timestamp,
-                )
+
+def offsets_request(
+    asked: Mapping[TopicPartition, int],
+    leader_epoch: Callable[[str, int], int] = lambda _topic, _partition: -1,
+    *,
+    committed: bool = False,
+) -> Any:
+    """Return a ListOffsetsRequest for partitions of one leader, each at a timestamp."""
+    topics: dict[str, list[Any]] = {}
+    for tp, timestamp in asked.items():
+        topics.setdefault(tp.topic, []).append(
+            ListOffsetsRequest.ListOffsetsPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=leader_epoch(tp.topic, tp.partition),
+                timestamp=timestamp,
             )
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(committed),
-            topics=[
-                ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=partitions)
-                for name, partitions in topics.items()
-            ],
         )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(committed),
+        topics=[
+            ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )
 
 
 def _take(answer: Any, found: dict[TopicPartition, FoundOffset]) -> OttlaError | None:

@@ -13,7 +13,6 @@ from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 
 ID = "id"
-NO_RECORD = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ottla.pipelines.source.ranges import OffsetRange
 log = logging.getLogger(__name__)
 
 Ends = dict[TopicPartition, int]
+_FROM_START, _TO_END = Bound(offset=EARLIEST), Bound(offset=LATEST)
 
 
 def partitions_of(topics: Mapping[str, Topic]) -> list[TopicPartition]:
@@ -80,10 +81,12 @@ def planned(
 ) -> list[OffsetRange]:
     """Return one range for each partition; offsets that are gone are treated by the policy."""
     partitions = partitions_of(topics)
-    starts = resolved(cluster, starting, partitions, "starting")
-    ends = resolved(cluster, ending, partitions, "ending")
     first = edges(cluster, dict.fromkeys(partitions, EARLIEST))
-    last = edges(cluster, dict.fromkeys(partitions, LATEST))
+    starts = (
+        first if starting == _FROM_START else resolved(cluster, starting, partitions, "starting")
+    )
+    ends = resolved(cluster, ending, partitions, "ending")
+    last = ends if ending == _TO_END else edges(cluster, dict.fromkeys(partitions, LATEST))
     policy = cluster.options.on_data_loss
     ranges = []
     for tp in partitions:
