@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     wanted = _wanted(settings)
     found = files.find(settings.paths, settings.logs_regex)
     outputs.refuse_existing(settings.output)
-    spark = start_session("timeline", frame.wanted_of(options), file.spark)
+    spark = start_session(NAME, frame.wanted_of(options), file.spark)
     try:
         from ottla.pipelines.timeline.job import timeline  # noqa: PLC0415 - lazy
 

@@ -72,7 +72,7 @@ def _same_topic(one: Fact, other: Fact) -> bool:
 def overlaps(terms: Sequence[Term], tolerance_ms: int) -> list[Finding]:
     """Find leaders that led on, by their own word, long after the next had begun."""
     found = []
-    for life, group in groupby(terms, key=lambda t: t.life):
+    for _, group in groupby(terms, key=lambda t: t.life):
         last: Term | None = None
         for term in group:
             if last is not None and last.ended_to_ms is not None and last.leader != term.leader:
@@ -87,7 +87,6 @@ def overlaps(terms: Sequence[Term], tolerance_ms: int) -> list[Finding]:
             ended = term.ended_to_ms or 0
             if term.own_word and (last is None or ended > (last.ended_to_ms or 0)):
                 last = term
-        assert life >= 0
     return found
 
 

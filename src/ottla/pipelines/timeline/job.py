@@ -9,7 +9,7 @@ cached alike is put together before it is sorted.
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +85,8 @@ def timeline(
     at = f.col("time_ms") + _looked_up(shifts, f.col("broker"), 0)
     placed = table.withColumn("at_ms", at)
     last_ms = max((row["last_ms"] or 0 for row in found), default=0)
-    brokers = replace(Brokers(), gone=_gone(placed), last_ms=last_ms)
-    facts = _facts(of_topic(placed, wanted, and_brokers=False), numbers)
+    brokers = Brokers(gone=_gone(placed), last_ms=last_ms)
+    facts = _facts(of_topic(placed, wanted), numbers)
     rules = _Rules(_signs(placed), brokers, overlap_ms)
     result = facts.mapInArrow(rules, RESULT).persist()
     return Timeline(

@@ -109,7 +109,7 @@ def _write(made: Timeline, wanted: Wanted, output: str, kind: str) -> None:
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     brokers = f.filter(f.split("isr", ","), lambda b: b != "").cast("array<int>")
-    events = of_topic(made.events, wanted, and_brokers=False).where(f.col("kind") != e.UNREAD)
+    events = of_topic(made.events, wanted).where(f.col("kind") != e.UNREAD)
     tables = {
         "events": events.withColumns(
             {
@@ -135,7 +135,7 @@ def _print_lines(made: Timeline, wanted: Wanted) -> None:
     """Print what Kafka's merge tool prints: the lines that name a partition, in order."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
-    events = of_topic(made.events, wanted, and_brokers=False).where(
+    events = of_topic(made.events, wanted).where(
         f.col("topic").isNotNull() & (f.col("level") != "JOURNAL")
     )
     for row in events.orderBy(*ORDER).select("text").toLocalIterator():

@@ -56,8 +56,8 @@ def events_of(spark: "SparkSession", files: Files, wanted: Wanted) -> "DataFrame
     return _in_time(table, wanted)
 
 
-def of_topic(events: "DataFrame", wanted: Wanted, *, and_brokers: bool) -> "DataFrame":
-    """Keep one topic's partitions, and by choice what is said of no partition."""
+def of_topic(events: "DataFrame", wanted: Wanted) -> "DataFrame":
+    """Keep what is said of one topic's partitions, if one is wanted."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     if wanted.topic is None:
@@ -65,7 +65,7 @@ def of_topic(events: "DataFrame", wanted: Wanted, *, and_brokers: bool) -> "Data
     kept = f.col("topic") == wanted.topic
     if wanted.partitions:
         kept = kept & f.col("partition").isin(*wanted.partitions)
-    return events.where(kept | f.col("topic").isNull() if and_brokers else kept)
+    return events.where(kept)
 
 
 def _in_time(events: "DataFrame", wanted: Wanted) -> "DataFrame":

@@ -127,12 +127,13 @@ def terms(
     """Return all terms, by life, first epoch and time."""
     found: list[Term] = []
     offline = sorted(f.time_ms for f in facts if OFFLINE in {f.after, f.before})
+    known = _Known(spoken, marks, brokers, offline)
     for broker, lines in own.items():
         for place, fact in enumerate(lines):
             if fact.kind != e.LED or fact.leader_epoch is None:
                 continue
             after = lines[place + 1] if place + 1 < len(lines) else None
-            term = _term(broker, fact, after, spoken, marks, brokers, offline)
+            term = _term(broker, fact, after, known)
             goes_on = found and found[-1].leader == broker and found[-1].how == LEADS
             if goes_on and found[-1].ended_to_ms == fact.time_ms:
                 term = replace(
@@ -141,19 +142,23 @@ def terms(
                 )  # fmt: skip
                 found.pop()
             found.append(term)
-    found += _of_silent_leaders(found, spoken, marks, brokers, own)
+    found += _of_silent_leaders(found, replace(known, offline=()), own)
     return sorted(found, key=lambda t: (t.life, t.first_epoch, t.began_ms))
 
 
-def _term(
-    broker: int,
-    fact: Fact,
-    after: Fact | None,
-    spoken: Sequence[State],
-    marks: Sequence[int],
-    brokers: Brokers,
-    offline: Sequence[int],
-) -> Term:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What others say, by which the term of a leader that fell silent ends."""
+
+    spoken: Sequence[State]
+    marks: Sequence[int]
+    """When lives begin, as of `in_lives`."""
+    brokers: Brokers
+    offline: Sequence[int]
+    """When a controller called the partition offline, in order."""
+
+
+def _term(broker: int, fact: Fact, after: Fact | None, known: _Known) -> Term:
     """Return the term of one line; `how` is LEADS with an end where the next line continues it."""
     assert fact.leader_epoch is not None
     term = Term(
@@ -163,7 +168,7 @@ def _term(
     if (
         after is not None
         and after.life == fact.life
-        and not _began_anew(broker, fact, after, brokers)
+        and not _began_anew(broker, fact, after, known.brokers)
     ):
         same = after.previous is None or after.previous == fact.leader_epoch
         how = LEADS if after.kind == e.LED else STEPPED_DOWN
@@ -171,7 +176,7 @@ def _term(
         return replace(
             term, ended_from_ms=after.time_ms, ended_to_ms=after.time_ms, how=how, own_word=word
         )
-    return _silent(term, after, spoken, marks, brokers, offline)
+    return _silent(term, after, known)
 
 
 def _began_anew(broker: int, fact: Fact, after: Fact, brokers: Brokers) -> bool:
@@ -181,22 +186,16 @@ def _began_anew(broker: int, fact: Fact, after: Fact, brokers: Brokers) -> bool:
     return any(fact.time_ms < t <= after.time_ms for t in brokers.gone.get(broker, ()))
 
 
-def _silent(
-    term: Term,
-    after: Fact | None,
-    spoken: Sequence[State],
-    marks: Sequence[int],
-    brokers: Brokers,
-    offline: Sequence[int],
-) -> Term:
+def _silent(term: Term, after: Fact | None, known: _Known) -> Term:
     """End a term whose leader does not say so."""
+    marks, brokers = known.marks, known.brokers
     others = [
-        s for s in spoken
+        s for s in known.spoken
         if s.life == term.life and s.leader_epoch > term.last_epoch and s.leader != term.leader
     ]  # fmt: skip
     replaced = min((s.time_ms for s in others), default=None)
     later = [t for t in brokers.gone.get(term.leader, ()) if t >= term.began_ms]
-    died = later[:1] + [t for t in offline if t >= term.began_ms][:1]
+    died = later[:1] + [t for t in known.offline if t >= term.began_ms][:1]
     if after is not None and after.life == term.life:
         died.append(after.time_ms)  # where it began anew
     ends = [t for t in (*died, replaced) if t is not None]
@@ -218,18 +217,14 @@ def _silent(
 
 
 def _of_silent_leaders(
-    told: Sequence[Term],
-    spoken: Sequence[State],
-    marks: Sequence[int],
-    brokers: Brokers,
-    own: Mapping[int, Sequence[Fact]],
+    told: Sequence[Term], known: _Known, own: Mapping[int, Sequence[Fact]]
 ) -> list[Term]:
     """Return terms of leaders that have no line about it: their logs are missing, or were cut."""
     found: list[Term] = []
     covered = {(t.life, epoch) for t in told for epoch in range(t.first_epoch, t.last_epoch + 1)}
     # A broker that has lines about this partition has them about all of its terms since then.
     since = {broker: min(f.time_ms for f in lines) for broker, lines in own.items()}
-    for state in spoken:
+    for state in known.spoken:
         key = (state.life, state.leader_epoch)
         if state.leader < 0 or key in covered:
             continue
@@ -253,7 +248,7 @@ def _of_silent_leaders(
             state.life, state.leader, first, state.leader_epoch, began, None, None, LEADS,
             own_word=False,
         )  # fmt: skip
-        found.append(_silent(term, None, spoken, marks, brokers, []))
+        found.append(_silent(term, None, known))
     return found
 
 
