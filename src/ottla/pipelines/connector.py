@@ -73,13 +73,18 @@ def _copy_dependencies(maven: str, version: str, token_provider: str, target: Pa
     return next(filter(None, errors), f"exit code {done.returncode}")
 
 
+def coordinates(version: str) -> str:
+    """Return what --packages takes for the connector of a Spark version."""
+    return f"org.apache.spark:{CONNECTOR}:{version}"
+
+
 def connector_settings(version: str) -> dict[str, str]:
     """Return Spark settings that bring the connector: its jars, or their coordinates for Ivy."""
     jars = connector_jars(version)
     if jars is not None:
         return {"spark.jars": ",".join(map(str, jars))}
     return {
-        "spark.jars.packages": f"org.apache.spark:{CONNECTOR}:{version}",
+        "spark.jars.packages": coordinates(version),
         "spark.jars.excludes": (
             "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
         ),

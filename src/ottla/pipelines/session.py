@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ottla.model.errors import StartupError
 from ottla.pipelines.config import Spark
-from ottla.pipelines.connector import CONNECTOR, connector_settings
+from ottla.pipelines.connector import connector_settings, coordinates
 from ottla.zookeeper.embedded import find_java
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def start_session(
         spark.stop()
         raise StartupError(
             "Spark's Kafka connector is not on the class path; give spark-submit "
-            f"--packages org.apache.spark:{CONNECTOR}:{pyspark.__version__}, or --jars"
+            f"--packages {coordinates(pyspark.__version__)}, or --jars"
         )
     return spark
 
