@@ -74,6 +74,8 @@ class Coordination:
         self.cast = Cast(
             cluster.simulation, cluster.history, plan.mean_gap_s * 1.5, plan.fault_mask
         )
+        self._doomed = False
+        """Whether copiers are to leave a transaction open."""
         self.copies = [TopicPartition(COPIES, p) for p in range(plan.partitions) if plan.copiers]
         self.internal = [
             TopicPartition(topic, p)
@@ -96,9 +98,15 @@ class Coordination:
 
     def _copier(self, transactional_id: str) -> Callable[[World, str], Actor]:
         c = self._cluster
-        return lambda world, process: Copier(
-            world, c.bootstrap, process, transactional_id, COPYING, c.firm, COPIES, c.history
-        )
+
+        def make(world: World, process: str) -> Copier:
+            copier = Copier(
+                world, c.bootstrap, process, transactional_id, COPYING, c.firm, COPIES, c.history
+            )
+            copier.doomed = self._doomed  # it may follow one that was fenced in that stage
+            return copier
+
+        return make
 
     async def begin_groups(self, world: World, client: Client) -> None:
         """Commit an offset of each group, so that it is never forgotten.
@@ -143,6 +151,7 @@ class Coordination:
             for copier in self.cast.copiers:
                 copier.hurried = True
             yield "everything is copied", self._all_copied, None
+            self._doomed = True
             for copier in self.cast.copiers:
                 copier.doomed = True
             yield "copiers have left transactions open", self._left_open, None
