@@ -14,12 +14,13 @@ def framed(*bodies):
 
 
 def feed(reader, data, chunk):
-    out = []
-    while data:
+    out, at = [], 0
+    data = memoryview(data)
+    while at < len(data):
         view = reader.buffer()
-        count = min(len(view), len(data), chunk)
-        view[:count] = data[:count]
-        data = data[count:]
+        count = min(len(view), len(data) - at, chunk)
+        view[:count] = data[at : at + count]
+        at += count
         out += reader.advance(count)
     return out
 
