@@ -116,13 +116,15 @@ class ReplicaFiles:
 
 
 def _records(data: bytes) -> list[LogRecord]:
-    found = []
-    for position, header in iter_batches(data, allow_partial=True):
-        if not header.is_control:
-            found += [
-                LogRecord(r.offset, header.partition_leader_epoch, r.value or b"")
-                for r in iter_records(data, position)
-            ]
+    """Return the records up to what cannot be read: a flipped bit that nobody has found yet."""
+    found: list[LogRecord] = []
+    with contextlib.suppress(OttlaError):
+        for position, header in iter_batches(data, allow_partial=True):
+            if not header.is_control:
+                found += [
+                    LogRecord(r.offset, header.partition_leader_epoch, r.value or b"")
+                    for r in iter_records(data, position)
+                ]
     return found
 
 
