@@ -128,7 +128,7 @@ class World:
         c, state = self.context, self.state
         if c.is_online(state.leader, TP):
             return
-        crashed = eligible.crashed(c, state)
+        crashed = eligible.crashed(c, TP, state)
         others = eligible.eligible_for(c, TP, state)
         if others and not eligible.stands(c.eligible[TP], MIN_ISR, CONFIG):
             others = ()

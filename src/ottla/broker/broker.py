@@ -107,6 +107,7 @@ class Broker:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
         self.logs = LogManager(world, config)
+        self.logs.expect_registration()
         metadata = MetadataCache()
         channel = ControllerChannel(world, config, metadata)
         dynamic = DynamicConfigs(config, self._broker_config_changed)

@@ -170,6 +170,7 @@ class Membership:
         self._remember_session(store.session.session_id)
         server = self._server
         server.broker_epoch = epoch
+        server.replicas.logs.registered()
         server.replicas.unfence()
         self._on_registered()
         await self._read_features(store)

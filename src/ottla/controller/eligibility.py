@@ -190,7 +190,7 @@ class Eligibility:
             if tp not in context.eligible or tp not in read:
                 continue
             state = read[tp].leader_and_isr
-            crashed = eligible.crashed(context, state)
+            crashed = eligible.crashed(context, tp, state)
             if any(context.is_online(b, tp) for b in state.isr if b not in crashed):
                 continue
             others = eligible.eligible_for(context, tp, state)

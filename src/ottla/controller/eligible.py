@@ -7,6 +7,8 @@ the high watermark moves on without the others; what a crash may have taken is b
 Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
 """
 
+from collections.abc import Mapping
+
 from ottla.controller.context import Context
 from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
@@ -33,6 +35,21 @@ def note_isr(
         joined |= new
     elif new:
         context.joined[tp] = new
+
+
+def note_first_lives(context: Context, created_at: Mapping[TopicPartition, int]) -> None:
+    """Take note of ISR members that registered before the partition's state was created.
+
+    They have had one life only with the partition and lost nothing of it, whatever they said of
+    their logs when they registered. `created_at`: the zxid of each. Noted where the leader is gone,
+    since only there it is asked for.
+    """
+    for tp, zxid in created_at.items():
+        state = context.leadership[tp].leader_and_isr
+        if state.leader not in context.brokers:
+            first = {b for b in state.isr if context.lives.get(b, zxid) < zxid}
+            if first:
+                context.joined[tp] = first
 
 
 def next_eligible(
@@ -97,11 +114,11 @@ def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> t
     )
 
 
-def crashed(context: Context, state: LeaderAndIsr) -> tuple[int, ...]:
+def crashed(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:
     """Return the live ISR members of a leaderless partition that may have lost what they had.
 
-    Nobody joins an ISR without a leader: whoever is in it was in it before it died.
+    Nobody joins an ISR without a leader: who has not lived on since was in it before it died.
     """
     if state.leader != NO_LEADER:
         return ()
-    return tuple(b for b in state.isr if b in context.brokers and b not in context.whole)
+    return tuple(b for b in state.isr if b in context.brokers and not believed(context, b, tp))

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 
 from ottla.controller import brokers, deletion, preferred, reassignment, snapshot, topics
+from ottla.controller.eligible import note_first_lives
 from ottla.controller.events import (
     BrokersChanged,
     IsrChangesNotified,
@@ -125,7 +126,10 @@ async def _read_context(term: ControllerTerm) -> dict[TopicPartition, int]:
         await yield_to_loop()
     await brokers.watch_registrations(term, context.brokers)
     for some in context.partitions_in_slices(READ_SLICE * 10):
-        context.leadership.update(await store.get_topic_partition_states(some, written_at))
+        created_at: dict[TopicPartition, int] = {}
+        read = await store.get_topic_partition_states(some, written_at, created_at)
+        context.leadership.update(read)
+        note_first_lives(context, created_at)
         await yield_to_loop()
     await term.moves.eligibility.load()
     for broker in context.brokers.values():

@@ -96,11 +96,28 @@ class LogManager:
         """whether each dir was stopped cleanly, or its process died alone; not an emptied one"""
         self._preferred: dict[TopicPartition, LogDir] = {}
         """where logs that are not here yet are to be created"""
+        self._registered = True
         self.unclean: set[TopicPartition] = set()
         """logs whose ends may lack acknowledged records, until they are shown to be complete (R18):
         found after an unclean stop, marked by an earlier one, or empty where there was one"""
 
     # Start -----------------------------------------------------------------------------
+
+    def expect_registration(self) -> None:
+        """Have what a start finds missing be found again, until `registered`; before `loading`.
+
+        A start that ends before the cluster knows of it leaves no sign that nothing is missing.
+        """
+        self._registered = False
+
+    def registered(self) -> None:
+        """Take note that the broker has said, as it registered, whether its logs are whole."""
+        self._registered = True
+        self._note_boot()
+
+    def _is_known(self, log_dir: LogDir) -> bool:
+        """Tell whether nothing is missing in a dir of which the cluster does not know."""
+        return self._registered or log_dir.clean or log_dir.same_boot
 
     @property
     def offline_dirs(self) -> list[str]:
@@ -327,7 +344,8 @@ class LogManager:
             self._boot_notes.withdraw(log_dir)
 
     def _note_boot(self) -> None:
-        self._boot_notes.write(self._live(), self._unclean_dirs())
+        known = [log_dir for log_dir in self._live() if self._is_known(log_dir)]
+        self._boot_notes.write(known, self._unclean_dirs())
 
     def _unclean_dirs(self) -> set[str]:
         return {self._logs[tp].parent_dir for tp in self.unclean if tp in self._logs}
@@ -647,9 +665,11 @@ class LogManager:
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():
+            known = self._is_known(log_dir)
             self._boot_notes.withdraw(log_dir)
             try:
-                log_dir_files.put_clean_marker(self._files, log_dir)
+                if known:
+                    log_dir_files.put_clean_marker(self._files, log_dir)
             except OSError as error:
                 self._dir_failed(log_dir, error)
         self.abandon()

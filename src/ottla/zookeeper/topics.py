@@ -120,10 +120,12 @@ class Topics(Access):
         self,
         partitions: Sequence[TopicPartition],
         written_at: dict[TopicPartition, int] | None = None,
+        created_at: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, LeaderIsrAndControllerEpoch]:
         """Return the states there are; malformed ones are reported and left out.
 
-        `written_at`, if given, is filled with the zxid of each state's last change.
+        `written_at` and `created_at`, if given, are filled with the zxid of each state's last
+        change and of its creation.
         """
         states: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
 
@@ -140,6 +142,8 @@ class Topics(Access):
                     continue
                 if written_at is not None:
                     written_at[tp] = answer[1].mzxid
+                if created_at is not None:
+                    created_at[tp] = answer[1].czxid
 
         await self.read_slices(self.session.get, [znodes.state_path(tp) for tp in partitions], take)
         return states

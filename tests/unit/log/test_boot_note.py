@@ -178,3 +178,25 @@ def test_the_real_note_is_of_this_boot_and_this_mount(kit):
     assert boot != kit.world.files.boot_id("/proc"), "another mount"
     assert (kit.root / "data" / BOOT_NOTE).read_text() == boot
     manager.abandon()
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "power lost"])
+def test_f11_an_emptied_disk_is_not_forgotten_before_the_cluster_knows_of_it(kit, end):
+    """The simulator's seed 9900137: killed while it waited to register, it then said "whole"."""
+    disk = SimDisk()
+    manager, _, config = manager_on(kit, disk)
+    manager.expect_registration()
+    manager.startup(lambda _: config.topic_config({}))
+    assert not manager.found_whole
+    if end == "stopped":
+        manager.shutdown()
+    else:
+        manager.abandon()
+    disk.power_losses += end == "power lost"
+    manager, _, config = manager_on(kit, disk)
+    manager.expect_registration()
+    manager.startup(lambda _: config.topic_config({}))
+    assert not manager.found_whole
+    manager.registered()
+    manager.abandon()
+    assert start(kit, disk).found_whole
