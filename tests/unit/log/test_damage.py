@@ -25,9 +25,9 @@ def batches(data: bytes) -> list[tuple[int, int, int]]:
     return found
 
 
-def flip(path: Path, at: int) -> None:
+def flip(path: Path, at: int, bits: int = 0x10) -> None:
     data = bytearray(path.read_bytes())
-    data[at] ^= 0x10
+    data[at] ^= bits
     path.write_bytes(data)
 
 
@@ -42,11 +42,11 @@ def readable(log) -> dict[int, bytes]:
     return found
 
 
-@pytest.mark.parametrize("at", [9, 10, 11, 16, 17, 60, 70], ids=lambda at: f"byte {at}")
+@pytest.mark.parametrize("at", [9, 10, 11, 16, "magic 0", 17, 60, 70], ids=lambda at: f"byte {at}")
 @pytest.mark.parametrize("number", [0, 3, 7])
 @pytest.mark.parametrize("clean", [True, False])
 def test_f20_what_lies_before_and_after_a_damaged_batch_is_served(kit, number, at, clean):
-    """Also where its size is nonsense, so that nobody can walk over it."""
+    """Also where its size is nonsense, so that nobody can walk over it, or its format is old."""
     log = kit.open(**SETTINGS)
     kit.fill(log, END)
     log.flush()
@@ -57,7 +57,10 @@ def test_f20_what_lies_before_and_after_a_damaged_batch_is_served(kit, number, a
     path = Path(log.segments[1].path(".log"))
     log.abandon()
     position, first, end = batches(path.read_bytes())[number]
-    flip(path, position + at)
+    if at == "magic 0":
+        flip(path, position + 16, 0x02)
+    else:
+        flip(path, position + at)
 
     log = kit.open(clean=clean, recovery_point=END, **SETTINGS)
     told = []
