@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import planted
 from cluster import OttlaCluster
 from ottla.log import checkpoints
+from ottla.pipelines.job import in_one_line
 from ottla.pipelines.replica_files import finding as kinds
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.segments.folders import Place, Wanted
@@ -188,8 +189,11 @@ def test_damage_is_an_error_a_row_or_left_out(spark, copy):
             .option("partitions", "1")
         )
         folder = str(copy / "0")
-        with pytest.raises(Exception, match=f"{path.name}, position {position}: checksum"):
+        with pytest.raises(Exception, match=f"{path.name}, position {position}: ") as caught:
             reader.load(folder).collect()
+        line = in_one_line(caught.value)
+        assert line.startswith(f"{path}, position {position}: checksum")
+        assert line.endswith("damaged=skip leaves it out")
         told = reader.option("damaged", "report").load(folder)
         bad = told.filter("damage is not null").orderBy("position").collect()
         assert len(bad) == 2

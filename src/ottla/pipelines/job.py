@@ -8,17 +8,16 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from ottla.model.errors import OttlaError
-from ottla.pipelines.session import Wanted
+from ottla.pipelines.session import DEBUG, Wanted
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
-DEBUG = "OTTLA_PIPELINE_DEBUG"
-"""Set in the environment, it lets the whole traceback of a failure through."""
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -86,16 +85,31 @@ def _interrupted(error: BaseException) -> bool:
     return False
 
 
+_OURS = re.compile(r"^.*?\bottla\.[\w.]+Error: (.+)$", re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last):"
+
+
 def in_one_line(error: BaseException) -> str:
-    """Return what went wrong, in one line: our own words, or the innermost of Spark's causes."""
+    """Return what went wrong, in one line: our own words, or the innermost of Spark's causes.
+
+    What fails in a task, or in a data source while Spark plans, comes back as the text of a Python
+    traceback inside a Java exception.
+    """
     if isinstance(error, OttlaError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error)
+    if ours := _OURS.findall(text):
+        return str(ours[-1]).strip()
+    _, found, trace = text.rpartition(_TRACEBACK)
+    if found:  # its frames are indented, what was raised is not
+        raised = (line for line in trace.splitlines() if line.strip() and not line[0].isspace())
+        return next(raised, type(error).__name__).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    text = causes[-1] if causes else next(iter(lines), "")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    told = causes[-1] if causes else next(iter(lines), "")
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
 def _end_like_ctrl_c(number: int, _frame: object) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 DRIVER_MEMORY = "1g"
 ALL_CORES = "*"
+DEBUG = "OTTLA_PIPELINE_DEBUG"
+"""Set in the environment, it lets tracebacks of a failure through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def settings_of(
         "spark.app.name": name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        # What fails is said in one line; Spark's stack traces are for who asks for them.
+        "spark.log.level": "ERROR" if os.environ.get(DEBUG) else "FATAL",
         "spark.sql.session.timeZone": "UTC",
     }
     if is_local(master):

@@ -172,6 +172,15 @@ def test_a_failure_is_one_line_and_its_exit_code(capsys):
     nested = "[STREAM_FAILED] q\n\tat a.b\nCaused by: A: first\n\tat c\nCaused by: B: the cause\n"
     assert fail(ValueError(nested)) == 1
     assert capsys.readouterr().err == "pipeline x: ValueError: B: the cause\n"
+    trace = "P: Traceback (most recent call last):\n  File 'a', line 1, in f\n    raise X\n{}\n\n"
+    of_a_task = (
+        f"An error occurred while calling o1.x.\n: S: {trace}\tat o.a\nCaused by: {trace}\tat b\n"
+    )
+    ours = "ottla.model.errors.OffsetOutOfRangeError: t-0: offset 3 is gone (option x)"
+    assert fail(ValueError(of_a_task.format(ours, ours))) == 1
+    assert capsys.readouterr().err == "pipeline x: t-0: offset 3 is gone (option x)\n"
+    assert fail(ValueError(of_a_task.format("M: a\n", "MemoryError: b"))) == 1
+    assert capsys.readouterr().err == "pipeline x: MemoryError: b\n"
     assert fail(FileNotFoundError(2, "No such file", "f")) == 1
     assert capsys.readouterr().err == "pipeline x: f: No such file\n"
     assert fail(KeyboardInterrupt()) == 130
