@@ -29,6 +29,7 @@ DECIDERS = {
     "log/compaction.py",
     "log/cleaner_batches.py",
     "replication/damage.py",
+    "pipelines/auditing/judging.py",
     "pipelines/timeline/clocks.py",
     "pipelines/timeline/facts.py",
     "pipelines/timeline/findings.py",

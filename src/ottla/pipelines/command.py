@@ -30,6 +30,9 @@ class Job(NamedTuple):
 
 
 JOBS = {
+    "audit": Job(
+        "ottla.pipelines.audit", "what was sent against log and lake: loss, duplicates, delays"
+    ),
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
     "replicas": Job(
         "ottla.pipelines.replicas", "segment files of all brokers compared: damage, loss"
