@@ -30,6 +30,7 @@ DECIDERS = {
     "log/cleaner_batches.py",
     "replication/damage.py",
     "pipelines/auditing/judging.py",
+    "pipelines/lagging/rules.py",
     "pipelines/timeline/clocks.py",
     "pipelines/timeline/facts.py",
     "pipelines/timeline/findings.py",

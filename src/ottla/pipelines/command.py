@@ -33,6 +33,7 @@ JOBS = {
     "audit": Job(
         "ottla.pipelines.audit", "what was sent against log and lake: loss, duplicates, delays"
     ),
+    "lag": Job("ottla.pipelines.lag", "how far groups were behind, and which do not get on"),
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
     "replicas": Job(
         "ottla.pipelines.replicas", "segment files of all brokers compared: damage, loss"

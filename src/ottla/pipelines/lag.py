@@ -1,0 +1,208 @@
+"""The lag job: how far each group was behind at which time, and which groups do not get on.
+
+Who may call: anybody, as a program: `ottla pipeline lag --help`. Invariants: nothing is written to
+brokers; stdout carries the result alone; exit code 0: all groups get on, 1: one has stalled,
+stopped, gone back or lost records to retention, or the job failed.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ottla.model.errors import ConfigError
+from ottla.model.ids import TopicPartition
+from ottla.pipelines import job
+from ottla.pipelines.config import Cluster, Spark, read_config
+from ottla.pipelines.landing.settings import parse_time
+from ottla.pipelines.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "lag"
+SHOWN = 50
+MOST_TIMES = 1500
+"""Times at which the cluster is asked for the logs' ends."""
+
+
+class Lag(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[lag]`: only these groups and topics; a lake that keeps commits; steps of the history."""
+
+    groups: list[str] = []
+    topics: list[str] = []
+    lake: str | None = None
+    minutes: float = 60
+    step_seconds: float = 60
+
+    def __post_init__(self) -> None:
+        if self.minutes <= 0 or self.step_seconds < 0.1:
+            raise ValueError("minutes must be above 0, step_seconds at least 0.1")
+        if 60 * self.minutes / self.step_seconds > MOST_TIMES:
+            raise ValueError(f"minutes and step_seconds make more than {MOST_TIMES} steps")
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The job's file."""
+
+    cluster: Cluster
+    lag: Lag = Lag()
+    spark: Spark = Spark()
+
+
+def options_parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's command line."""
+    parser = job.parser(NAME, "Tell how far groups were behind, and which do not get on.")
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]")
+    parser.add_argument("--group", action="append", default=[], help="only it; may be repeated")
+    parser.add_argument("--until", metavar="TIME", help="where the history ends [now]")
+    parser.add_argument("--history", metavar="FOLDER", help="write the history there, as Parquet")
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job and return the exit code."""
+    options = options_parser().parse_args(arguments)
+    return job.run(NAME, lambda: run(options))
+
+
+def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+    """Run the job, in a session of its own or a given one; return the exit code."""
+    from ottla.pipelines.timeline.outputs import refuse_existing  # noqa: PLC0415 - lazy
+
+    sets = list(options.sets)
+    if options.bootstrap_server:
+        sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
+    if options.group:
+        sets.append(f"lag.groups={json.dumps(options.group)}")
+    settings = read_config(options.config, sets, Settings)
+    if settings.cluster.secured:
+        raise ConfigError("[cluster]: lag reads over PLAINTEXT alone; give a PLAINTEXT listener")
+    until_ms = None if options.until is None else parse_time(options.until)
+    refuse_existing(options.history)
+    own = spark is None
+    spark = spark or start_session(NAME, job.wanted_of(options), settings.spark)
+    try:
+        told, leaderless = judged(spark, settings, until_ms)
+        try:
+            found = _found(told) | {"no_leader": [str(tp) for tp in leaderless]}
+            if options.history is not None:
+                from ottla.pipelines.lagging.history import samples_of  # noqa: PLC0415 - pyspark
+
+                samples_of(told).write.parquet(options.history)
+        finally:
+            told.unpersist()
+    finally:
+        if own:
+            spark.stop()
+    if options.output == "json":
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        _print_table(found)
+    return job.EXIT_OK if found["held"] else job.EXIT_FAILED
+
+
+def times_of(lag: Lag, until_ms: int) -> list[int]:
+    """Return the times of the history in order, the last of them being `until_ms`."""
+    step_ms = round(1000 * lag.step_seconds)
+    steps = max(1, round(60_000 * lag.minutes) // step_ms)
+    return [until_ms - step_ms * n for n in range(steps, -1, -1)]
+
+
+def judged(
+    spark: "SparkSession", settings: Settings, until_ms: int | None
+) -> "tuple[DataFrame, list[TopicPartition]]":
+    """Return `history.SCHEMA` of all groups, cached, and partitions that nobody leads now.
+
+    Whoever asked drops the cache. `until_ms` None is now.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    from ottla.pipelines.lagging import commits, ends, history  # noqa: PLC0415 - imports pyspark
+
+    lag, bootstrap = settings.lag, settings.cluster.bootstrap_servers
+    # Before anything is read: reading takes a while, in which a group would seem to be silent.
+    now_ms = time.time_ns() // 1_000_000
+    rows = commits.commits_of(commits.records_of(spark, bootstrap, lag.lake))
+    if until_ms is not None:
+        rows = rows.where(f.col("at_ms") <= until_ms)
+    for names, column in ((lag.groups, "group"), (lag.topics, "topic")):
+        if names:
+            rows = rows.where(f.col(column).isin(names))
+    rows = rows.persist()
+    try:
+        named = rows.select("topic", "partition").distinct().collect()
+        times = times_of(lag, now_ms if until_ms is None else until_ms)
+        of_logs, leaderless = ends.ends_of(bootstrap, (TopicPartition(*n) for n in named), times)
+        if until_ms is not None:  # where logs began then nobody knows
+            of_logs = {tp: (0, found) for tp, (_, found) in of_logs.items()}
+        told = history.judged_all(rows, of_logs).persist()
+        told.count()
+        return told, leaderless
+    finally:
+        rows.unpersist()
+
+
+def _found(told: "DataFrame") -> dict[str, Any]:
+    """Return what is printed: counts, findings, and the partitions with the most lag."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    from ottla.pipelines.lagging.rules import WRONG  # noqa: PLC0415 - with the rest
+
+    counts = {row["state"]: row["count"] for row in told.groupBy("state").count().collect()}
+    each = ("group", "topic", "partition", "state", "committed", "end", "lag", "last_ms")
+    one = told.select(*each[:3], f.explode("findings").alias("one")).select(*each[:3], "one.*")
+    findings = one.orderBy(*each[:3], "at_ms").limit(1000).collect()
+    rows = told.select(*each).orderBy(f.desc("lag"), *each[:3]).limit(1000).collect()
+    return {
+        "held": not any(row["kind"] in WRONG for row in findings),
+        "states": counts,
+        "findings": [row.asDict() for row in findings],
+        "partitions": [row.asDict() for row in rows],
+    }
+
+
+def _clock(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _print_table(found: dict[str, Any]) -> None:
+    """Print the partitions with the most lag, then what is wrong."""
+    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
+    from rich.table import Table  # noqa: PLC0415
+
+    from ottla.pipelines.lagging.rules import KINDS  # noqa: PLC0415 - with the rest
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    table = Table(box=None, pad_edge=False)
+    names = ("group", "partition", "state", "committed", "end", "lag", "last commit (UTC)")
+    for name in names:
+        right = name in ("committed", "end", "lag")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in found["partitions"][:SHOWN]:
+        numbers = ("-" if row[n] is None else f"{row[n]:,}" for n in ("committed", "end", "lag"))
+        tp = f"{row['topic']}-{row['partition']}"
+        table.add_row(row["group"], tp, row["state"], *numbers, _clock(row["last_ms"]))
+    console.print(table, markup=False)
+    lines = [
+        f"{one['kind']}: {one['group']} {one['topic']}-{one['partition']} "
+        f"{_clock(one['at_ms'])}: {one['text']} ({KINDS[one['kind']]})"
+        for one in found["findings"][:SHOWN]
+    ]
+    if found["no_leader"]:
+        named = ", ".join(found["no_leader"][:SHOWN])
+        lines.append(f"left out, since nobody leads them now: {named}")
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(found["states"].items()))
+    lines.append(f"partitions of groups: {states or 'none'}")
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
