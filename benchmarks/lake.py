@@ -23,6 +23,7 @@ TOPIC = "flights"
 CONFIG = Path(__file__).parent.parent / "src" / "ottla" / "admin" / "demo" / "flights.toml"
 WAYS = {
     "json, no date folders": ["layout.date=", "layout.gather=false"],
+    "json, date folders": ["layout.gather=false"],
     "json, no check for unknown fields": [
         "layout.date=", "layout.gather=false", "value.drift=ignore"
     ],

@@ -34,8 +34,9 @@ PARTITIONS = 3
 BATCH = 1_000
 POINTS = {
     "staged": "_staging/{n}-*",
-    "being written": "_staging/{n}-*/data/_temporary",
+    "being written": "_staging/{n}-*/attempts/*",
     "rows written": "_staging/{n}-*/data/event_date=*",
+    "set aside for Spark's parser": "_staging/{n}-*/attempts/*/aside.parquet",
     "dead letters being written": "_staging/{n}-*/dead",
     "manifest written": "_staging/{n}-*/data/_manifest.json",
     "dead letters moved": "dead/batch={n}",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -221,20 +222,48 @@ def test_offsets_without_records_are_gaps_only_if_the_cluster_says_so(
     }
 
 
+def left_out_by_spark(df):
+    return df.where("offset != 17")
+
+
+def doubled_by_spark(df):
+    return df.union(df.where("offset = 17"))
+
+
+def left_out_by_tasks(ranges):
+    one = replace(ranges[0], end=50)
+    return [replace(one, end=17), replace(one, start=18)]
+
+
+def doubled_by_tasks(ranges):
+    one = replace(ranges[0], end=50)
+    return [one, replace(one, start=17, end=18)]
+
+
+LEFT_OUT = "-0: 1 records did not come, the first at 17"
+DOUBLED = "-0: offset 17 stands 2 times"
+
+
+@pytest.mark.parametrize(
+    ("source", "planted", "plants"),
+    [
+        ("kafka", "landing.records", {left_out_by_spark: LEFT_OUT, doubled_by_spark: DOUBLED}),
+        ("ottla", "columns_job.ranges", {left_out_by_tasks: LEFT_OUT, doubled_by_tasks: DOUBLED}),
+    ],
+)
 def test_a_source_that_leaves_a_record_out_is_found_out(
-    cluster, spark, topic, tmp_path, monkeypatch
+    cluster, spark, topic, tmp_path, monkeypatch, source, planted, plants
 ):
-    from ottla.pipelines.landing import landing
+    from ottla.pipelines.landing import columns_job, landing
 
     produced = topic(1).send(numbered(0, 50))
-    real = landing.records
-    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic])
-    for plant, says in [
-        (lambda df: df.where("offset != 17"), "-0: 1 records did not come, the first at 17"),
-        (lambda df: df.union(df.where("offset = 17")), "-0: offset 17 stands 2 times"),
-    ]:
+    module, name = planted.split(".")
+    module = {"landing": landing, "columns_job": columns_job}[module]
+    real = getattr(module, name)
+    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__source=source)
+    for plant, says in plants.items():
         with monkeypatch.context() as patched:
-            patched.setattr(landing, "records", lambda *a, plant=plant: plant(real(*a)))
+            patched.setattr(module, name, lambda *a, plant=plant: plant(real(*a)))
             done = run_here(spark, sets)
         assert done.code == 1
         assert says in done.told
@@ -355,7 +384,7 @@ def test_a_driver_dies_amid_a_batch(cluster, spark, topic, tmp_path):
     produced = topic(2).send([*numbered(0, 400), (b"bad", b"no json")])
     sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__batch_records=200)
     table = tmp_path / produced.topic
-    killed = kill_when(sets, lambda: list(table.glob("_staging/1-*/data/_temporary")))
+    killed = kill_when(sets, lambda: list(table.glob("_staging/1-*/attempts/*")))
     assert killed, "it was done before anybody could kill it"
     done = run_here(spark, sets)
     assert done.code == 0, done.told

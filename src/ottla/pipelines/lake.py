@@ -18,17 +18,18 @@ from ottla.model.errors import ConfigError
 from ottla.pipelines import job
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
-from ottla.pipelines.landing.asking import Topic, asked
+from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.columns import given_schema, schema_text, stored_schema, united
 from ottla.pipelines.landing.landing import Batch, Landing
 from ottla.pipelines.landing.metrics import Metrics
-from ottla.pipelines.landing.offsets import total
 from ottla.pipelines.landing.parsing import Parser
 from ottla.pipelines.landing.sampling import sampled_schema
-from ottla.pipelines.landing.settings import EARLIEST, LATEST, Settings, parse_time
+from ottla.pipelines.landing.settings import Settings, parse_time
+from ottla.pipelines.landing.spans import total
 from ottla.pipelines.landing.table import DATA, Allowed, Table, open_table, snapshot
 from ottla.pipelines.landing.verifying import verify
 from ottla.pipelines.session import start_session
+from ottla.pipelines.source.options import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,10 +171,9 @@ class Run:
                 )
             schema_text(value.schema)
 
-        async def ask(client: Any, _: object) -> list[Topic]:
-            return [await asking.describe(client, name) for name in lake.topics]
-
-        for topic in asked(self._settings.cluster, ask):
+        with asking.reached(self._settings.cluster, lake.isolation) as cluster:
+            topics = [asking.described(cluster, name) for name in lake.topics]
+        for topic in topics:
             self._topics[topic.name] = topic
             self._tables[topic.name] = open_table(
                 Path(lake.path) / topic.name,
@@ -188,15 +188,12 @@ class Run:
 
     def _starts(self, topic: Topic) -> dict[int, int]:
         lake = self._settings.lake
-
-        async def ask(client: Any, _: object) -> dict[int, int]:
-            held = await asking.bounds(client, topic, lake.isolation)
-            wanted = lake.start_timestamp()
-            if wanted in (EARLIEST, LATEST):
-                return {p: s.start if wanted == EARLIEST else s.end for p, s in held.items()}
-            return await asking.offsets(client, topic.name, held, wanted, lake.isolation)
-
-        return asked(self._settings.cluster, ask)
+        wanted = lake.start_timestamp()
+        with asking.reached(self._settings.cluster, lake.isolation) as cluster:
+            if wanted not in (EARLIEST, LATEST):
+                return asking.offsets_at(cluster, topic, wanted)
+            held = asking.held(cluster, topic)
+            return {p: s.start if wanted == EARLIEST else s.end for p, s in held.items()}
 
     # -- with Spark --------------------------------------------------------------------------------
 
@@ -211,6 +208,8 @@ class Run:
         )
         # With ANSI a date that makes no sense would end the job instead of being null.
         spark.conf.set("spark.sql.ansi.enabled", "false")
+        # As pyarrow writes them: readers would see columns of two types otherwise.
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         for name, topic in self._topics.items():
             table = self._tables[name]
             parser = Parser(settings.value, settings.layout, self._schema(table))

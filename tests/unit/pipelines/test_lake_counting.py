@@ -4,7 +4,7 @@ import pytest
 
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing.counting import compare, offsets_in
-from ottla.pipelines.landing.offsets import Span
+from ottla.pipelines.landing.spans import Span
 
 pyarrow = pytest.importorskip("pyarrow")
 

@@ -9,7 +9,7 @@ from ottla.model.errors import OttlaError
 from ottla.pipelines.landing import table as tables
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.manifest import NAME, Landed, Manifest, Totals
-from ottla.pipelines.landing.offsets import Span, land
+from ottla.pipelines.landing.spans import Span, land
 from ottla.pipelines.landing.table import Allowed, open_table
 
 TOPIC = Topic("t", "cluster-1", "id-1", (0, 1))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.model.errors import OttlaError
-from ottla.pipelines.landing.offsets import Span, merged
+from ottla.pipelines.landing.spans import Span, merged
 from ottla.pipelines.landing.table import hidden
 
 if TYPE_CHECKING:

@@ -6,25 +6,28 @@ one that compaction removed; a record that readers see there is one that is miss
 choice that Kafka's `CompletedFetch` makes among batches.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import ZERO_UUID
-from ottla.model.ports import Buffer, World
-from ottla.net.client import Client
-from ottla.pipelines.landing.asking import CALL_TIMEOUT_S, ISOLATION_LEVELS, PATIENCE_S
-from ottla.pipelines.landing.offsets import Span
+from ottla.model.errors import ErrorCode, OttlaError, error_name
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer
+from ottla.pipelines.landing.asking import Topic
+from ottla.pipelines.landing.spans import Span
+from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.records import BatchHeader, Record, iter_batches, iter_records, parse_control_record
+from ottla.wire.records import (
+    ABORT,
+    BatchHeader,
+    Record,
+    iter_batches,
+    iter_records,
+    parse_control_record,
+)
 
 MAX_BYTES = 8 * 1024 * 1024
-RETRY_WAIT_S = 0.3
 LAST_VERSION_WITH_NAMES = 12
-ABORT = 0
-"""A control record's type: the transaction was aborted."""
 MOST_SPANS = 100_000
 
 
@@ -48,12 +51,7 @@ class _Reading:
 
 
 async def records_in(
-    client: Client,
-    world: World,
-    topic: str,
-    topic_id: bytes,
-    holes: Mapping[int, Sequence[Span]],
-    isolation: str,
+    cluster: Cluster, topic: Topic, holes: Mapping[int, Sequence[Span]]
 ) -> list[str]:
     """Return what should have come, in words: records that readers see inside of the holes."""
     wrong: list[str] = []
@@ -62,36 +60,27 @@ async def records_in(
             continue
         if len(spans) > MOST_SPANS:
             raise OttlaError(
-                f"{topic}-{partition} has {len(spans)} gaps in one batch, more than "
+                f"{topic.name}-{partition} has {len(spans)} gaps in one batch, more than "
                 f"{MOST_SPANS} are not looked into; lower batch_records"
             )
-        reader = Reader(client, world, topic, topic_id, partition, isolation)
+        reader = Reader(cluster, topic, partition)
         seen = [r.offset for span in spans async for some in reader.read(span) for r in some]
         if seen:
             wrong.append(
-                f"{topic}-{partition}: {len(seen)} records did not come, the first at {seen[0]}"
+                f"{topic.name}-{partition}: {len(seen)} records did not come, "
+                f"the first at {seen[0]}"
             )
     return wrong
 
 
 class Reader:
-    """Reads spans of one partition, as a consumer of this isolation sees them."""
+    """Reads spans of one partition, as a consumer of the cluster's isolation level sees them."""
 
-    def __init__(
-        self,
-        client: Client,
-        world: World,
-        topic: str,
-        topic_id: bytes,
-        partition: int,
-        isolation: str,
-    ) -> None:
-        self._client = client
-        self._world = world
+    def __init__(self, cluster: Cluster, topic: Topic, partition: int) -> None:
+        self._cluster = cluster
         self._topic = topic
-        self._topic_id = topic_id
-        self._partition = partition
-        self._isolation = ISOLATION_LEVELS[isolation]
+        self._tp = TopicPartition(topic.name, partition)
+        self._isolation = int(cluster.options.read_committed)
 
     async def read(self, span: Span) -> AsyncIterator[list[Record]]:
         """Yield the records in a span, some at a time."""
@@ -102,40 +91,38 @@ class Reader:
             yield [r for r in records if r.offset < span.end]
 
     async def _fetch(self, offset: int) -> Any:
-        version = None if self._topic_id != ZERO_UUID else LAST_VERSION_WITH_NAMES
-        deadline = self._world.clock.monotonic() + PATIENCE_S
-        refresh, problem = False, ""
-        while self._world.clock.monotonic() < deadline:
+        patience = self._cluster.patience()
+        while True:
             try:
-                leader = await self._client.leader(self._topic, self._partition, refresh=refresh)
-                response = await self._client.call(
-                    self._request(offset), leader, version=version, timeout_s=CALL_TIMEOUT_S
-                )
+                return await self._answer(offset)
             except OttlaError as error:
-                if not error.retriable:
-                    raise
-                problem, code = str(error), 0
-            else:
-                code = response.error_code
-                if not code:
-                    answer = response.responses[0].partitions[0]
-                    code = answer.error_code
-                    if not code and answer.records:
-                        return answer
-                problem = f"{ErrorCode(code).name} at offset {offset}"
-                retriable = OttlaError(problem, ErrorCode(code)).retriable
-                if code and not retriable:
-                    break
-            refresh = True
-            await asyncio.sleep(RETRY_WAIT_S)
-        raise OttlaError(f"{self._topic}-{self._partition}: {problem}; gaps could not be checked")
+                try:
+                    await patience.wait(error)
+                except OttlaError:
+                    raise OttlaError(f"{self._tp}: {error}; gaps could not be checked") from None
+                await self._cluster.client.metadata([self._topic.name])
+
+    async def _answer(self, offset: int) -> Any:
+        """Return what the leader has from an offset on; an answer without records is none."""
+        version = None if self._topic.topic_id else LAST_VERSION_WITH_NAMES
+        client = self._cluster.client
+        response = await client.call(
+            self._request(offset), await client.leader(*self._tp), version=version
+        )
+        code = response.error_code
+        if not code:
+            answer = response.responses[0].partitions[0]
+            if not answer.error_code and answer.records:
+                return answer
+            code = answer.error_code or ErrorCode.OFFSET_NOT_AVAILABLE
+        raise OttlaError(f"{error_name(code)} at offset {offset}", ErrorCode(code))
 
     def _request(self, offset: int) -> FetchRequest:
         partition = FetchRequest.FetchPartition(
-            partition=self._partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES
+            partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES
         )
         topic = FetchRequest.FetchTopic(
-            topic=self._topic, topic_id=self._topic_id, partitions=[partition]
+            topic=self._topic.name, topic_id=self._topic.id_bytes, partitions=[partition]
         )
         return FetchRequest(
             replica_id=-1,

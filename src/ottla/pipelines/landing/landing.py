@@ -7,25 +7,24 @@ offset of its plan is a row, a dead letter, or was found by another reader to ho
 
 import shutil
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.model.errors import OttlaError
-from ottla.model.ids import ZERO_UUID
-from ottla.pipelines.landing import asking, gaps, offsets
-from ottla.pipelines.landing.asking import Topic, asked
+from ottla.pipelines.landing import asking, gaps
+from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.columns import inferred, widened
 from ottla.pipelines.landing.counting import Found, compare
 from ottla.pipelines.landing.dead_letters import send
 from ottla.pipelines.landing.manifest import File, Landed, Manifest, Totals
-from ottla.pipelines.landing.offsets import Span
 from ottla.pipelines.landing.parsing import REASON, UNKNOWN, VALUE, Parser
 from ottla.pipelines.landing.records import records
 from ottla.pipelines.landing.settings import Settings
+from ottla.pipelines.landing.spans import Span, all_missing, land, plan
 from ottla.pipelines.landing.table import Stage, Table
+from ottla.pipelines.source.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,42 +67,37 @@ class Landing:
         `since` and `until` (milliseconds) bound a backfill. OttlaError if the cluster holds less
         than has landed, or lost what has not landed.
         """
-        topic, isolation = self._topic, self._settings.lake.isolation
-
-        async def ask(client: Any, _: object) -> dict[int, Span]:
-            held = await self._held_now(client)
-            found = {}
+        topic = self._topic
+        with self._reached() as cluster:
+            held = self._held = self._held_now(cluster)
             first = {p: self._table.binding.starts.get(p, 0) for p in held}
             last = {p: span.end for p, span in held.items()}
             if since is not None:
-                first = await asking.offsets(client, topic.name, held, since, isolation)
+                first = asking.offsets_at(cluster, topic, since)
             if until is not None:
-                last = await asking.offsets(client, topic.name, held, until, isolation)
-            for p, span in held.items():
-                end = min(last[p], span.end)
-                found[p] = Span(min(first[p], end), end)
-            self._held = held
-            return found
+                last = asking.offsets_at(cluster, topic, until)
+        ends = {p: min(last[p], span.end) for p, span in held.items()}
+        return {p: Span(min(first[p], end), end) for p, end in ends.items()}
 
-        return asked(self._settings.cluster, ask)
+    def _reached(self) -> Cluster:
+        return asking.reached(self._settings.cluster, self._settings.lake.isolation)
 
-    async def _held_now(self, client: Any) -> dict[int, Span]:
+    def _held_now(self, cluster: Cluster) -> dict[int, Span]:
         """Ask what the cluster holds; OttlaError if what has landed is no longer a part of it.
 
         After an unclean election a log may be longer again than what has landed: the epochs tell.
         """
         topic, landed = self._topic, self.landed()
-        held = await asking.bounds(client, topic, self._settings.lake.isolation)
+        held = asking.held(cluster, topic)
         for p, span in held.items():
             if landed.get(p) and landed[p][-1].end > span.end:
                 self._refuse_changed(p, f"ends at {span.end}", landed[p][-1].end)
         last = self._table.last
         before = {} if last is None else {p: e for p, e in last.epochs.items() if e >= 0}
-        ends = await asking.epoch_ends(client, topic.name, before)
-        for p, end in ends.items():
+        for p, end in asking.epoch_ends(cluster, topic, before).items():
             if landed.get(p) and 0 <= end < landed[p][-1].end:
                 self._refuse_changed(p, f"was cut to {end} offsets", landed[p][-1].end)
-        self._epochs = {p: client.leader_epoch(topic.name, p) for p in held}
+        self._epochs = {p: cluster.client.leader_epoch(topic.name, p) for p in held}
         return held
 
     def _refuse_changed(self, partition: int, what: str, landed: int) -> None:
@@ -119,7 +113,7 @@ class Landing:
 
     def missing(self, wanted: Mapping[int, Span]) -> dict[int, list[Span]]:
         """Return what has not landed."""
-        return offsets.all_missing(wanted, self.landed())
+        return all_missing(wanted, self.landed())
 
     def land_next(self, wanted: Mapping[int, Span]) -> Batch | None:
         """Land the next batch; None if everything has landed. Tries again what may pass."""
@@ -128,7 +122,7 @@ class Landing:
         for attempt in range(1, TRIES + 1):
             todo = self.missing(wanted)
             lost = self._lost(todo)
-            batch = offsets.plan(lost or todo, self._settings.lake.batch_records)
+            batch = plan(lost or todo, self._settings.lake.batch_records)
             if not batch:
                 return None
             try:
@@ -206,12 +200,14 @@ class Landing:
         """Write rows, and dead letters if there are any; once more if the columns widen."""
         name = self._topic.name
         for _ in range(2):
-            judged = self._parser.judged(self._records(batch))
-            self._save(self._parser.rows(judged), stage.data, self._settings.layout.date)
+            left = self._write_columns(batch, stage)
+            judged = None if left is None else self._parser.judged(left)
+            if judged is not None:
+                self._save(self._parser.rows(judged), stage.data, self._settings.layout.date)
             found = compare(name, batch, stage.data, stage.dead)
-            if not any(f.missing for f in found.values()):
+            if judged is None or not any(f.missing for f in found.values()):
                 return found
-            # Reading twice costs nothing where there are no dead letters, which is the rule.
+            # Parsing twice costs nothing where there are no dead letters, which is the rule.
             self._save(self._parser.dead_letters(judged), stage.dead, None)
             found = compare(name, batch, stage.data, stage.dead)
             if not any(f.dead for f in found.values()):
@@ -219,9 +215,20 @@ class Landing:
                 return found
             if not self._widen(stage.dead):
                 return found
-            shutil.rmtree(stage.data)
-            shutil.rmtree(stage.dead)
+            stage.clear()
         raise OttlaError(f"{name}: the columns changed while a batch was read; run it again")
+
+    def _write_columns(self, batch: Mapping[int, Span], stage: Stage) -> "DataFrame | None":
+        """Write what needs no Spark; return what is left to it, None if nothing is."""
+        from ottla.pipelines.landing.columnar import plan_of  # noqa: PLC0415 - an extra
+        from ottla.pipelines.landing.columns_job import write_columns  # noqa: PLC0415 - an extra
+
+        settings, spark = self._settings, self._spark
+        time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
+        how = plan_of(self._parser, time_zone) if settings.lake.source == "ottla" else None
+        if how is None:
+            return self._records(batch)
+        return write_columns(spark, settings, self._topic, how, batch, stage)
 
     def _records(self, batch: Mapping[int, Span]) -> "DataFrame":
         lake = self._settings.lake
@@ -238,7 +245,7 @@ class Landing:
         layout = self._settings.layout
         if date is not None and layout.gather:
             rows = rows.repartition(layout.date_column)
-        writer = rows.write.mode("overwrite").option("compression", layout.compression)
+        writer = rows.write.mode("append").option("compression", layout.compression)
         if date is not None:
             writer = writer.partitionBy(layout.date_column)
         writer.parquet(spark_path(folder))
@@ -263,15 +270,8 @@ class Landing:
         holes = {p: f.missing for p, f in found.items() if f.missing}
         if not holes:
             return
-        topic = self._topic
-        topic_id = uuid.UUID(topic.topic_id).bytes if topic.topic_id else ZERO_UUID
-
-        async def ask(client: Any, world: Any) -> list[str]:
-            return await gaps.records_in(
-                client, world, topic.name, topic_id, holes, self._settings.lake.isolation
-            )
-
-        wrong = asked(self._settings.cluster, ask)
+        with self._reached() as cluster:
+            wrong = cluster.run(gaps.records_in(cluster, self._topic, holes))
         if wrong:
             raise OttlaError(f"nothing was committed: {'; '.join(wrong)}")
 
@@ -293,7 +293,7 @@ class Landing:
                 partitions={p: [landed] for p, landed in counts.items()},
                 files=files,
                 dead_files=dead_files,
-                landed=offsets.land(self.landed(), spans),
+                landed=land(self.landed(), spans),
                 epochs={**(table.last.epochs if table.last else {}), **self._epochs},
                 totals=totals,
             )

@@ -10,7 +10,7 @@ import hashlib
 import msgspec
 
 from ottla.model.errors import OttlaError
-from ottla.pipelines.landing.offsets import Span
+from ottla.pipelines.landing.spans import Span
 
 FORMAT = 1
 NAME = "_manifest.json"

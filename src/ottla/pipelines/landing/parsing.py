@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines.landing.avro import NO_AVRO, decoded
+from ottla.pipelines.landing.avro import NO_AVRO
 from ottla.pipelines.landing.settings import BATCH, META_COLUMNS, Layout, Value
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Parser:
         # Spark would copy the parsing into each filter and column behind it, and do it again
         # there; it does not where a column's values depend on the row's place.
         if self.value.format == "avro":
+            from ottla.pipelines.landing.avro_columns import decoded  # noqa: PLC0415 - an extra
+
             parsed = decoded(self.schema, Path(self.value.schema or ""), self.value.framing)
             reason = _avro_reason()
         else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.pipelines.config import Cluster
-from ottla.pipelines.landing.offsets import Span
+from ottla.pipelines.landing.spans import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

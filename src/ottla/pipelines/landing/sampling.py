@@ -5,16 +5,15 @@ nothing.
 """
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing import asking
-from ottla.pipelines.landing.asking import asked
 from ottla.pipelines.landing.columns import inferred, nullable
-from ottla.pipelines.landing.offsets import Span
 from ottla.pipelines.landing.parsing import text
 from ottla.pipelines.landing.records import records
 from ottla.pipelines.landing.settings import Settings
+from ottla.pipelines.landing.spans import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,11 +26,8 @@ def sampled_schema(spark: "SparkSession", settings: Settings, name: str) -> str:
     """Return the DDL of the columns that a topic's newest JSON objects need."""
     lake = settings.lake
 
-    async def ask(client: Any, _: object) -> dict[int, Span]:
-        topic = await asking.describe(client, name)
-        return await asking.bounds(client, topic, lake.isolation)
-
-    held = asked(settings.cluster, ask)
+    with asking.reached(settings.cluster, lake.isolation) as cluster:
+        held = asking.held(cluster, asking.described(cluster, name))
     spans = {
         p: Span(max(s.start, s.end - SAMPLE), s.end) for p, s in held.items() if s.end > s.start
     }

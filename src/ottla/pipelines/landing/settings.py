@@ -12,8 +12,8 @@ import msgspec
 
 from ottla.model.errors import ConfigError
 from ottla.pipelines.config import Cluster, Spark
+from ottla.pipelines.source.options import EARLIEST, LATEST
 
-EARLIEST, LATEST = -2, -1
 META_COLUMNS = (
     "kafka_key",
     "kafka_headers",
@@ -39,7 +39,7 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 
     path: str
     topics: list[str]
-    source: Literal["kafka", "ottla"] = "kafka"
+    source: Literal["kafka", "ottla"] = "ottla"
     start: str = "earliest"
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     batch_records: int = 1_000_000

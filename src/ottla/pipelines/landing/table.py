@@ -61,6 +61,16 @@ class Stage:
     def dead(self) -> Path:
         return self.folder / DEAD
 
+    @property
+    def attempts(self) -> Path:
+        """Where tasks write, each attempt in a folder of its own."""
+        return self.folder / "attempts"
+
+    def clear(self) -> None:
+        """Begin anew."""
+        for folder in (self.data, self.dead, self.attempts):
+            shutil.rmtree(folder, ignore_errors=True)
+
 
 class Table:
     """A table that this run holds the lock of."""
@@ -166,6 +176,7 @@ class Table:
     def commit(self, stage: Stage, make: Callable[[list[File], list[File], str], Manifest]) -> None:
         """Publish a staged batch; `make` gets its files, dead letters' files, and `previous`."""
         stage.data.mkdir(exist_ok=True)
+        shutil.rmtree(stage.attempts, ignore_errors=True)
         has_dead = stage.dead.is_dir()
         files = tidied(stage.data)
         dead_files = tidied(stage.dead) if has_dead else []

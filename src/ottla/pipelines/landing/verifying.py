@@ -7,21 +7,20 @@ What the cluster no longer holds is counted, not judged. Bounded by the largest 
 
 import json
 import math
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ottla.model.ids import ZERO_UUID
 from ottla.pipelines.landing import asking
-from ottla.pipelines.landing.asking import Topic, asked
+from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.gaps import Reader
 from ottla.pipelines.landing.manifest import Manifest
-from ottla.pipelines.landing.offsets import Span
 from ottla.pipelines.landing.settings import META_COLUMNS, Settings
+from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.landing.table import DATA, DEAD, Table, hidden
+from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.records import Record
 
 MOST_TOLD = 20
@@ -45,29 +44,35 @@ class Verified:
 def verify(settings: Settings, topic: Topic, table: Table) -> Verified:
     """Compare a table with its topic, batch by batch."""
     found = Verified()
-
-    async def ask(client: Any, world: Any) -> None:
-        held = await asking.bounds(client, topic, settings.lake.isolation)
-        topic_id = uuid.UUID(topic.topic_id).bytes if topic.topic_id else ZERO_UUID
+    with asking.reached(settings.cluster, settings.lake.isolation) as cluster:
+        held = asking.held(cluster, topic)
         for manifest in table.batches:
             rows = _rows(table.folder, manifest)
-            for partition, parts in manifest.partitions.items():
-                reader = Reader(
-                    client, world, topic.name, topic_id, partition, settings.lake.isolation
-                )
-                for part in parts:
-                    start = min(max(part.start, held[partition].start), part.end)
-                    found.gone += start - part.start
-                    for offset in range(part.start, start):
-                        rows.pop((partition, offset), None)
-                    async for some in reader.read(Span(start, part.end)):
-                        for record in some:
-                            _compare(topic.name, partition, record, rows, found)
+            cluster.run(_compare_batch(cluster, topic, manifest, held, rows, found))
             for partition, offset in sorted(rows)[:MOST_TOLD]:
                 found.add(f"{topic.name}-{partition}: the row of offset {offset} is no record")
-
-    asked(settings.cluster, ask)
     return found
+
+
+async def _compare_batch(
+    cluster: Cluster,
+    topic: Topic,
+    manifest: Manifest,
+    held: Mapping[int, Span],
+    rows: "dict[tuple[int, int], dict[str, Any]]",
+    found: Verified,
+) -> None:
+    """Compare what the cluster holds of a batch with its rows; leave those that are no records."""
+    for partition, parts in manifest.partitions.items():
+        reader = Reader(cluster, topic, partition)
+        for part in parts:
+            start = min(max(part.start, held[partition].start), part.end)
+            found.gone += start - part.start
+            for offset in range(part.start, start):
+                rows.pop((partition, offset), None)
+            async for some in reader.read(Span(start, part.end)):
+                for record in some:
+                    _compare(topic.name, partition, record, rows, found)
 
 
 def _rows(folder: Path, manifest: Manifest) -> dict[tuple[int, int], dict[str, Any]]:

@@ -28,6 +28,7 @@ from ottla.net.client import Client
 from ottla.pipelines.source.options import SourceOptions, Subscription
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.metadata import MetadataResponse
+from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 T = TypeVar("T")
 
@@ -221,6 +222,25 @@ class Cluster:
                     patience.renew()
                 await patience.wait(problem)
                 await self._metadata(sorted({tp.topic for tp in left}))
+
+    async def epoch_end(self, tp: TopicPartition, epoch: int) -> int:
+        """Return where the log ends that leaders up to an epoch have written (KIP-320).
+
+        -1 if the leader does not know. OttlaError if it answers an error.
+        """
+        leader = await self.client.leader(*tp)
+        asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+            partition=tp.partition,
+            current_leader_epoch=self.client.leader_epoch(*tp),
+            leader_epoch=epoch,
+        )
+        topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=tp.topic, partitions=[asked])
+        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
+        answer = (await self.client.call(request, leader)).topics[0].partitions[0]
+        if answer.error_code:
+            code = ErrorCode(answer.error_code)
+            raise OttlaError(f"leader epochs of {tp}: {error_name(code)}", code)
+        return int(answer.end_offset)
 
     async def _ask_leaders(
         self,

@@ -27,7 +27,6 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import EARLIEST, LATEST
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 log = logging.getLogger(__name__)
 
@@ -177,10 +176,10 @@ class PartitionFetcher:
         client = self._cluster.client
         if not self._known:
             await self._check_topic()
-            leader = await client.leader(*self._tp)
+            await client.leader(*self._tp)
             epoch = client.leader_epoch(*self._tp)
             if epoch > self._leader_epoch >= 0 and self._last_batch_epoch >= 0:
-                await self._check_truncation(leader, epoch)
+                await self._check_truncation()
             self._leader_epoch = max(epoch, self._leader_epoch)
             self._known = True
         return await client.leader(*self._tp)
@@ -193,30 +192,13 @@ class PartitionFetcher:
             raise self._error(found.error_code)
         refuse_another(self._wanted.topic, self._wanted.topic_id, found.topic_id)
 
-    async def _check_truncation(self, leader: int, epoch: int) -> None:
+    async def _check_truncation(self) -> None:
         """Ask a new leader whether it has all that was read (KIP-320)."""
-        request = OffsetForLeaderEpochRequest(
-            replica_id=-1,
-            topics=[
-                OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
-                    topic=self._wanted.topic,
-                    partitions=[
-                        OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-                            partition=self._wanted.partition,
-                            current_leader_epoch=epoch,
-                            leader_epoch=self._last_batch_epoch,
-                        )
-                    ],
-                )
-            ],
-        )
-        answer = (await self._cluster.client.call(request, leader)).topics[0].partitions[0]
-        if answer.error_code:
-            raise self._error(answer.error_code)
-        if 0 <= answer.end_offset < self._position:
+        end = await self._cluster.epoch_end(self._tp, self._last_batch_epoch)
+        if 0 <= end < self._position:
             raise OffsetOutOfRangeError(
-                f"{self._tp} was cut to offset {answer.end_offset} by an unclean election; it was "
-                f"read up to {self._position}"
+                f"{self._tp} was cut to offset {end} by an unclean election; it was read up to "
+                f"{self._position}"
             )
 
     async def _reset(self, why: str) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from ottla.pipelines.landing.offsets import Span, all_missing, land, merged, missing, plan, total
+from ottla.pipelines.landing.spans import Span, all_missing, land, merged, missing, plan, total
 
 
 def as_set(spans):

@@ -1,4 +1,4 @@
-"""Which offsets a batch takes: spans per partition, as plain values.
+"""Spans of offsets: what is missing, what a batch takes, what has landed; as plain values.
 
 Who may call: the lake's parts. Invariants: pure. A span is half open: [start, end). The spans of a
 partition are sorted, disjoint and not adjacent.

@@ -1,0 +1,124 @@
+"""Avro values to columns, by fastavro, one Arrow batch at a time.
+
+Who may call: `parsing`, `columnar`. Invariants: a value is read with the schema it was written
+with, into the columns of the table's schema (Avro's schema resolution); what does not decode, or
+goes on after the record, is a dead letter with fastavro's reason. With framing "confluent" a value
+begins with a zero byte and the id of its schema (4 bytes), whose file is ID.avsc beside the
+table's schema.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ottla.pipelines.landing.avro import read_schema
+from ottla.pipelines.landing.json_columns import Taken
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+HEADER = 5
+
+
+def decoded(schema: "StructType", path: Path, framing: str) -> "Column":
+    """Return the values as struct<v: array<the schema's struct>, error: string>."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import (  # noqa: PLC0415 - an extra
+        ArrayType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    result = StructType([StructField("v", ArrayType(schema)), StructField("error", StringType())])
+    columns = AvroColumns.of(schema, path, framing)
+
+    def decode(values: pa.Array) -> pa.Array:
+        rows, errors = columns.read(values)
+        wrapped = [None if row is None else [row] for row in rows]
+        return pa.StructArray.from_arrays(
+            [pa.array(wrapped, pa.list_(columns.kind)), pa.array(errors, pa.string())],
+            ["v", "error"],
+        )
+
+    return f.arrow_udf(decode, result)(f.col("value"))
+
+
+@dataclass(frozen=True)
+class AvroColumns:
+    """Decodes values into columns of these types; can be pickled.
+
+    `schemas`: those that values may be written with, by id; None is the table's own.
+    """
+
+    kind: pa.StructType
+    schemas: Mapping[int | None, Any]
+    framing: str
+
+    @classmethod
+    def of(cls, schema: "StructType", path: Path, framing: str) -> "AvroColumns":
+        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - no public way
+
+        schemas: dict[int | None, Any] = {None: read_schema(path)}
+        if framing == "confluent":
+            for file in sorted(path.parent.glob("*.avsc")):
+                if file.stem.isdigit():
+                    schemas[int(file.stem)] = read_schema(file)
+        return cls(to_arrow_type(schema, timezone="UTC"), schemas, framing)
+
+    def read(self, values: pa.Array) -> tuple[list[dict[str, Any] | None], list[str | None]]:
+        """Return the rows, and why there is none; neither for a value that is null."""
+        read = _reader(self.schemas, self.framing)
+        names = [field.name for field in self.kind]
+        rows: list[dict[str, Any] | None] = []
+        errors: list[str | None] = []
+        for value in values.to_pylist():
+            row, error = None, None
+            try:
+                row = None if value is None else _only(read(value), names)
+            except Exception as failure:  # noqa: BLE001 - fastavro raises what it likes
+                error = f"{type(failure).__name__}: {failure}"[:200]
+            rows.append(row)
+            errors.append(error)
+        return rows, errors
+
+    def parse(self, values: pa.Array) -> tuple[list[pa.RecordBatch], Taken]:
+        """Return the columns of the values that decode, in order, and which these are."""
+        rows, errors = self.read(values)
+        taken = np.array([error is None for error in errors], bool)
+        found = pa.array([row or {} for row, ok in zip(rows, taken, strict=True) if ok], self.kind)
+        return [pa.RecordBatch.from_struct_array(found)], taken
+
+
+def _only(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    return {name: row.get(name) for name in names}
+
+
+def _reader(schemas: Mapping[int | None, Any], framing: str) -> Callable[[bytes], dict[str, Any]]:
+    """Return what decodes one value into the table's schema."""
+    from fastavro import schemaless_reader  # noqa: PLC0415 - in a worker
+
+    wanted = schemas[None]
+
+    def read(value: bytes) -> dict[str, Any]:
+        source, written = io.BytesIO(value), wanted
+        if framing == "confluent":
+            header = source.read(HEADER)
+            if len(header) < HEADER or header[0]:
+                raise ValueError("the value does not begin with a zero byte and a schema's id")
+            number = int.from_bytes(header[1:], "big")
+            if number not in schemas:
+                raise ValueError(f"there is no file {number}.avsc for its schema")
+            written = schemas[number]
+        found = schemaless_reader(source, written, wanted)
+        if source.tell() != len(value):
+            raise ValueError(f"{len(value) - source.tell()} bytes follow the record")
+        return dict(found)
+
+    return read

@@ -1,0 +1,89 @@
+"""The Spark job of a batch that writes rows without Spark's rows: plan, run, take what was named.
+
+Who may call: `landing`. Invariants: files reach the batch's folder by renames, on the driver, after
+the job has ended, and only those of attempts that the job's result names. What is set aside comes
+back as records for Spark's parser.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.model.errors import OttlaError
+from ottla.pipelines.landing.asking import CLIENT_ID, Topic
+from ottla.pipelines.landing.columnar import Plan
+from ottla.pipelines.landing.settings import Settings
+from ottla.pipelines.landing.spans import Span
+from ottla.pipelines.landing.table import Stage
+from ottla.pipelines.landing.writing import Task, Written, write
+from ottla.pipelines.source.options import SourceOptions, parse_options
+from ottla.pipelines.source.ranges import OffsetRange, divided
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
+ROWS_FOR_A_TASK = 50_000
+"""Of records that were set aside."""
+
+
+def write_columns(
+    spark: "SparkSession",
+    settings: Settings,
+    topic: Topic,
+    plan: Plan,
+    batch: Mapping[int, Span],
+    stage: Stage,
+) -> "DataFrame | None":
+    """Write a batch's rows into `stage`; return the records that are left, None if none are."""
+    options = _options(settings, topic, batch)
+    folder, compression = str(stage.attempts), settings.layout.compression
+    context = spark.sparkContext
+    tasks = [
+        Task(options, wanted, plan, folder, compression)
+        for wanted in ranges(topic, batch, context.defaultParallelism)
+    ]
+    written = context.parallelize(tasks, len(tasks)).map(write).collect()
+    problems = [one.problem for one in written if one.problem]
+    if problems:
+        raise OttlaError(problems[0])
+    _take(written, stage)
+    aside = [f"file://{one.aside}" for one in written if one.aside]
+    if not aside:
+        return None
+    count = sum(one.aside_count for one in written)
+    return spark.read.schema(RECORDS).parquet(*aside).coalesce(1 + count // ROWS_FOR_A_TASK)
+
+
+def ranges(topic: Topic, batch: Mapping[int, Span], parallelism: int) -> list[OffsetRange]:
+    """Return what each task reads."""
+    whole = [OffsetRange(topic.name, topic.id_bytes, p, s.start, s.end) for p, s in batch.items()]
+    return divided(whole, parallelism, None)
+
+
+def _options(settings: Settings, topic: Topic, batch: Mapping[int, Span]) -> SourceOptions:
+    given = {
+        **settings.cluster.connector_options(),
+        "assign": json.dumps({topic.name: sorted(batch)}),
+        "onDataLoss": "fail",
+        "kafka.isolation.level": settings.lake.isolation,
+    }
+    given.setdefault("kafka.client.id", CLIENT_ID)
+    return parse_options(given)
+
+
+def _take(written: list[Written], stage: Stage) -> None:
+    """Move the files that were named to where they belong."""
+    stage.data.mkdir(exist_ok=True)
+    made = set()
+    for one in written:
+        for path, place in one.rows.items():
+            target = stage.data / place
+            if target.parent not in made:
+                target.parent.mkdir(exist_ok=True)
+                made.add(target.parent)
+            Path(path).rename(target)

@@ -1,0 +1,157 @@
+"""A task: one range of offsets, from the brokers into Parquet files, in a Python worker.
+
+Who may call: `landing`. Invariants: each attempt of a task writes into a folder of its own below
+`_staging`, which no reader looks at; what counts are the files that an attempt has named to the
+driver. So an attempt that was given up, or goes on unseen, changes nothing. Memory: two fetches and
+BUFFER_BYTES of rows.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from ottla.model.errors import OttlaError
+from ottla.pipelines.landing.columnar import RECORDS, Plan, Rows
+from ottla.pipelines.landing.parsing import VALUE
+from ottla.pipelines.record_arrow import TYPES
+from ottla.pipelines.source.options import SourceOptions
+from ottla.pipelines.source.ranges import OffsetRange
+from ottla.pipelines.source.scan import scan
+
+BUFFER_BYTES = 64 * 1024 * 1024
+"""Rows that become one row group; of rows with dates, what is sorted at once."""
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+UNIQUE = ("kafka_offset", "kafka_timestamp", VALUE)
+"""Columns whose values hardly repeat: a dictionary of them is work for nothing."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a task does; can be pickled. `folder` is where attempts write."""
+
+    options: SourceOptions
+    wanted: OffsetRange
+    plan: Plan
+    folder: str
+    compression: str
+
+
+@dataclass(slots=True)
+class Written:
+    """What an attempt wrote, by paths.
+
+    `rows`: where each file belongs in the batch's folder. `aside`: records for Spark's parser, and
+    how many. `problem`: why there is nothing.
+    """
+
+    rows: dict[str, str] = field(default_factory=dict)
+    aside: str | None = None
+    aside_count: int = 0
+    problem: str | None = None
+
+
+def write(task: Task) -> Written:
+    """Read and write a range. What is wrong in the world is in the result, in one line."""
+    try:
+        return _Attempt(task).run()
+    except OttlaError as error:
+        return Written(problem=str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return Written(problem=f"{where}{error.strerror or error}")
+
+
+class _Attempt:
+    """One attempt at a task."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._name = uuid.uuid4().hex
+        self._folder = Path(task.folder) / self._name
+        self._folder.mkdir(parents=True)
+        self._written = Written()
+        self._files = 0
+
+    def run(self) -> Written:
+        task, rows = self._task, Rows(self._task.plan)
+        with _Aside(self._folder / "aside.parquet") as aside:
+            buffered: list[pa.Table] = []
+            for records in scan(task.options, task.wanted, tuple(TYPES)):
+                some, rest = rows.split(records)
+                if rest is not None:
+                    aside.write(rest)
+                buffered.append(some)
+                if sum(table.nbytes for table in buffered) >= BUFFER_BYTES:
+                    self._flush(buffered)
+            self._flush(buffered)
+        if aside.count:
+            self._written.aside, self._written.aside_count = str(aside.path), aside.count
+        return self._written
+
+    def _flush(self, buffered: list[pa.Table]) -> None:
+        if buffered:
+            rows = pa.concat_tables(buffered)
+            buffered.clear()
+            for folder, some in self._by_date(rows):
+                self._save(folder, some)
+
+    def _by_date(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the rows of each date, and the name of its folder."""
+        if not rows.num_rows:
+            return
+        if self._task.plan.date is None:
+            yield "", rows
+            return
+        name = self._task.plan.date_column
+        rows = rows.take(pc.sort_indices(rows, [(name, "ascending")])).combine_chunks()
+        days = rows.column(name)
+        rows = rows.drop_columns(name)
+        numbers = pc.fill_null(days.cast(pa.int32()), np.iinfo(np.int32).min).to_numpy()
+        starts: Any = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
+        for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+            day = days[int(start)].as_py()
+            yield f"{name}={NO_DATE if day is None else day}", rows.slice(start, end - start)
+
+    def _save(self, folder: str, rows: pa.Table) -> None:
+        wanted = self._task.wanted
+        name = f"part-{wanted.partition}-{wanted.start}-{self._files}-{self._name}.parquet"
+        self._files += 1
+        path = self._folder / name
+        plain = [c.name for c in rows.schema if not pa.types.is_nested(c.type)]
+        parquet.write_table(
+            rows,
+            path,
+            compression=self._task.compression,
+            use_dictionary=[n for n in plain if n not in UNIQUE],
+            store_schema=False,
+        )
+        self._written.rows[str(path)] = f"{folder}/{name}" if folder else name
+
+
+class _Aside:
+    """Records for Spark's parser, in a file that is made with the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._writer: parquet.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, records: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self.path, RECORDS, store_schema=False)
+        self._writer.write_batch(records.select(RECORDS.names))
+        self.count += len(records)
