@@ -6,13 +6,14 @@ back as records for Spark's parser.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing.asking import CLIENT_ID, Topic
 from ottla.pipelines.landing.columnar import Plan
+from ottla.pipelines.landing.gathering import Gathering, divided_dates, gather
 from ottla.pipelines.landing.settings import Settings
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.landing.table import Stage
@@ -22,6 +23,8 @@ from ottla.pipelines.source.ranges import OffsetRange, divided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 RECORDS = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
@@ -41,17 +44,21 @@ def write_columns(
 ) -> "DataFrame | None":
     """Write a batch's rows into `stage`; return the records that are left, None if none are."""
     options = _options(settings, topic, batch)
-    folder, compression = str(stage.attempts), settings.layout.compression
-    context = spark.sparkContext
+    folder, layout = str(stage.attempts), settings.layout
+    parallelism = spark.sparkContext.defaultParallelism
+    gathers = layout.gather and layout.date is not None
     tasks = [
-        Task(options, wanted, plan, folder, compression)
-        for wanted in ranges(topic, batch, context.defaultParallelism)
+        Task(options, wanted, plan, folder, layout.compression, gathers)
+        for wanted in ranges(topic, batch, parallelism)
     ]
-    written = context.parallelize(tasks, len(tasks)).map(write).collect()
-    problems = [one.problem for one in written if one.problem]
-    if problems:
-        raise OttlaError(problems[0])
-    _take(written, stage)
+    written = _run(spark, write, tasks)
+    pieces = [piece for one in written for piece in one.pieces]
+    if pieces:
+        shares = divided_dates(pieces, parallelism)
+        dates = [Gathering(share, folder, layout.compression) for share in shares]
+        _take(_run(spark, gather, dates), stage)
+    else:
+        _take(written, stage)
     aside = [f"file://{one.aside}" for one in written if one.aside]
     if not aside:
         return None
@@ -59,10 +66,22 @@ def write_columns(
     return spark.read.schema(RECORDS).parquet(*aside).coalesce(1 + count // ROWS_FOR_A_TASK)
 
 
+def _run(spark: "SparkSession", work: Callable[[T], Written], tasks: Sequence[T]) -> list[Written]:
+    written = spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
+    problems = [one.problem for one in written if one.problem]
+    if problems:
+        raise OttlaError(problems[0])
+    return list(written)
+
+
 def ranges(topic: Topic, batch: Mapping[int, Span], parallelism: int) -> list[OffsetRange]:
-    """Return what each task reads."""
+    """Return what each task reads: no more than its share, the largest first.
+
+    So no task is left that runs alone at the end for long.
+    """
     whole = [OffsetRange(topic.name, topic.id_bytes, p, s.start, s.end) for p, s in batch.items()]
-    return divided(whole, parallelism, None)
+    share = -(-sum(one.size for one in whole) // parallelism)
+    return sorted(divided(whole, None, share), key=lambda one: -one.size)
 
 
 def _options(settings: Settings, topic: Topic, batch: Mapping[int, Span]) -> SourceOptions:

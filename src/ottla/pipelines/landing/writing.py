@@ -7,7 +7,8 @@ BUFFER_BYTES of rows.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -34,33 +35,54 @@ UNIQUE = ("kafka_offset", "kafka_timestamp", VALUE)
 
 @dataclass(frozen=True)
 class Task:
-    """What a task does; can be pickled. `folder` is where attempts write."""
+    """What a task does; can be pickled. `folder` is where attempts write.
+
+    `gather`: rows are kept as pieces of their dates.
+    """
 
     options: SourceOptions
     wanted: OffsetRange
     plan: Plan
     folder: str
     compression: str
+    gather: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one date's folder: a record batch of an Arrow file, by its number."""
+
+    folder: str
+    path: str
+    number: int
+    rows: int
 
 
 @dataclass(slots=True)
 class Written:
     """What an attempt wrote, by paths.
 
-    `rows`: where each file belongs in the batch's folder. `aside`: records for Spark's parser, and
-    how many. `problem`: why there is nothing.
+    `rows`: where each file belongs in the batch's folder. `pieces`: rows that are to be gathered
+    by date (`gathering`). `aside`: records for Spark's parser, and how many. `problem`: why there
+    is nothing.
     """
 
     rows: dict[str, str] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
     aside: str | None = None
     aside_count: int = 0
     problem: str | None = None
 
 
 def write(task: Task) -> Written:
-    """Read and write a range. What is wrong in the world is in the result, in one line."""
+    """Read and write a range."""
+    return attempted(lambda: _Attempt(task).run())
+
+
+def attempted(work: Callable[[], Written]) -> Written:
+    """Return what an attempt wrote. What is wrong in the world is in there, in one line."""
     try:
-        return _Attempt(task).run()
+        return work()
     except OttlaError as error:
         return Written(problem=str(error))
     except OSError as error:
@@ -78,18 +100,23 @@ class _Attempt:
         self._folder.mkdir(parents=True)
         self._written = Written()
         self._files = 0
+        self._open = ExitStack()
+        self._pieces: pa.ipc.RecordBatchFileWriter | None = None
 
     def run(self) -> Written:
         task, rows = self._task, Rows(self._task.plan)
-        with _Aside(self._folder / "aside.parquet") as aside:
+        with self._open, _Aside(self._folder / "aside.parquet") as aside:
             buffered: list[pa.Table] = []
+            size = 0
             for records in scan(task.options, task.wanted, tuple(TYPES)):
                 some, rest = rows.split(records)
                 if rest is not None:
                     aside.write(rest)
                 buffered.append(some)
-                if sum(table.nbytes for table in buffered) >= BUFFER_BYTES:
+                size += some.nbytes
+                if size >= BUFFER_BYTES:
                     self._flush(buffered)
+                    size = 0
             self._flush(buffered)
         if aside.count:
             self._written.aside, self._written.aside_count = str(aside.path), aside.count
@@ -100,7 +127,7 @@ class _Attempt:
             rows = pa.concat_tables(buffered)
             buffered.clear()
             for folder, some in self._by_date(rows):
-                self._save(folder, some)
+                (self._keep if self._task.gather else self._save)(folder, some)
 
     def _by_date(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of each date, and the name of its folder."""
@@ -124,15 +151,30 @@ class _Attempt:
         name = f"part-{wanted.partition}-{wanted.start}-{self._files}-{self._name}.parquet"
         self._files += 1
         path = self._folder / name
-        plain = [c.name for c in rows.schema if not pa.types.is_nested(c.type)]
-        parquet.write_table(
-            rows,
-            path,
-            compression=self._task.compression,
-            use_dictionary=[n for n in plain if n not in UNIQUE],
-            store_schema=False,
-        )
+        save(path, rows, self._task.compression)
         self._written.rows[str(path)] = f"{folder}/{name}" if folder else name
+
+    def _keep(self, folder: str, rows: pa.Table) -> None:
+        """Keep rows as a piece, for a task that writes the whole date."""
+        path, pieces = self._folder / "rows.arrow", self._written.pieces
+        if self._pieces is None:
+            self._pieces = self._open.enter_context(pa.ipc.new_file(path, rows.schema))
+        (batch,) = rows.combine_chunks().to_batches()
+        self._pieces.write_batch(batch)
+        pieces.append(Piece(folder, str(path), len(pieces), rows.num_rows))
+
+
+def save(path: Path, rows: pa.Table, compression: str) -> None:
+    """Write rows to a Parquet file, a row group for BUFFER_BYTES of them."""
+    plain = [c.name for c in rows.schema if not pa.types.is_nested(c.type)]
+    parquet.write_table(
+        rows,
+        path,
+        row_group_size=max(1, rows.num_rows // (1 + rows.nbytes // BUFFER_BYTES)),
+        compression=compression,
+        use_dictionary=[n for n in plain if n not in UNIQUE],
+        store_schema=False,
+    )
 
 
 class _Aside:
