@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -164,23 +165,31 @@ def _headers_differ(place, row, headers):
     return [] if got == list(headers) else [f"{place} has headers {got}, not {headers}"]
 
 
-def kill_when(sets, moment, timeout_s=200):
-    """Start the job as a process, kill -9 it at a moment; return whether it was still running."""
+def kill_when(sets, moment, timeout_s=300):
+    """Start the job as a process, kill -9 it at a moment; return whether it was still running.
+
+    AssertionError if it failed by itself before, or if the moment did not come in time.
+    """
     arguments = [x for s in sets for x in ("--set", s)]
+    told = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     process = subprocess.Popen(
         [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *arguments],
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=told,
         start_new_session=True,
     )
     deadline = time.monotonic() + timeout_s
     try:
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.poll() is None:
             if moment():
                 return True
+            assert time.monotonic() < deadline, f"the moment did not come in {timeout_s} s"
             time.sleep(0.0005)
+        told.seek(0)
+        assert process.returncode == 0, told.read().decode()
         return False
     finally:
+        told.close()
         # Spark's Java process is in the group, too.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

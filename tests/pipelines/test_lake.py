@@ -319,13 +319,14 @@ def delete_records(bootstrap, topic, offset):
 
 
 def test_a_leader_dies_amid_a_batch(cluster, spark, topic, tmp_path):
-    produced = topic(3).send(numbered(0, 6000))
+    produced = topic(3).send(numbered(0, 6000), **{"batch.size": 2000})
     sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__batch_records=1500)
+    sets.append("cluster.options={'max.partition.fetch.bytes' = '2000'}")  # many fetches
     staging = tmp_path / produced.topic / "_staging"
     killed = []
 
     def kill():
-        until(lambda: list(staging.glob("1-*/data")), 120, "the second batch is being written")
+        until(lambda: list(staging.glob("1-*/attempts/*")), 120, "the second batch is being read")
         killed.append(len(list((staging.parent / "data").iterdir())))
         cluster.kill(1)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ottla.model.errors import ConfigError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.pipelines import job
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
@@ -26,7 +26,14 @@ from ottla.pipelines.landing.parsing import Parser
 from ottla.pipelines.landing.sampling import sampled_schema
 from ottla.pipelines.landing.settings import Settings, parse_time
 from ottla.pipelines.landing.spans import total
-from ottla.pipelines.landing.table import DATA, Allowed, Table, open_table, snapshot
+from ottla.pipelines.landing.table import (
+    DATA,
+    Allowed,
+    Table,
+    open_landed,
+    open_table,
+    snapshot,
+)
 from ottla.pipelines.landing.verifying import verify
 from ottla.pipelines.session import start_session
 from ottla.pipelines.source.options import EARLIEST, LATEST
@@ -46,6 +53,10 @@ def options_parser() -> argparse.ArgumentParser:
     ways.add_argument(
         "--files", action="store_true", help="print the committed files; asks no cluster"
     )
+    ways.add_argument(
+        "--compact", action="store_true",
+        help="make few large files of many small ones; asks no cluster",
+    )  # fmt: skip
     ways.add_argument("--infer", action="store_true", help="print a schema for [value]")
     parser.add_argument(
         "--verify", action="store_true",
@@ -73,6 +84,8 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     settings = read_config(options.config, options.sets, Settings)
     if options.files:
         return _print_files(settings)
+    if options.compact:
+        return _compact(settings)
     if options.infer:
         return _print_schema(settings, options, spark)
     started = time.monotonic()
@@ -100,6 +113,25 @@ def _print_files(settings: Settings) -> int:
     for topic in settings.lake.topics:
         for path in snapshot(Path(settings.lake.path) / topic):
             sys.stdout.write(f"{path}\n")
+    return job.EXIT_OK
+
+
+def _compact(settings: Settings) -> int:
+    """Compact each topic's table; print what there was and what there is."""
+    from ottla.pipelines.landing.compacting import compact  # noqa: PLC0415 - an extra
+
+    lake, layout, found = settings.lake, settings.layout, {}
+    for topic in lake.topics:
+        table = open_landed(Path(lake.path) / topic, sync=layout.sync)
+        try:
+            if wrong := table.problems():
+                raise OttlaError(wrong[0])
+            files = len(table.files())
+            merged = compact(table, layout.compression)
+            found[topic] = {"batches_merged": merged, "files": [files, len(table.files())]}
+        finally:
+            table.close()
+    sys.stdout.write(json.dumps({"topics": found}) + "\n")
     return job.EXIT_OK
 
 

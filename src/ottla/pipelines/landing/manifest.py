@@ -14,6 +14,7 @@ from ottla.pipelines.landing.spans import Span
 
 FORMAT = 1
 NAME = "_manifest.json"
+BATCH_FOLDER = "batch="
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A Parquet file by its path inside the batch's folder."""
+    """A Parquet file by its path inside the batch's folder, or inside of `dead` (dead_in_place)."""
 
     path: str
     bytes: int
@@ -90,6 +91,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epochs: dict[int, int]
     totals: dict[int, Totals]
 
+    def files_in_place(self) -> "list[File]":
+        """Return the rows' files by their paths inside of `data`."""
+        own = f"{batch_folder(self.batch)}/"
+        return [File(own + file.path, file.bytes) for file in self.files]
+
+    def dead_in_place(self) -> "list[File]":
+        """Return the dead letters' files by their paths inside of `dead`.
+
+        Compaction leaves them in the folders of the batches that brought them.
+        """
+        own = f"{batch_folder(self.batch)}/"
+        return [
+            file if file.path.startswith(BATCH_FOLDER) else File(own + file.path, file.bytes)
+            for file in self.dead_files
+        ]
+
     def problems(self) -> list[str]:
         """Return what contradicts itself: offsets of which the counts say nothing."""
         wrong = []
@@ -102,6 +119,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                     f"{self.binding.topic}-{partition}: {held} offsets landed, {counted} counted"
                 )
         return wrong
+
+
+def batch_folder(number: int) -> str:
+    """Return what a batch's folder is called."""
+    return f"{BATCH_FOLDER}{number}"
 
 
 def encode(value: Binding | Manifest) -> bytes:

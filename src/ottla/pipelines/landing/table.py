@@ -24,17 +24,20 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing.asking import Topic
+from ottla.pipelines.landing.exchanging import exchange
 from ottla.pipelines.landing.manifest import (
     FORMAT,
     NAME,
     Binding,
     File,
     Manifest,
+    batch_folder,
     decode_binding,
     decode_manifest,
     digest,
@@ -92,6 +95,10 @@ class Table:
     def next_batch(self) -> int:
         return self.batches[-1].batch + 1 if self.batches else 0
 
+    def files(self) -> list[File]:
+        """Return the files of all rows, by their paths inside of `data`."""
+        return [file for manifest in self.batches for file in manifest.files_in_place()]
+
     def close(self) -> None:
         """Let another run in."""
         os.close(self._lock)
@@ -103,7 +110,7 @@ class Table:
         numbers = committed_batches(self.folder)
         self.batches, self._last_digest = [], NOTHING
         for number in numbers:
-            path = self.folder / DATA / f"batch={number}" / NAME
+            path = self.folder / DATA / batch_folder(number) / NAME
             try:
                 data = path.read_bytes()
             except FileNotFoundError:
@@ -133,7 +140,7 @@ class Table:
             removed.append(f"{STAGING}/{folder.name}")
         for number in batch_numbers(self.folder / DEAD):
             if number >= self.next_batch:
-                shutil.rmtree(self.folder / DEAD / f"batch={number}")
+                shutil.rmtree(self.folder / DEAD / batch_folder(number))
                 removed.append(f"{DEAD}/batch={number}")
         return removed
 
@@ -142,9 +149,9 @@ class Table:
         wrong: list[str] = []
         for kind in (DATA, DEAD):
             expected = {
-                f"batch={m.batch}/{f.path}": f.bytes
+                file.path: file.bytes
                 for m in self.batches
-                for f in (m.files if kind == DATA else m.dead_files)
+                for file in (m.files_in_place() if kind == DATA else m.dead_in_place())
             }
             there = dict(_files(self.folder / kind))
             there = {path: size for path, size in there.items() if not hidden(path)}
@@ -186,11 +193,33 @@ class Table:
         (stage.data / NAME).write_bytes(data)
         if self._sync:
             _sync_tree(stage.folder)
-        name = f"batch={manifest.batch}"
+        name = batch_folder(manifest.batch)
         if has_dead:
             self._publish(stage.dead, self.folder / DEAD / name)
         self._publish(stage.data, self.folder / DATA / name)
         self.batches.append(manifest)
+        self._last_digest = digest(data)
+        shutil.rmtree(stage.folder, ignore_errors=True)
+
+    def replace(
+        self, stage: Stage, some: list[Manifest], make: Callable[[list[File], str], Manifest]
+    ) -> None:
+        """Put a staged `data` in the place of the table's, with the newest batches made one.
+
+        `make` gets the new batch's files, and `previous`.
+        """
+        kept = self.batches[: -len(some)]
+        folder = stage.data / batch_folder(self.next_batch)
+        manifest = make(tidied(folder), some[0].previous)
+        assert not manifest.problems(), manifest.problems()
+        data = encode(manifest)
+        (folder / NAME).write_bytes(data)
+        if self._sync:
+            _sync_tree(stage.folder)
+        exchange(stage.data, self.folder / DATA)
+        if self._sync:
+            _sync(self.folder)
+        self.batches = [*kept, manifest]
         self._last_digest = digest(data)
         shutil.rmtree(stage.folder, ignore_errors=True)
 
@@ -285,6 +314,25 @@ def open_table(
     return table
 
 
+def open_landed(folder: Path, *, sync: bool = True) -> Table:
+    """Open a table that is there, for what asks no cluster; OttlaError if there is none."""
+    folder = Path(os.path.realpath(folder))
+    binding = read_binding(folder, Allowed())
+    if binding is None:
+        raise OttlaError(f"{folder} has no {TABLE}: it is no table of this job")
+    if binding.path != str(folder):
+        _refuse_copy(folder, binding)
+    lock = _locked(folder)
+    try:
+        table = Table(folder, binding, lock, sync=sync)
+        table.load()
+        table.recover()
+    except BaseException:
+        os.close(lock)
+        raise
+    return table
+
+
 def read_binding(folder: Path, allowed: Allowed) -> Binding | None:
     """Return what a folder is bound to; None if there is nothing in it yet."""
     path = folder / TABLE
@@ -328,10 +376,14 @@ def _refuse_foreign(
             "set it so, or name another lake"
         )
     if binding.path != str(folder) and not allowed.adopt:
-        raise OttlaError(
-            f"{folder} is a copy of {binding.path}, or was moved; "
-            "--adopt lets it go on as a lake of its own"
-        )
+        _refuse_copy(folder, binding)
+
+
+def _refuse_copy(folder: Path, binding: Binding) -> NoReturn:
+    raise OttlaError(
+        f"{folder} is a copy of {binding.path}, or was moved; "
+        "--adopt lets it go on as a lake of its own"
+    )
 
 
 def _locked(folder: Path) -> int:
@@ -359,7 +411,7 @@ def snapshot(folder: Path) -> list[Path]:
         raise OttlaError(f"{folder} has no {TABLE}: it is no table of this job")
     found = []
     for number in committed_batches(folder):
-        base = folder / DATA / f"batch={number}"
+        base = folder / DATA / batch_folder(number)
         manifest = decode_manifest((base / NAME).read_bytes(), str(base / NAME))
         found += [base / file.path for file in manifest.files]
     return found

@@ -19,7 +19,7 @@ from ottla.pipelines.landing.gaps import Reader
 from ottla.pipelines.landing.manifest import Manifest
 from ottla.pipelines.landing.settings import META_COLUMNS, Settings
 from ottla.pipelines.landing.spans import Span
-from ottla.pipelines.landing.table import DATA, DEAD, Table, hidden
+from ottla.pipelines.landing.table import DATA, DEAD, Table
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.records import Record
 
@@ -80,11 +80,8 @@ def _rows(folder: Path, manifest: Manifest) -> dict[tuple[int, int], dict[str, A
     from pyarrow import parquet  # noqa: PLC0415 - an extra
 
     found: dict[tuple[int, int], dict[str, Any]] = {}
-    for kind in (DATA, DEAD):
-        base = folder / kind / f"batch={manifest.batch}"
-        for path in sorted(base.rglob("*.parquet")):
-            if hidden(str(path.relative_to(base))):
-                continue
+    for kind, files in ((DATA, manifest.files_in_place()), (DEAD, manifest.dead_in_place())):
+        for path in (folder / kind / file.path for file in files):
             for row in parquet.ParquetFile(path).read().to_pylist():
                 place = (row["kafka_partition"], row["kafka_offset"])
                 if place in found:

@@ -166,13 +166,19 @@ class _Attempt:
 
 def save(path: Path, rows: pa.Table, compression: str) -> None:
     """Write rows to a Parquet file, a row group for BUFFER_BYTES of them."""
-    plain = [c.name for c in rows.schema if not pa.types.is_nested(c.type)]
-    parquet.write_table(
-        rows,
+    size = max(1, rows.num_rows // (1 + rows.nbytes // BUFFER_BYTES))
+    with writer(path, rows.schema, compression) as file:
+        file.write_table(rows, row_group_size=size)
+
+
+def writer(path: Path, schema: pa.Schema, compression: str) -> parquet.ParquetWriter:
+    """Return what writes rows to a Parquet file, as all files of a table are written."""
+    plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    return parquet.ParquetWriter(
         path,
-        row_group_size=max(1, rows.num_rows // (1 + rows.nbytes // BUFFER_BYTES)),
+        schema,
         compression=compression,
-        use_dictionary=[n for n in plain if n not in UNIQUE],
+        use_dictionary=[name for name in plain if name not in UNIQUE],
         store_schema=False,
     )
 
