@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from ottla.pipelines.auditing import judging, sums
 from ottla.pipelines.auditing.reading import LAKE, LOG, Held
 from ottla.pipelines.auditing.stamps import BUCKET_MS
-from ottla.pipelines.landing.offsets import Span
+from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.session import Wanted, start_session
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(120)]

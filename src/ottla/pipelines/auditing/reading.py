@@ -17,7 +17,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.auditing.stamps import BUCKET_MS, HEADER, PATTERN
 from ottla.pipelines.landing.manifest import NAME, Manifest, decode_manifest
-from ottla.pipelines.landing.offsets import Span, missing
+from ottla.pipelines.landing.spans import Span, missing
 from ottla.pipelines.landing.table import DATA, DEAD, Allowed, committed_batches, read_binding
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.data_source import TopicSource

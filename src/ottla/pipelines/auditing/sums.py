@@ -20,7 +20,7 @@ from ottla.pipelines.auditing.judging import (
     Finding,
 )
 from ottla.pipelines.auditing.reading import LAKE, LOG, Held
-from ottla.pipelines.landing.offsets import Span
+from ottla.pipelines.landing.spans import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
