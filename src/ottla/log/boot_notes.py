@@ -6,6 +6,7 @@ dir names the boot of the system in which all that is not durable there was writ
 start finds the same boot, its logs are complete after an unclean stop, too. Invariants:
 - the note stands only while no log of the dir may lack its end: it is gone from the beginning of a
   start until all is loaded, when a disk error was met, and before such a log comes to be there
+- a start that found something missing writes none before the broker has registered and said so
 - where the system cannot name its boot (`Files.boot_id`), there is no note
 Kafka has no such thing; it ignores the file. A JVM broker that used the dir in between changes
 nothing: what it wrote in the same boot is there, too.
@@ -26,6 +27,13 @@ class BootNotes:
     def __init__(self, files: Files, failed: Callable[[LogDir, OSError], None]) -> None:
         self._files = files
         self._failed = failed
+        self.registered = True
+        """whether the cluster knows what the last start found missing; else the next start is to
+        find it, too"""
+
+    def known(self, log_dir: LogDir) -> bool:
+        """Tell whether nothing is missing in a dir of which the cluster does not know."""
+        return self.registered or log_dir.clean or log_dir.same_boot
 
     def take(self, log_dir: LogDir) -> None:
         """Read and remove a dir's note; `same_boot` says whether it was of this boot. OSError."""
@@ -44,7 +52,7 @@ class BootNotes:
         Not durable: after another boot the note says nothing.
         """
         for log_dir in log_dirs:
-            if not log_dir.boot_noted and log_dir.path not in incomplete:
+            if not log_dir.boot_noted and log_dir.path not in incomplete and self.known(log_dir):
                 boot = self._files.boot_id(log_dir.path)
                 try:
                     if boot:

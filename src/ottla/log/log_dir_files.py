@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError, MetaProperties
 from ottla.log.log import Log
-from ottla.log.log_dir import LogDir
+from ottla.log.log_dir import REPLACED_BY, LogDir
 from ottla.log.recovery import UNCLEAN_MARK
 from ottla.log.slices import Steps
 from ottla.model.errors import StartupError
@@ -125,3 +125,17 @@ def folders(files: Files, log_dir: LogDir, names: Iterable[str]) -> Iterator[str
     for name in names:
         if "-" in name and files.is_dir(log_dir.file(name)):
             yield name
+
+
+def replaced_by(files: Files, folder: str) -> str | None:
+    """Return the log dir whose future log is about to replace the log in a folder, None if none."""
+    try:
+        return files.read_bytes(f"{folder}/{REPLACED_BY}").decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def forget_replacement(files: Files, folder: str) -> None:
+    """Give up what `replaced_by` says of a folder; fine if it says nothing."""
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(f"{folder}/{REPLACED_BY}")

@@ -96,7 +96,6 @@ class LogManager:
         """whether each dir was stopped cleanly, or its process died alone; not an emptied one"""
         self._preferred: dict[TopicPartition, LogDir] = {}
         """where logs that are not here yet are to be created"""
-        self._registered = True
         self.unclean: set[TopicPartition] = set()
         """logs whose ends may lack acknowledged records, until they are shown to be complete (R18):
         found after an unclean stop, marked by an earlier one, or empty where there was one"""
@@ -104,20 +103,13 @@ class LogManager:
     # Start -----------------------------------------------------------------------------
 
     def expect_registration(self) -> None:
-        """Have what a start finds missing be found again, until `registered`; before `loading`.
-
-        A start that ends before the cluster knows of it leaves no sign that nothing is missing.
-        """
-        self._registered = False
+        """Until `registered`, leave no sign that dirs are whole which were not; before loading."""
+        self._boot_notes.registered = False
 
     def registered(self) -> None:
         """Take note that the broker has said, as it registered, whether its logs are whole."""
-        self._registered = True
+        self._boot_notes.registered = True
         self._note_boot()
-
-    def _is_known(self, log_dir: LogDir) -> bool:
-        """Tell whether nothing is missing in a dir of which the cluster does not know."""
-        return self._registered or log_dir.clean or log_dir.same_boot
 
     @property
     def offline_dirs(self) -> list[str]:
@@ -213,21 +205,14 @@ class LogManager:
         StartupError, as in Kafka, unless a crash amid a replacement left both.
         """
         tp, folder = log.tp, log_dir.file(name)
-        if self._replaced_by(log.dir) == log_dir.path:
+        if log_dir_files.replaced_by(self._files, log.dir) == log_dir.path:
             del self._logs[tp]
             self.retire(log)
             return True
-        if self._replaced_by(folder) == self._dir_of(log).path:
+        if log_dir_files.replaced_by(self._files, folder) == self._dir_of(log).path:
             self._rename_away(log_dir, tp, folder, 0)
             return False
         raise StartupError(f"{tp} is in two log dirs: {log.dir} and {folder}; move one away")
-
-    def _replaced_by(self, folder: str) -> str | None:
-        try:
-            data = self._files.read_bytes(f"{folder}/{REPLACED_BY}")
-        except FileNotFoundError:
-            return None
-        return data.decode(errors="replace")
 
     def _opening(
         self, log_dir: LogDir, tp: TopicPartition, name: str, *, clean: bool, fresh: bool = False
@@ -344,8 +329,7 @@ class LogManager:
             self._boot_notes.withdraw(log_dir)
 
     def _note_boot(self) -> None:
-        known = [log_dir for log_dir in self._live() if self._is_known(log_dir)]
-        self._boot_notes.write(known, self._unclean_dirs())
+        self._boot_notes.write(self._live(), self._unclean_dirs())
 
     def _unclean_dirs(self) -> set[str]:
         return {self._logs[tp].parent_dir for tp in self.unclean if tp in self._logs}
@@ -528,9 +512,7 @@ class LogManager:
 
     def _forget_announcement(self, log: Log) -> None:
         try:
-            self._files.remove(f"{log.dir}/{REPLACED_BY}")
-        except FileNotFoundError:
-            pass
+            log_dir_files.forget_replacement(self._files, log.dir)
         except OSError as error:
             self._dir_failed(self._dir_of(log), error)
 
@@ -665,14 +647,16 @@ class LogManager:
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():
-            known = self._is_known(log_dir)
-            self._boot_notes.withdraw(log_dir)
-            try:
-                if known:
-                    log_dir_files.put_clean_marker(self._files, log_dir)
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+            if self._boot_notes.known(log_dir):
+                self._boot_notes.withdraw(log_dir)
+                self._put_clean_marker(log_dir)
         self.abandon()
+
+    def _put_clean_marker(self, log_dir: LogDir) -> None:
+        try:
+            log_dir_files.put_clean_marker(self._files, log_dir)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
 
     def give_up(self) -> None:
         """End a start before all was loaded: what was clean is clean, the rest is to be recovered.
@@ -683,10 +667,7 @@ class LogManager:
             if log_dir.lock is None or log_dir.offline is not None:
                 continue
             if log_dir.clean and not log_dir.doubted:
-                try:
-                    log_dir_files.put_clean_marker(self._files, log_dir)
-                except OSError as error:
-                    self._dir_failed(log_dir, error)
+                self._put_clean_marker(log_dir)
             elif log_dir.same_boot:
                 self._boot_notes.write((log_dir,), self._unclean_dirs())
         self.abandon()
