@@ -281,7 +281,15 @@ class BrokerTarget:
         waiting = list(expected)
         for answer in answers:
             (correlation_id,) = struct.unpack_from(">i", answer)
-            while waiting and waiting[0][2] != correlation_id and waiting[0][3]:
+            # Without an answer, as with acks=0; a later question may have the same number.
+            while (
+                waiting
+                and waiting[0][3]
+                and not (
+                    waiting[0][2] == correlation_id
+                    and all(w[3] or w[2] != correlation_id for w in waiting[1:])
+                )
+            ):
                 waiting.pop(0)
             if not waiting or waiting[0][2] != correlation_id:
                 raise Finding(f"answer {correlation_id} to no question; open: {waiting[:3]}")
