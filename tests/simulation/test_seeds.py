@@ -148,6 +148,26 @@ KEPT = [
         ),
         id="a coordinator answered from a record that was not committed, and was lost with it",
     ),
+    pytest.param(
+        # First found with drawn(9900202, coordinated=True), of which these are the first seconds.
+        Plan(
+            9900202,
+            brokers=7,
+            replicas=2,
+            seconds=25.0,
+            partitions=2,
+            frail=2,
+            producers=1,
+            consumers=1,
+            administrators=1,
+            members=2,
+            copiers=1,
+            mean_gap_s=1.0,
+            pause_s=0.6,
+            cooperative=True,
+        ),
+        id="a static member that was away came back with what had become another's",
+    ),
 ]
 
 FRESH_SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "3"))

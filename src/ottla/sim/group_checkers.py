@@ -41,22 +41,33 @@ def check_one_owner(history: History) -> list[str]:
 
 
 def check_kept(history: History) -> list[str]:
-    """Nobody is given what another member of the same generation says it owns (KIP-429).
+    """Nobody is given what another member said it owned when it joined the generation (KIP-429).
 
+    Unless it owned that itself, since a later generation: a static member that was away for a
+    generation is not asked for what it owns, and comes back with what has become another's
+    (KIP-345). Then the later claim counts, as in Kafka's `AbstractStickyAssignor` (KIP-792).
     A process that takes the place of a static member is the same member.
     """
-    owned: dict[tuple[str, int, TopicPartition], set[str]] = {}
+    given: dict[tuple[str, str, TopicPartition], list[int]] = {}
     for share in history.assigned:
-        for tp in share.owned:
-            owned.setdefault((share.group, share.generation, tp), set()).add(share.owner)
+        for tp in share.partitions:
+            given.setdefault((share.group, share.process, tp), []).append(share.generation)
+    since: dict[tuple[str, int, TopicPartition], dict[str, int]] = {}
+    for claim in history.claimed:
+        for tp in claim.partitions:
+            generations = given.get((claim.group, claim.process, tp), ())
+            last = max((g for g in generations if g < claim.generation), default=-1)
+            since.setdefault((claim.group, claim.generation, tp), {})[claim.owner] = last
     found = []
     for share in history.assigned:
         for tp in share.partitions:
-            others = owned.get((share.group, share.generation, tp), set()) - {share.owner}
+            owners = since.get((share.group, share.generation, tp), {})
+            own = owners.get(share.owner, -2)
             found += [
                 f"{share.group} generation {share.generation}: {tp} was given to {share.process} "
                 f"at {share.at_s:.3f} s, while {other} owned it"
-                for other in sorted(others)
+                for other, last in sorted(owners.items())
+                if other != share.owner and last >= own
             ]
     return few("given before it was given up", found)
 

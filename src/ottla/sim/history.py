@@ -95,8 +95,16 @@ class Assigned(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     at_s: float
     process: str = ""
-    owned: tuple[TopicPartition, ...] = ()
-    """what a cooperative member owned, and said so, when it was given this"""
+
+
+class Claimed(NamedTuple):
+    """What a cooperative member said it owned as it joined a generation (KIP-429)."""
+
+    group: str
+    generation: int
+    owner: str
+    process: str
+    partitions: tuple[TopicPartition, ...]
 
 
 class Taken(NamedTuple):
@@ -167,6 +175,7 @@ class History:
     transactions: list[Transaction] = field(default_factory=list)
     fenced: list[Fenced] = field(default_factory=list)
     assigned: list[Assigned] = field(default_factory=list)
+    claimed: list[Claimed] = field(default_factory=list)
     committed_readers: set[str] = field(default_factory=set)
     """which processes read with read_committed"""
     commits: list[Commit] = field(default_factory=list)

@@ -21,7 +21,7 @@ from ottla.net.client import Client
 from ottla.sim.clients import READ_COMMITTED, READ_UNCOMMITTED, REQUEST_TIMEOUT_S, batches_of, fetch
 from ottla.sim.cooperative import Claim, assign_cooperative
 from ottla.sim.coordinated import Coordinator
-from ottla.sim.history import Assigned, Commit, Fetched, History, Taken
+from ottla.sim.history import Assigned, Claimed, Commit, Fetched, History, Taken
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -44,6 +44,8 @@ COMMIT_BYTES = 8_192
 COOPERATIVE = "cooperative-sticky"
 AGAIN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT})
 """After these a commit is sent once more."""
+TOOK_PART = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+"""What a SyncGroup is answered only if the coordinator knows its sender in that generation."""
 
 
 def code_of(answer: Any) -> tuple[int]:
@@ -134,6 +136,7 @@ class Member:
             protocol_type=PROTOCOL_TYPE,
             protocols=[protocol],
         )
+        said = self.partitions
         joined = await self.ask(request, timeout_s=patience_s)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
@@ -153,12 +156,21 @@ class Member:
             assignments=shares,
         )
         synced = await self.ask(sync, timeout_s=patience_s)
-        if synced.error_code:
-            return ErrorCode(synced.error_code)
+        code = ErrorCode(synced.error_code)
+        if self.cooperative and code in TOOK_PART:
+            owner = self.instance_id or sync.member_id
+            claim = Claimed(self.group, sync.generation_id, owner, self.name, said)
+            self.history.claimed.append(claim)
+        if code is ErrorCode.NONE:
+            self._receive(synced.assignment)
+        return code
+
+    def _receive(self, assignment: bytes) -> None:
+        """Own from now on what this generation gives us."""
         self.seat = Seat(self.generation, self.member_id)
         before, self.partitions = self.partitions, ()
-        if synced.assignment:
-            mine = decode_versioned(ConsumerProtocolAssignment, synced.assignment, newer_ok=True)
+        if assignment:
+            mine = decode_versioned(ConsumerProtocolAssignment, assignment, newer_ok=True)
             self.partitions = tuple(
                 TopicPartition(t.topic, p) for t in mine.assigned_partitions for p in t.partitions
             )
@@ -167,17 +179,8 @@ class Member:
         owner = self.instance_id or self.member_id
         now = asyncio.get_running_loop().time()
         self.history.assigned.append(
-            Assigned(
-                self.group,
-                self.generation,
-                owner,
-                self.partitions,
-                now,
-                self.name,
-                before if self.cooperative else (),
-            )
+            Assigned(self.group, self.generation, owner, self.partitions, now, self.name)
         )
-        return ErrorCode.NONE
 
     def _subscription(self) -> bytes:
         """Say what we subscribe to; a cooperative member also what it owns, and since when."""

@@ -7,6 +7,7 @@ from ottla.sim.checkers import LogRecord
 from ottla.sim.group_checkers import check_groups
 from ottla.sim.history import (
     Assigned,
+    Claimed,
     Commit,
     Fetched,
     History,
@@ -236,14 +237,66 @@ def test_who_was_put_out_of_the_group_may_read_until_it_hears_of_it():
     assert check_groups(history, {}, complete=False) == []
 
 
+BEFORE_IT_WAS_GIVEN_UP = "given before it was given up: readers generation "
+
+
+def claimed(process, generation, *partitions):
+    """Return what a process said; the owner is its name without the number."""
+    return Claimed("readers", generation, process[0], process, partitions)
+
+
 def test_nobody_is_given_what_another_member_still_owns():
-    history = History()
+    history = History(claimed=[claimed("a1", 2, P0, P1)])
     history.assigned = [
         Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
         Assigned("readers", 2, "b", (P1,), 2.0, "b1"),
-        Assigned("readers", 2, "a", (P0,), 2.0, "a1", (P0, P1)),
+        Assigned("readers", 2, "a", (P0,), 2.0, "a1"),
     ]
     (found,) = check_groups(history, {}, complete=False)
-    assert found.startswith("given before it was given up: readers generation 2: events-1 was ")
+    assert found.startswith(BEFORE_IT_WAS_GIVEN_UP + "2: events-1 was given to b1 ")
     history.assigned[1] = Assigned("readers", 2, "b", (), 2.0, "b1")
     assert check_groups(history, {}, complete=False) == []
+
+
+def test_what_a_member_owns_counts_though_it_never_hears_what_the_generation_gives_it():
+    history = History(claimed=[claimed("a1", 2, P0, P1)])
+    history.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (P1,), 2.0, "b1"),
+    ]
+    (found,) = check_groups(history, {}, complete=False)
+    assert found.startswith(BEFORE_IT_WAS_GIVEN_UP + "2: events-1 was given to b1 ")
+
+
+def returned(owner, process):
+    """A has both and is away in generation 2, in which B is given P1; both join generation 3."""
+    found = History(claimed=[claimed("b1", 2), claimed("a1", 3, P0, P1), claimed("b1", 3, P1)])
+    found.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (P1,), 2.0, "b1"),
+        Assigned("readers", 3, "a", (P0,), 3.0, "a1"),
+        Assigned("readers", 3, owner, (P1,), 3.0, process),
+    ]
+    return check_groups(found, {}, complete=False)
+
+
+def test_what_became_anothers_while_a_static_member_was_away_is_that_others():
+    assert returned("b", "b1") == []
+
+
+@pytest.mark.parametrize(("process", "owners"), [("a1", ["b"]), ("c1", ["a", "b"])])
+def test_it_is_nobody_elses_either_before_that_other_gives_it_up(process, owners):
+    found = returned(process[0], process)
+    assert [line.rsplit("while ")[-1] for line in found] == [f"{o} owned it" for o in owners]
+    assert all(line.startswith(BEFORE_IT_WAS_GIVEN_UP + "3: events-1 was ") for line in found)
+
+
+def test_what_two_say_they_were_given_in_one_generation_is_neithers():
+    history = History(claimed=[claimed("a1", 3, P1), claimed("b1", 3, P1)])
+    history.assigned = [
+        Assigned("readers", 2, "a", (P1,), 2.0, "a1"),
+        Assigned("readers", 2, "b", (P1,), 2.0, "b1"),
+        Assigned("readers", 3, "b", (P1,), 3.0, "b1"),
+    ]
+    told = check_groups(history, {}, complete=False)
+    assert any(line.startswith(BEFORE_IT_WAS_GIVEN_UP + "3: events-1 ") for line in told)
