@@ -2,8 +2,9 @@
 
 Who may call: `coordination`, as the main of a node of `cast`. Invariants: while the member
 joins, the process goes on reading what is the member's; what it has to give up it commits first,
-then joins again; what it lost with its place in the group it neither commits nor reads. Kafka:
-the cooperative half of Kafka's `ConsumerCoordinator`.
+then joins again; what it lost with its place in the group it neither commits nor reads; after a
+generation that it did not join it goes on from what is committed. Kafka: the cooperative half of
+`ConsumerCoordinator`, which goes on from where it was.
 """
 
 import asyncio
@@ -62,10 +63,17 @@ class CooperativeReader(GroupReader):
             await self._commit(self._mine(), self._sent)
 
     async def _give_up(self) -> None:
-        """Commit what moves to others; forget it, and what was lost."""
-        revoked = {tp: self._positions[tp] for tp in self.member.revoked if tp in self._positions}
-        await self._commit(revoked, self._sent)
-        kept = set(self.member.partitions) - set(self.member.added)
+        """Commit what moves to others; forget it, and what was lost.
+
+        After a generation without us another may have read on and committed: our positions are of
+        no use. (Kafka's consumer cannot tell. A listener of its that commits what is revoked sets
+        the group back then, so that records are read twice.)
+        """
+        member = self.member
+        if not member.away:
+            revoked = {tp: self._positions[tp] for tp in member.revoked if tp in self._positions}
+            await self._commit(revoked, self._sent)
+        kept = set(member.partitions) - set(member.added)
         for positions in (self._positions, self._sent):
             for tp in set(positions) - kept:
                 del positions[tp]

@@ -102,6 +102,9 @@ class Member:
         self.added: tuple[TopicPartition, ...] = ()
         self.revoked: tuple[TopicPartition, ...] = ()
         """What the last assignment gave us and took from us; what was lost before is not in it."""
+        self.away = False
+        """Others may have had a generation between our last one and this, and what we own in it:
+        `added` is all of `partitions` then."""
         self.due = True
         self.fenced = False
         """Another process has taken our instance id: nothing may be asked any more."""
@@ -114,6 +117,7 @@ class Member:
 
     async def join(self) -> None:
         """Enter the next generation; `partitions` are ours in it. Nothing to do once fenced."""
+        self.away = False
         while self.due and not self.fenced:
             code = await self._try_join()
             if code is ErrorCode.NONE:
@@ -142,6 +146,7 @@ class Member:
             self.member_id = joined.member_id
         if joined.error_code:
             return ErrorCode(joined.error_code)
+        self.away = self.away or joined.generation_id != self.generation + 1
         self.member_id, self.generation = joined.member_id, joined.generation_id
         shares = []
         if joined.leader == self.member_id and not joined.skip_assignment:
@@ -174,7 +179,8 @@ class Member:
             self.partitions = tuple(
                 TopicPartition(t.topic, p) for t in mine.assigned_partitions for p in t.partitions
             )
-        self.added = tuple(tp for tp in self.partitions if tp not in before)
+        kept = () if self.away else before
+        self.added = tuple(tp for tp in self.partitions if tp not in kept)
         self.revoked = tuple(tp for tp in before if tp not in self.partitions)
         owner = self.instance_id or self.member_id
         now = asyncio.get_running_loop().time()
