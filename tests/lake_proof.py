@@ -3,7 +3,7 @@
 Each round produces records (a tenth of them garbage), starts the job as a process, kills it with
 kill -9 at a point of its second batch (each of POINTS in turn, then at random moments), in every
 third round also a broker, and reads the folders as they are then: nothing may
-stand twice, or in part. At the end a run without kills, `--verify`, and all readers: pyarrow, Spark
+stand twice, or in part. After every third round a compaction is killed, too. At the end a run without kills, `--verify`, and all readers: pyarrow, Spark
 and DuckDB where it is installed, against what the producer was told. Last an unclean election cuts
 off what has landed, and the log grows past it: the job must refuse.
     python tests/lake_proof.py --rounds 12
@@ -55,14 +55,14 @@ def batch_of_records(first: int, count: int) -> list[tuple[bytes, bytes | None]]
     ]
 
 
-def batches(table: Path) -> int:
-    folder = table / "data"
-    return len(list(folder.glob("batch=*"))) if folder.is_dir() else 0
+def next_batch(table: Path) -> int:
+    """Return the number that the next batch will have: compaction leaves gaps in them."""
+    return max((int(p.name[6:]) + 1 for p in (table / "data").glob("batch=*")), default=0)
 
 
 def seen_now(table: Path, produced: Produced) -> list[str]:
     """Read the folders as a stranger does just now; return what is doubled, foreign or torn."""
-    if not batches(table):
+    if not next_batch(table):
         return []
     wrong = []
     rows = places(by_pyarrow(table / "data"))
@@ -98,7 +98,8 @@ def one_round(
 ) -> tuple[dict[str, object], list[str]]:
     records = batch_of_records(number * size, size)
     produced.send(records, **{"batch.size": FETCH_BYTES})
-    before = batches(table)
+    before = next_batch(table)
+    sets = [*sets, f"layout.gather={str(bool(number % 2)).lower()}"]
     names = list(POINTS)
     if number < len(names):
         what = names[number]
@@ -126,11 +127,30 @@ def one_round(
         "at": what,
         "driver_killed": killed,
         "leader_killed": broker,
-        "batches": f"{before} -> {batches(table)}",
+        "batches": f"{before} -> {next_batch(table)}",
     }
     if number < len(names) and not killed:
         wrong.append(f"the job was done before the point {what!r} was seen")
     return {**facts, "wrong": len(wrong)}, wrong
+
+
+def compaction(
+    number: int, produced: Produced, table: Path, sets: list[str]
+) -> tuple[dict[str, object], list[str]]:
+    """Kill a compaction at a moment; what it read and wrote must be there once."""
+    before = next_batch(table)
+    wait = random.uniform(0, 0.4)
+    staged = after(wait, lambda: list(table.glob(f"_staging/{before}-*")))
+    killed = kill_when(sets, staged, "--compact")
+    wrong = seen_now(table, produced)
+    facts: dict[str, object] = {
+        "after round": number + 1,
+        "at": f"{wait:.2f} s after the compaction began",
+        "killed": killed,
+        "exchanged": next_batch(table) > before,
+        "wrong": len(wrong),
+    }
+    return facts, wrong
 
 
 def after(wait_s: float, began: Callable[[], Any]) -> Callable[[], bool]:
@@ -145,9 +165,12 @@ def after(wait_s: float, began: Callable[[], Any]) -> Callable[[], bool]:
 
 
 def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
-    """Land the rest without kills; return what is wrong in any reader."""
+    """Land the rest without kills, and compact; return what is wrong in any reader."""
     done = run_job(sets, "--verify")
-    print(done.stdout.strip())
+    print(done.stdout.strip(), flush=True)
+    if done.returncode == 0:
+        done = run_job(sets, "--compact")
+        print(done.stdout.strip(), flush=True)
     wrong = [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr}"]
     rows, dead = by_pyarrow(table / "data"), by_pyarrow(table / "dead")
     wrong += [f"pyarrow: {w}" for w in differences(rows, produced, dead)]
@@ -181,7 +204,7 @@ def by_spark_alone(table: Path) -> int:
         ".distinct().count() for k in ('data', 'dead')))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=True
     )
     return int(done.stdout.split()[-1])
 
@@ -219,7 +242,7 @@ def named(topic: str) -> Any:
 def run_job(sets: list[str], *flags: str) -> subprocess.CompletedProcess[str]:
     arguments = [x for s in sets for x in ("--set", s)]
     command = [sys.executable, "-m", "ottla", "pipeline", "lake", *flags, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def create_topic(
@@ -246,13 +269,14 @@ def main() -> int:
             sets = settings_of(cluster.bootstrap, path, [TOPIC], lake__batch_records=BATCH)
             sets.append(f"cluster.options={{'max.partition.fetch.bytes' = '{FETCH_BYTES}'}}")
             for number in range(args.rounds):
-                facts, wrong = one_round(
-                    number, cluster, produced, path / TOPIC, sets, args.records
-                )
-                print(json.dumps(facts), flush=True)
-                for line in wrong[:10]:
-                    print("  " + line, flush=True)
-                bad += bool(wrong)
+                steps = [one_round(number, cluster, produced, path / TOPIC, sets, args.records)]
+                if number % 3 == 1:
+                    steps.append(compaction(number, produced, path / TOPIC, sets))
+                for facts, wrong in steps:
+                    print(json.dumps(facts), flush=True)
+                    for line in wrong[:10]:
+                        print("  " + line, flush=True)
+                    bad += bool(wrong)
             for line in (wrong := [] if not args.rounds else final(sets, path / TOPIC, produced)):
                 print("  " + line)
             bad += bool(wrong)

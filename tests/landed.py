@@ -165,7 +165,7 @@ def _headers_differ(place, row, headers):
     return [] if got == list(headers) else [f"{place} has headers {got}, not {headers}"]
 
 
-def kill_when(sets, moment, timeout_s=300):
+def kill_when(sets, moment, *flags, timeout_s=300):
     """Start the job as a process, kill -9 it at a moment; return whether it was still running.
 
     AssertionError if it failed by itself before, or if the moment did not come in time.
@@ -173,7 +173,8 @@ def kill_when(sets, moment, timeout_s=300):
     arguments = [x for s in sets for x in ("--set", s)]
     told = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     process = subprocess.Popen(
-        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *arguments],
+        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *flags]
+        + arguments,
         stdout=subprocess.DEVNULL,
         stderr=told,
         start_new_session=True,

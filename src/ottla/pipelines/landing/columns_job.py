@@ -68,9 +68,9 @@ def write_columns(
 
 def _run(spark: "SparkSession", work: Callable[[T], Written], tasks: Sequence[T]) -> list[Written]:
     written = spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
-    problems = [one.problem for one in written if one.problem]
-    if problems:
-        raise OttlaError(problems[0])
+    for one in written:
+        if one.problem is not None:
+            raise OttlaError(one.problem, one.code)
     return list(written)
 
 

@@ -127,10 +127,11 @@ class Landing:
                 return None
             try:
                 return self._skip(batch) if lost else self._land(batch)
-            except (OttlaError, AnalysisException, ParseException):
+            except (AnalysisException, ParseException):
                 raise
-            except Exception:  # Spark raises what it likes: a broker died, an executor is gone
-                if attempt == TRIES:
+            except Exception as error:  # Spark raises what it likes: an executor is gone
+                lasts = isinstance(error, OttlaError) and not error.retriable
+                if lasts or attempt == TRIES:
                     raise
                 time.sleep(RETRY_WAIT_S * attempt)
         return None

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.pipelines.landing.columnar import RECORDS, Plan, Rows
 from ottla.pipelines.landing.parsing import VALUE
 from ottla.pipelines.record_arrow import TYPES
@@ -64,7 +64,7 @@ class Written:
 
     `rows`: where each file belongs in the batch's folder. `pieces`: rows that are to be gathered
     by date (`gathering`). `aside`: records for Spark's parser, and how many. `problem`: why there
-    is nothing.
+    is nothing, and `code` Kafka's for it.
     """
 
     rows: dict[str, str] = field(default_factory=dict)
@@ -72,6 +72,7 @@ class Written:
     aside: str | None = None
     aside_count: int = 0
     problem: str | None = None
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def write(task: Task) -> Written:
@@ -84,7 +85,7 @@ def attempted(work: Callable[[], Written]) -> Written:
     try:
         return work()
     except OttlaError as error:
-        return Written(problem=str(error))
+        return Written(problem=str(error), code=error.code)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return Written(problem=f"{where}{error.strerror or error}")
