@@ -2,10 +2,11 @@
 
 Each round produces records (a tenth of them garbage), starts the job as a process, kills it with
 kill -9 at a point of its second batch (each of POINTS in turn, then at random moments), in every
-third round also a broker, and reads the folders as they are then: nothing may
-stand twice, or in part. After every third round a compaction is killed, too. At the end a run without kills, `--verify`, and all readers: pyarrow, Spark
-and DuckDB where it is installed, against what the producer was told. Last an unclean election cuts
-off what has landed, and the log grows past it: the job must refuse.
+third round also a broker, and reads the folders as they are then: nothing may stand twice, or in
+part. After every third round a compaction is killed, too. At the end a run without kills,
+`--verify`, a compaction, and all readers: pyarrow, Spark and DuckDB where it is installed, against
+what the producer was told. Last an unclean election cuts off what has landed, and the log grows
+past it: the job must refuse.
     python tests/lake_proof.py --rounds 12
 Exit status 0 only if every round held.
 """

@@ -170,11 +170,10 @@ def kill_when(sets, moment, *flags, timeout_s=300):
 
     AssertionError if it failed by itself before, or if the moment did not come in time.
     """
-    arguments = [x for s in sets for x in ("--set", s)]
+    arguments = [*flags, *(x for s in sets for x in ("--set", s))]
     told = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     process = subprocess.Popen(
-        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *flags]
-        + arguments,
+        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=told,
         start_new_session=True,

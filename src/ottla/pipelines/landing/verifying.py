@@ -2,7 +2,7 @@
 
 Who may call: the lake job, by --verify. Invariants: neither side is Spark. Rows are held against
 records by place: key, headers, timestamp and, as far as it was kept or is plain JSON, the value.
-What the cluster no longer holds is counted, not judged. Bounded by the largest batch.
+What the cluster no longer holds is counted, not judged. Memory: the rows of OFFSETS_AT_ONCE.
 """
 
 import json
@@ -24,6 +24,7 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.records import Record
 
 MOST_TOLD = 20
+OFFSETS_AT_ONCE = 50_000
 VALUE = "kafka_value"
 PLAIN = (int, float, str, bool)
 
@@ -47,10 +48,13 @@ def verify(settings: Settings, topic: Topic, table: Table) -> Verified:
     with asking.reached(settings.cluster, settings.lake.isolation) as cluster:
         held = asking.held(cluster, topic)
         for manifest in table.batches:
-            rows = _rows(table.folder, manifest)
-            cluster.run(_compare_batch(cluster, topic, manifest, held, rows, found))
-            for partition, offset in sorted(rows)[:MOST_TOLD]:
-                found.add(f"{topic.name}-{partition}: the row of offset {offset} is no record")
+            batch = _Files(table.folder, manifest)
+            cluster.run(_compare_batch(cluster, topic, manifest, held, batch, found))
+            if batch.rows != batch.taken:
+                found.add(
+                    f"{topic.name}: batch {manifest.batch} has {batch.rows} rows, "
+                    f"{batch.taken} of them at its offsets"
+                )
     return found
 
 
@@ -59,35 +63,60 @@ async def _compare_batch(
     topic: Topic,
     manifest: Manifest,
     held: Mapping[int, Span],
-    rows: "dict[tuple[int, int], dict[str, Any]]",
+    batch: "_Files",
     found: Verified,
 ) -> None:
-    """Compare what the cluster holds of a batch with its rows; leave those that are no records."""
+    """Compare what the cluster holds of a batch with its rows, OFFSETS_AT_ONCE at a time."""
     for partition, parts in manifest.partitions.items():
         reader = Reader(cluster, topic, partition)
         for part in parts:
-            start = min(max(part.start, held[partition].start), part.end)
-            found.gone += start - part.start
-            for offset in range(part.start, start):
-                rows.pop((partition, offset), None)
-            async for some in reader.read(Span(start, part.end)):
-                for record in some:
-                    _compare(topic.name, partition, record, rows, found)
+            for start in range(part.start, part.end, OFFSETS_AT_ONCE):
+                span = Span(start, min(start + OFFSETS_AT_ONCE, part.end))
+                rows = batch.at(partition, span)
+                there = min(max(span.start, held[partition].start), span.end)
+                found.gone += there - span.start
+                for offset in range(span.start, there):
+                    rows.pop((partition, offset), None)
+                async for some in reader.read(Span(there, span.end)):
+                    for record in some:
+                        _compare(topic.name, partition, record, rows, found)
+                for _, offset in sorted(rows)[:MOST_TOLD]:
+                    found.add(f"{topic.name}-{partition}: the row of offset {offset} is no record")
 
 
-def _rows(folder: Path, manifest: Manifest) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return the rows and dead letters of a batch by place; a place that stands twice is kept."""
-    from pyarrow import parquet  # noqa: PLC0415 - an extra
+class _Files:
+    """The files of a batch, rows and dead letters, read some offsets at a time.
 
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for kind, files in ((DATA, manifest.files_in_place()), (DEAD, manifest.dead_in_place())):
-        for path in (folder / kind / file.path for file in files):
-            for row in parquet.ParquetFile(path).read().to_pylist():
+    `rows`: how many there are. `taken`: how many were asked for.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+        kinds = ((DATA, manifest.files_in_place()), (DEAD, manifest.dead_in_place()))
+        self._paths = [folder / kind / file.path for kind, files in kinds for file in files]
+        self.rows = sum(parquet.read_metadata(path).num_rows for path in self._paths)
+        self.taken = 0
+
+    def at(self, partition: int, span: Span) -> dict[tuple[int, int], dict[str, Any]]:
+        """Return rows and dead letters by place; a place that stands twice is kept."""
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+        wanted = [
+            ("kafka_partition", "=", partition),
+            ("kafka_offset", ">=", span.start),
+            ("kafka_offset", "<", span.end),
+        ]
+        found: dict[tuple[int, int], dict[str, Any]] = {}
+        for path in self._paths:
+            table = parquet.read_table(path, filters=wanted, partitioning=None)
+            self.taken += table.num_rows
+            for row in table.to_pylist():
                 place = (row["kafka_partition"], row["kafka_offset"])
                 if place in found:
                     place = (place[0], -1 - place[1])  # left over at the end, and told then
                 found[place] = row
-    return found
+        return found
 
 
 def _compare(
