@@ -273,35 +273,6 @@ def test_a_source_that_leaves_a_record_out_is_found_out(
     assert differences(by_pyarrow(tmp_path / produced.topic / "data"), produced) == []
 
 
-def test_what_was_changed_in_a_file_is_found_by_verifying(cluster, spark, topic, tmp_path):
-    from pyarrow import Table, parquet
-
-    produced = topic(1).send([*numbered(0, 60), (b"bad", b"no json")])
-    more = {"layout__date": None}
-    sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], **more)
-    assert run_here(spark, sets, "--verify").code == 0
-    data = tmp_path / produced.topic / "data"
-    path = next(p for p in data.rglob("*.parquet") if parquet.read_metadata(p).num_rows > 25)
-    table = parquet.ParquetFile(path).read()
-    first = table.column("kafka_offset")[0].as_py()
-    rows = table.to_pylist()
-    rows[17]["n"] += 1
-    rows[18]["kafka_key"] = b"another"
-    del rows[19]
-    rows += [dict(rows[20]), {**rows[21], "kafka_offset": 5000}]
-    parquet.write_table(Table.from_pylist(rows, table.schema), path)
-    done = run_here(spark, sets, "--verify")
-    assert done.code == 1
-    for says in (
-        f"-0: offset {first + 17} has n = ",
-        f"-0: offset {first + 18} has key b'another'",
-        f"-0: offset {first + 19} is missing",
-        f"-0: the row of offset {-1 - rows[20]['kafka_offset']} is no record",
-        "has 62 rows, 61 of them at its offsets",
-    ):
-        assert says in done.told, done.told
-
-
 def test_small_batches_are_compacted_and_landing_goes_on(cluster, spark, topic, tmp_path):
     produced = topic(2).send([*numbered(0, 300), (b"bad", b"no json")])
     sets = settings_of(

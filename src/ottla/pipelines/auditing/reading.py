@@ -80,10 +80,11 @@ def landed_of(lake: Path, topic: str) -> Landed:
     for number in numbers:
         base = folder / DATA / f"batch={number}"
         manifest = decode_manifest((base / NAME).read_bytes(), str(base / NAME))
-        dead = folder / DEAD / f"batch={number}"
-        committed_ms[number] = manifest.committed_ms
-        files += [str(base / file.path) for file in manifest.files]
-        files += [str(dead / file.path) for file in manifest.dead_files]
+        # Compaction leaves dead letters in the folders of the batches that brought them.
+        for one in range(manifest.first, number + 1):
+            committed_ms[one] = manifest.committed_ms
+        files += [str(folder / DATA / file.path) for file in manifest.files_in_place()]
+        files += [str(folder / DEAD / file.path) for file in manifest.dead_in_place()]
     assert manifest is not None
     return Landed(
         topic, binding.topic_id, binding.cluster_id, binding.isolation, files, committed_ms,
