@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.auditing.stamps import BUCKET_MS, HEADER, PATTERN
-from ottla.pipelines.landing.manifest import NAME, Manifest, decode_manifest
+from ottla.pipelines.landing.manifest import NAME, Manifest, batch_folder, decode_manifest
 from ottla.pipelines.landing.spans import Span, missing
 from ottla.pipelines.landing.table import DATA, DEAD, Allowed, committed_batches, read_binding
 from ottla.pipelines.source.cluster import Cluster
@@ -61,7 +61,7 @@ class Landed:
     files: list[str]
     """Of rows and of dead letters."""
     committed_ms: Mapping[int, int]
-    """By batch."""
+    """By batch; of batches that compaction has put together nobody knows it any more."""
     spans: Mapping[int, list[Span]]
 
 
@@ -78,11 +78,10 @@ def landed_of(lake: Path, topic: str) -> Landed:
     committed_ms: dict[int, int] = {}
     manifest: Manifest | None = None
     for number in numbers:
-        base = folder / DATA / f"batch={number}"
-        manifest = decode_manifest((base / NAME).read_bytes(), str(base / NAME))
-        # Compaction leaves dead letters in the folders of the batches that brought them.
-        for one in range(manifest.first, number + 1):
-            committed_ms[one] = manifest.committed_ms
+        path = folder / DATA / batch_folder(number) / NAME
+        manifest = decode_manifest(path.read_bytes(), str(path))
+        if manifest.first == manifest.batch:
+            committed_ms[number] = manifest.committed_ms
         files += [str(folder / DATA / file.path) for file in manifest.files_in_place()]
         files += [str(folder / DEAD / file.path) for file in manifest.dead_in_place()]
     assert manifest is not None
@@ -171,7 +170,7 @@ def lake_rows(spark: "SparkSession", landed: Landed, since_ms: int | None) -> "D
     batch = f.regexp_extract("_metadata.file_path", r"/batch=(\d+)/", 1).cast("int")
     committed = spark.createDataFrame(list(landed.committed_ms.items()), "batch int, at_ms long")
     table = spark.read.schema(LAKE_SCHEMA).parquet(*landed.files).withColumn("batch", batch)
-    table = table.join(f.broadcast(committed), "batch")
+    table = table.join(f.broadcast(committed), "batch", "left")
     if since_ms is not None:
         table = table.where(f.col("kafka_timestamp") >= f.timestamp_millis(f.lit(since_ms)))
     names = {f"kafka_{n}": n for n in ("headers", "timestamp", "topic", "partition", "offset")}
