@@ -96,14 +96,12 @@ def c3_nobody_looks_for_topics_that_an_earlier_controller_deleted(patch):
 def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
     """F26."""
 
-    def put(self, draft, path):
-        self.files.rename(draft, path)
+    def write_all(self, write):
+        for path, data in self.to_write:
+            write(f"{path}.tmp", data)
+            self.files.rename(f"{path}.tmp", path)
 
-    def draft(_, path):
-        return f"{path}.tmp"
-
-    patch.setattr(FlushJob, "_put", put)
-    patch.setattr(FlushJob, "_draft", draft)
+    patch.setattr(FlushJob, "_write_all", write_all)
     patch.setattr(Place, "leave", lambda _: None)
 
 
