@@ -5,6 +5,7 @@ missing tool is one line with the way out. Versions are tried in turn, since reg
 all of pyspark's version, then the pinned token provider; without Maven, Spark's own resolution.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -41,8 +42,9 @@ def connector_jars(version: str) -> list[Path] | None:
             target = Path(scratch) / "jars"
             problem = _copy_dependencies(maven, version, token_provider, target)
             if not problem:
-                shutil.rmtree(cache, ignore_errors=True)
-                target.rename(cache)
+                # Never in place of those that are there: another process may be using them already.
+                with contextlib.suppress(OSError):
+                    target.rename(cache)
                 return sorted(cache.glob("*.jar"))
     raise StartupError(
         f"Maven could not fetch Spark's Kafka connector {version}: {problem}; put its jars into "

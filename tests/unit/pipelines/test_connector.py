@@ -56,6 +56,23 @@ def test_then_the_pinned_token_provider_and_the_cache_is_kept(maven):
     assert "-Dtoken.version=4.0.0" in tried[1]
 
 
+def test_jars_that_another_process_fetched_meanwhile_stay_as_they_are(maven, monkeypatch):
+    """Its Spark may be starting with them: to put others in their place would take them away."""
+    maven("4.2.0")
+    fetch = connector._copy_dependencies
+
+    def while_another_does(maven, version, token_provider, target):
+        problem = fetch(maven, version, token_provider, target)
+        cache = connector.cache_folder(version)
+        cache.mkdir()
+        (cache / "spark-sql-kafka-0-10_2.13-4.2.0.jar").write_bytes(b"theirs")
+        return problem
+
+    monkeypatch.setattr(connector, "_copy_dependencies", while_another_does)
+    (jar,) = connector.connector_jars("4.2.0")
+    assert jar.read_bytes() == b"theirs"
+
+
 def test_what_maven_says_is_told(maven):
     maven("none")
     with pytest.raises(StartupError, match="Could not find artifact token-provider"):
