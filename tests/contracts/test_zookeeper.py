@@ -446,7 +446,8 @@ def test_a_wrong_password_is_an_expired_session(play):
         host, _, port = z.address.partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(jute.ConnectRequest(0, 5000, s.session_id, b"x" * 16).encode())
-        answer = jute.ConnectResponse.decode((await reader.read(200))[4:])
+        size = int.from_bytes(await reader.readexactly(4), "big")  # it may come by itself
+        answer = jute.ConnectResponse.decode(await reader.readexactly(size))
         assert answer.timeout_ms == 0
         assert await reader.read(1) == b""
         writer.close()

@@ -41,7 +41,7 @@ FIRST_MS = int(time.time() * 1000) // BUCKET_MS * BUCKET_MS - 3 * BUCKET_MS
 
 @pytest.fixture(scope="module")
 def spark():
-    session = start_session("tests", Wanted("local[2]"))
+    session = start_session("tests", Wanted("local[2]"), connector=True)
     yield session
     session.stop()
 

@@ -29,7 +29,7 @@ LANDED = {0: [Span(0, 130), Span(140, 200)], 1: [Span(0, 80)]}
 
 @pytest.fixture(scope="module")
 def spark():
-    session = start_session("tests", Wanted("local[2]"))
+    session = start_session("tests", Wanted("local[2]"), connector=True)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()

@@ -36,7 +36,7 @@ GROUPS = ("ready", "stopped", "stalled", "rewound", "overtaken", "deleted")
 
 @pytest.fixture(scope="module")
 def spark():
-    session = start_session("tests", Wanted("local[2]"))
+    session = start_session("tests", Wanted("local[2]"), connector=True)
     yield session
     session.stop()
 

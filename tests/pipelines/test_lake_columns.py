@@ -80,7 +80,7 @@ def corpus():
 def spark():
     from ottla.pipelines.session import Wanted, start_session
 
-    session = start_session("tests", Wanted("local[1]"))
+    session = start_session("tests", Wanted("local[1]"), connector=True)
     session.conf.set("spark.sql.ansi.enabled", "false")
     yield session
     session.stop()

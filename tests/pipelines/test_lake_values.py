@@ -46,7 +46,7 @@ ROW = {
 def spark():
     from ottla.pipelines.session import Wanted, start_session
 
-    session = start_session("tests", Wanted("local[1]"))
+    session = start_session("tests", Wanted("local[1]"), connector=True)
     session.conf.set("spark.sql.ansi.enabled", "false")
     yield session
     session.stop()

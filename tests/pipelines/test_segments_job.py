@@ -63,7 +63,7 @@ def topics(bootstrap, *arguments):
 
 @pytest.fixture(scope="module")
 def spark():
-    spark = start_session("tests", WantedSpark("local[2]"))
+    spark = start_session("tests", WantedSpark("local[2]"), connector=True)
     yield spark
     spark.stop()
 
