@@ -24,7 +24,6 @@ from cluster import OttlaCluster
 from landed import run_here as land
 from ottla.pipelines import audit, job
 from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
-from ottla.pipelines.session import Wanted, start_session
 from seen import Znodes
 from waiting import until
 
@@ -37,13 +36,6 @@ pytestmark = [
 ]
 TOPIC = "orders"
 FIRST_MS = int(time.time() * 1000) // BUCKET_MS * BUCKET_MS - 3 * BUCKET_MS
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = start_session("tests", Wanted("local[2]"), connector=True)
-    yield session
-    session.stop()
 
 
 class Sender:

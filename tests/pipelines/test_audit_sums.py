@@ -12,7 +12,6 @@ from ottla.pipelines.auditing import judging, sums
 from ottla.pipelines.auditing.reading import LAKE, LOG, Held
 from ottla.pipelines.auditing.stamps import BUCKET_MS
 from ottla.pipelines.landing.spans import Span
-from ottla.pipelines.session import Wanted, start_session
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(120)]
 ROWS = (
@@ -28,11 +27,9 @@ LANDED = {0: [Span(0, 130), Span(140, 200)], 1: [Span(0, 80)]}
 
 
 @pytest.fixture(scope="module")
-def spark():
-    session = start_session("tests", Wanted("local[2]"), connector=True)
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    yield session
-    session.stop()
+def spark(spark):
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    return spark
 
 
 def drawn(random):

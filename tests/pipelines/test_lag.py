@@ -20,7 +20,6 @@ from cluster import OttlaCluster
 from kafka39 import Kafka39Cluster
 from landed import run_here as land
 from ottla.pipelines import job, lag
-from ottla.pipelines.session import Wanted, start_session
 
 pytestmark = [
     pytest.mark.java,
@@ -32,13 +31,6 @@ pytestmark = [
 TOPIC = "events"
 COUNT = 300
 GROUPS = ("ready", "stopped", "stalled", "rewound", "overtaken", "deleted")
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = start_session("tests", Wanted("local[2]"), connector=True)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module", params=["ottla", "kafka"])

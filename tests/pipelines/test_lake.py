@@ -35,15 +35,6 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def spark():
-    from ottla.pipelines.session import Wanted, start_session
-
-    session = start_session("tests", Wanted("local[2]"), connector=True)
-    yield session
-    session.stop()
-
-
 def ottla(*arguments):
     subprocess.run([sys.executable, "-m", "ottla", *arguments], check=True, timeout=60)
 

@@ -43,13 +43,9 @@ ROW = {
 
 
 @pytest.fixture(scope="module")
-def spark():
-    from ottla.pipelines.session import Wanted, start_session
-
-    session = start_session("tests", Wanted("local[1]"), connector=True)
-    session.conf.set("spark.sql.ansi.enabled", "false")
-    yield session
-    session.stop()
+def spark(spark):
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    return spark
 
 
 def encoded(schema, row=ROW):

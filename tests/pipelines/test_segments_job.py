@@ -18,8 +18,6 @@ from ottla.pipelines.job import in_one_line
 from ottla.pipelines.replica_files import finding as kinds
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.segments.folders import Place, Wanted
-from ottla.pipelines.session import Wanted as WantedSpark
-from ottla.pipelines.session import start_session
 from seen import Znodes
 from waiting import until
 
@@ -59,13 +57,6 @@ def topics(bootstrap, *arguments):
         check=True,
         timeout=60,
     )
-
-
-@pytest.fixture(scope="module")
-def spark():
-    spark = start_session("tests", WantedSpark("local[2]"), connector=True)
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture(scope="module")

@@ -20,15 +20,6 @@ CONTENT = "key, value, topic, partition, offset, timestamp, timestampType, to_js
 
 
 @pytest.fixture(scope="module")
-def spark():
-    from ottla.pipelines.session import Wanted, start_session
-
-    session = start_session("source", Wanted("local[2]"), connector=True)
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with OttlaCluster(tmp_path_factory.mktemp("ottla"), brokers=3) as cluster:
         yield cluster

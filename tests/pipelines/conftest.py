@@ -1,0 +1,16 @@
+"""A Spark session for the tests of jobs."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """Start a session of two cores, with the connector whether the tests of a file need it or not.
+
+    A JVM keeps the class path of its first session, and one process may run several files.
+    """
+    from ottla.pipelines.session import Wanted, start_session
+
+    session = start_session("tests", Wanted("local[2]"), connector=True)
+    yield session
+    session.stop()
