@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
 RECONNECT_BACKOFF_S = 0.2
+TOPICS_EXPECTED_S = 10.0
+"""How long after its first update a broker waits to be told of topics: a controller does not name
+those that never had a leader."""
 SESSION_FILE = ".ottla-session"
 """In the first log dir: the ZooKeeper session of the process that has the dir locked."""
 
@@ -163,6 +166,8 @@ class Membership:
         info = self._broker_info()
         await self._check_endpoints(store, info)
         await self._leave_former_office(store)
+        if not self._server.metadata.snapshot.topics:
+            self._server.metadata.expects_topics = bool(await store.get_all_topics_in_cluster())
         try:
             epoch = await store.register_broker(info, logs_whole=self._logs_are_whole())
         except NodeExistsError as error:
@@ -236,12 +241,19 @@ class Membership:
         store = server.current_store
         if not change.new_epochs or store is None or server.tasks.closed:
             return
+        if server.metadata.expects_topics:
+            server.tasks.start(self._expect_topics(), "expect-topics")
         named = set(change.topics)
         known = [t for t in server.metadata.snapshot.topics.values() if t.name not in named]
         had = [p for p in server.replicas.partitions.values() if p.tp.topic not in named]
         if known or had:
             work = self._check_for_deleted(store, server.metadata.epochs, known, had)
             server.tasks.start(work, "deleted-topics")
+
+    async def _expect_topics(self) -> None:
+        """Wait to be told of the cluster's topics, but not for ever."""
+        await asyncio.sleep(TOPICS_EXPECTED_S)
+        self._server.metadata.expects_topics = False
 
     async def _check_for_deleted(
         self,

@@ -154,6 +154,8 @@ class MetadataCache:
         """The highest (controller epoch, broker epoch) of the updates that were applied."""
         self.taking_in = asyncio.Lock()
         """Held while an update is applied in slices: no other may be applied meanwhile."""
+        self.expects_topics = False
+        """Whether the cluster has topics of which no controller has told us yet."""
         self._listeners: list[Callable[[Change], None]] = []
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
@@ -162,8 +164,12 @@ class MetadataCache:
 
     @property
     def ready(self) -> bool:
-        """Whether a controller has told us who is there: before that any answer would be wrong."""
-        return bool(self.snapshot.brokers)
+        """Whether a controller has told us who is there: before that any answer would be wrong.
+
+        A new controller tells all brokers first who is alive, and of topics only once it has
+        elected leaders. A broker that knows no topic meanwhile would call each of them unknown.
+        """
+        return bool(self.snapshot.brokers) and not self.expects_topics
 
     def alone(self, broker_id: int) -> bool:
         """Tell whether no other broker is alive."""
@@ -310,6 +316,8 @@ class MetadataCache:
         epochs = (request.controller_epoch, request.broker_epoch)
         new_epochs = epochs > self.epochs
         self.epochs = max(self.epochs, epochs)
+        if touched:
+            self.expects_topics = False
         change = Change(
             tuple(touched), tuple(deleted), brokers != old.brokers, new_epochs=new_epochs
         )

@@ -82,7 +82,7 @@ class Scene:
         return (
             broker is not None
             and broker.state is BrokerState.RUNNING
-            and (broker.services.metadata.ready)
+            and bool(broker.services.metadata.snapshot.brokers)
         )
 
     def stop(self, number):

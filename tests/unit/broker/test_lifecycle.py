@@ -7,9 +7,17 @@ import pytest
 from ottla.broker.broker import Broker
 from ottla.broker.lifecycle import Membership
 from ottla.broker.state import BrokerState
+from ottla.controller import failover
 from ottla.controller.log_ends import LogEndQuestions
 from ottla.log.manager import LogManager
-from ottla.model.errors import ConfigError, ErrorCode, OttlaError, StartupError, StorageError
+from ottla.model.errors import (
+    ConfigError,
+    ConnectionLostError,
+    ErrorCode,
+    OttlaError,
+    StartupError,
+    StorageError,
+)
 from ottla.model.ids import TopicPartition
 from ottla.net.client import PeerConnection
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -510,3 +518,54 @@ def test_r13_a_controller_that_knows_no_eligible_replicas_is_named(scene, caplog
     assert scene.ask(1, told_of(broker, 3), 8).error_code == ErrorCode.NONE
     scene.wait(lambda: "eligible leader replicas" in caplog.text)
     assert "controller=1" in caplog.text
+
+
+def slow_election(monkeypatch, seconds):
+    """Let a new controller pause between telling who lives and electing leaders."""
+    start_replicas = failover._start_replicas
+
+    async def slow(term):
+        await asyncio.sleep(seconds)
+        await start_replicas(term)
+
+    monkeypatch.setattr(failover, "_start_replicas", slow)
+
+
+def restarted_with_a_topic(scene):
+    scene.up(1)
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    scene.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    scene.stop(1)
+    scene.boot(1)
+    scene.wait(lambda: "b1" in scene.brokers and known_to(scene.brokers["b1"]))
+    assert not scene.brokers["b1"].services.metadata.contains("t")
+
+
+def known_to(broker):
+    return broker.services.metadata.snapshot.brokers
+
+
+def asked_for_t(scene):
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False
+    )
+    (topic,) = scene.ask(1, request, 9).topics
+    return topic.error_code
+
+
+def test_no_topic_is_unknown_before_a_controller_has_told_of_topics(scene, monkeypatch):
+    slow_election(monkeypatch, 0.5)
+    restarted_with_a_topic(scene)
+    assert asked_for_t(scene) == ErrorCode.NONE
+
+
+def test_a_client_is_sent_elsewhere_while_no_controller_tells_of_topics(scene, monkeypatch):
+    slow_election(monkeypatch, 60)
+    restarted_with_a_topic(scene)
+    before = scene.simulation.now
+    with pytest.raises(ConnectionLostError):
+        asked_for_t(scene)
+    assert 0.9 < scene.simulation.now - before < 2
+    # Of a topic that never had a leader no controller ever tells.
+    scene.simulation.run_for(10)
+    assert asked_for_t(scene) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -66,11 +66,12 @@ async def _wait(
 ) -> list[Buffer]:
     """Answer once a controller has told us of the cluster, and missing topics were created.
 
-    A JVM broker that was told nothing yet answers with no brokers at all, which some clients take
-    for the truth; ours waits a little and then sends the client elsewhere.
+    A JVM broker that was told nothing yet answers with no brokers at all, and one that was only
+    told who is alive calls every topic unknown, which some clients take for the truth; ours waits
+    a little and then sends the client elsewhere.
     """
     if not await server.metadata.wait_ready(PATIENCE_S):
-        raise CloseConnection("no controller has told this broker of the cluster yet")
+        raise CloseConnection("no controller has told this broker of the cluster and its topics yet")
     question = _question(server, header, request)
     if question.creates:
         charge = server.mutations.quota(header).charge
