@@ -186,6 +186,7 @@ def test_each_fault_alone(name):
     plan = Plan(11, seconds=12.0, mean_gap_s=3.0, faults=(name,), consumers=1)
     verdict = run(plan)
     assert verdict.passed, "\n".join([*verdict.anomalies, plan.replayed_by()])
+    assert verdict.faults
 
 
 @pytest.mark.parametrize("name", AIMED)

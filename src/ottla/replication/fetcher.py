@@ -525,7 +525,13 @@ class LeaderFetcher:
             )  # fmt: skip
 
     def _refused(self, states: list[Followed], code: ErrorCode) -> None:
-        """Try again later, or wait for the controller if it is we who are behind."""
+        """Try again later, or wait for the controller if it is we who are behind.
+
+        Others ran since the answer was read: what is followed in a later epoch by now goes on.
+        """
+        states = [state for state in states if self.states.get(state.tp) is state]
+        if not states:
+            return
         self.errors_total += len(states)
         logger.info(
             "fetch refused leader=%d error=%s partitions=%d first=%s",

@@ -148,7 +148,7 @@ class Administrator:
 
     async def _change_log_dir(self) -> None:
         """Move replicas of one broker to a log dir, where they may be already."""
-        rng = self.world.random
+        rng = self.rng
         topic = rng.choice((*TOPICS, self.clients_topic, self.clients_topic))
         await self._place([TopicPartition(topic, rng.randrange(4))], rng)
 

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from ottla.model.errors import StorageError
+from ottla.model.errors import ErrorCode, StorageError
 from ottla.model.ids import TopicPartition
 from ottla.replication.inter_broker import fetch_version, list_offsets_version
+from ottla.replication.turns import Turn
 from ottla.wire.messages.fetch import FetchResponse
 
 TP = TopicPartition("t", 0)
@@ -81,6 +82,35 @@ def test_an_answer_for_a_former_epoch_is_ignored(wired):
         found.add(partition)
         await found._apply(late)
         assert c[2].log().log_end_offset == 1, "nothing was truncated"
+
+    wired(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
+    """R14: a large answer is taken in turns, and a LeaderAndIsr may come between two of them."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True, index=1)
+        found = await following(c)
+        partition = c[2].partition()
+        late = answer(wired, found, 0, 1, error_code=code)
+        late.responses[0].partitions += answer(wired, found, 1, 0).responses[0].partitions
+        turns = []
+
+        async def next_turn(_turn):
+            turns.append(None)
+            if len(turns) == 2:  # the first partition's answer was read
+                partition.leader_epoch += 1
+                c[2].replicas.fetchers.add(partition)
+
+        monkeypatch.setattr(Turn, "over", True)
+        monkeypatch.setattr(Turn, "next", next_turn)
+        await found._apply(late)
+        assert len(turns) == 2
+        state = found.states[TP]
+        assert (state.leader_epoch, state.delayed) == (partition.leader_epoch, False)
+        assert not c[2].replicas.fetchers.failed
 
     wired(scenario, brokers=2)
 
