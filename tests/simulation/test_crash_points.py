@@ -98,7 +98,7 @@ def test_the_command_says_what_it_tried(capfd):
 
 def test_a_replica_that_never_hears_that_it_is_out_is_found(monkeypatch):
     monkeypatch.setattr(update_metadata, "let_go", lambda *_: [])
-    assert first_failure_with("replicas: partitions", range(40, 47), seed=1)
+    assert first_failure_with("replicas: partitions", range(40, 48), seed=3)
 
 
 def test_a_fork_that_cannot_report_ends_all_the_same(tmp_path):

@@ -18,6 +18,7 @@ from ottla.log import checkpoints, log_dir_files, segment
 from ottla.log.checkpoint_writer import CheckpointWriter
 from ottla.log.flush import FlushJob, Place
 from ottla.log.manager import LogManager
+from ottla.model.errors import ErrorCode
 from ottla.replication.fetcher import LeaderFetcher
 from ottla.sim import cluster
 from ottla.sim.cluster import run
@@ -130,6 +131,20 @@ def f20_nobody_checks_what_is_read_from_a_disk(patch):
     patch.setattr(segment, "good_batches", good_batches)
 
 
+def r14_a_refusal_of_a_former_epoch_ends_the_next_one(patch):
+    """R14, KAFKA-10371: what a follower read in one turn it applies in a later one."""
+    refused = LeaderFetcher._refused
+
+    def blindly(self, states, code):
+        for state in states:
+            if code is ErrorCode.FENCED_LEADER_EPOCH:
+                self.remove(state.tp)
+                self._on_failed(state)
+        refused(self, states, code)
+
+    patch.setattr(LeaderFetcher, "_refused", blindly)
+
+
 LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")
 PLAIN = {"producers": 2, "consumers": 1, "operators": False, "pause_s": 0.5}
 TOPICS = {"administrators": 4, "brokers": 3, "producers": 1, "hasty_producers": 0, "consumers": 0}
@@ -174,6 +189,11 @@ BUGS = {
     f20_nobody_checks_what_is_read_from_a_disk: (
         {**PLAIN, "seconds": 15.0, "mean_gap_s": 1.5, "faults": ("flipped-bit",)},
         ("client: audit got ",), range(6),
+    ),
+    r14_a_refusal_of_a_former_epoch_ends_the_next_one: (
+        {**PLAIN, "seconds": 20.0, "mean_gap_s": 1.0, "short_turns": True, "brokers": 4,
+         "partitions": 16, "administrators": 2, "operators": True,
+         "faults": ("lost-request", "kill")}, ("not healed: ",), range(4, 24),
     ),
 }  # fmt: skip
 

@@ -65,6 +65,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
             help="by their names after '#' in a failure's report, such as 3,c2 or a0.7; or 'none'",
         )
     parser.add_argument("--log-dirs", type=int, default=2, choices=(1, 2, 3))
+    parser.add_argument(
+        "--short-turns", action="store_true", help="give way after each item, not after 8 ms"
+    )
     parser.add_argument("--cooperative", action="store_true", help="members of KIP-429")
     parser.add_argument("--no-operators", action="store_true", help="topics do not come and go")
     parser.add_argument(
@@ -114,6 +117,7 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         cooperative=arguments.cooperative,
         slowness=arguments.slowness,
         interleave=not arguments.no_interleave,
+        short_turns=arguments.short_turns,
         evicted=arguments.evicted,
         small_fetches=arguments.small_fetches,
         in_order=arguments.in_order,

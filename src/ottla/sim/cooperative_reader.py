@@ -3,8 +3,8 @@
 Who may call: `coordination`, as the main of a node of `cast`. Invariants: while the member
 joins, the process goes on reading what is the member's; what it has to give up it commits first,
 then joins again; what it lost with its place in the group it neither commits nor reads; after a
-generation that it did not join it goes on from what is committed. Kafka: the cooperative half of
-`ConsumerCoordinator`, which goes on from where it was.
+generation that it did not join it goes on from what is committed; a new process of a static member
+joins twice. Kafka: the cooperative half of `ConsumerCoordinator`, which goes on from where it was.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ class CooperativeReader(GroupReader):
         self.member.cooperative = True
         self._positions: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, int] = {}
+        self._settled = instance_id is None
 
     async def _generation(self) -> None:
         member = self.member
@@ -53,6 +54,12 @@ class CooperativeReader(GroupReader):
         if member.revoked:
             # The others wait for these: join again at once, without them.
             member.due = True
+            return
+        if not self._settled:
+            # Its former process may have died between the two joins of a rebalance. A static member
+            # gets its place back without another one, and what that process was to give up would be
+            # nobody's. (Kafka's consumer does not do this: there it stays so until the next one.)
+            self._settled = member.due = True
             return
         pause_s = self.world.random.uniform(0.5, 2.0)
         loop = asyncio.get_running_loop()

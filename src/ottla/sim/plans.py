@@ -70,6 +70,8 @@ class Plan:
     """How slow the brokers' machines are, by the table of `costs`; 0: callbacks take no time."""
     interleave: bool = True
     """Whether the loop and other calls run between the file operations of a worker's call."""
+    short_turns: bool = False
+    """Whether what shares the loop gives way after each item, and not only after 8 ms of them."""
     evicted: float = 0.0
     """How often a broker that looks for something in memory finds that it has to be read."""
     small_fetches: bool = False
@@ -127,6 +129,8 @@ class Plan:
             parts.append(f"--slowness {self.slowness:g}")
         if not self.interleave:
             parts.append("--no-interleave")
+        if self.short_turns:
+            parts.append("--short-turns")
         if self.evicted:
             parts.append(f"--evicted {self.evicted:g}")
         if self.small_fetches:
@@ -178,6 +182,7 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         mean_gap_s=rng.choice((1.0, 1.5, 2.5, 4.0)),
         pause_s=extra.choice((0.3, 0.6, 1.0)),
         slowness=extra.choice((0.0, 1.0, 1.0, 4.0)),
+        short_turns=random.Random(f"{seed}/turns").random() < 0.3,  # noqa: S311
         evicted=extra.choice((0.0, 0.01, 0.2)),
         in_order=extra.random() < 0.2,
         hard=extra.random() < 0.5,

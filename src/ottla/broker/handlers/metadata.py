@@ -71,7 +71,9 @@ async def _wait(
     a little and then sends the client elsewhere.
     """
     if not await server.metadata.wait_ready(PATIENCE_S):
-        raise CloseConnection("no controller has told this broker of the cluster and its topics yet")
+        raise CloseConnection(
+            "no controller has told this broker of the cluster and its topics yet"
+        )
     question = _question(server, header, request)
     if question.creates:
         charge = server.mutations.quota(header).charge
