@@ -270,10 +270,12 @@ def _readable(world):
             raise Finding(f"watermark {log.high_watermark} of a log from {start} to {end}")
         if start == end:
             continue
-        last = start - 1
+        last = -1
         for part in log.read(start, 1 << 20, end).parts:
             for _, header in check_follower_batches(memoryview(part)):
                 base = header[BASE]
                 if base <= last:
                     raise Finding(f"offset {base} follows {last}")
                 last = base + header[LAST_DELTA]
+                if last < start:  # the first one may hold the start of the log in its middle
+                    raise Finding(f"a batch up to offset {last} of a log from {start}")
