@@ -52,16 +52,17 @@ def check_kept(history: History) -> list[str]:
     for share in history.assigned:
         for tp in share.partitions:
             given.setdefault((share.group, share.process, tp), []).append(share.generation)
-    since: dict[tuple[str, int, TopicPartition], dict[str, int]] = {}
+    since: dict[tuple[str, int, str, TopicPartition], dict[str, int]] = {}
     for claim in history.claimed:
         for tp in claim.partitions:
             generations = given.get((claim.group, claim.process, tp), ())
             last = max((g for g in generations if g < claim.generation), default=-1)
-            since.setdefault((claim.group, claim.generation, tp), {})[claim.owner] = last
+            generation = claim.group, claim.generation, claim.leader
+            since.setdefault((*generation, tp), {})[claim.owner] = last
     found = []
     for share in history.assigned:
         for tp in share.partitions:
-            owners = since.get((share.group, share.generation, tp), {})
+            owners = since.get((share.group, share.generation, share.leader, tp), {})
             own = owners.get(share.owner, -2)
             found += [
                 f"{share.group} generation {share.generation}: {tp} was given to {share.process} "

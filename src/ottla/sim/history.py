@@ -95,6 +95,9 @@ class Assigned(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     at_s: float
     process: str = ""
+    leader: str = ""
+    """The member that led the generation: a coordinator that was replaced, and does not know it
+    yet, may begin one of the same number. It is never stored."""
 
 
 class Claimed(NamedTuple):
@@ -105,6 +108,7 @@ class Claimed(NamedTuple):
     owner: str
     process: str
     partitions: tuple[TopicPartition, ...]
+    leader: str = ""
 
 
 class Taken(NamedTuple):

@@ -164,13 +164,13 @@ class Member:
         code = ErrorCode(synced.error_code)
         if self.cooperative and code in TOOK_PART:
             owner = self.instance_id or sync.member_id
-            claim = Claimed(self.group, sync.generation_id, owner, self.name, said)
+            claim = Claimed(self.group, sync.generation_id, owner, self.name, said, joined.leader)
             self.history.claimed.append(claim)
         if code is ErrorCode.NONE:
-            self._receive(synced.assignment)
+            self._receive(synced.assignment, joined.leader)
         return code
 
-    def _receive(self, assignment: bytes) -> None:
+    def _receive(self, assignment: bytes, leader: str) -> None:
         """Own from now on what this generation gives us."""
         self.seat = Seat(self.generation, self.member_id)
         before, self.partitions = self.partitions, ()
@@ -185,7 +185,7 @@ class Member:
         owner = self.instance_id or self.member_id
         now = asyncio.get_running_loop().time()
         self.history.assigned.append(
-            Assigned(self.group, self.generation, owner, self.partitions, now, self.name)
+            Assigned(self.group, self.generation, owner, self.partitions, now, self.name, leader)
         )
 
     def _subscription(self) -> bytes:

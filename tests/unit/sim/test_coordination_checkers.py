@@ -268,6 +268,19 @@ def test_what_a_member_owns_counts_though_it_never_hears_what_the_generation_giv
     assert found.startswith(BEFORE_IT_WAS_GIVEN_UP + "2: events-1 was given to b1 ")
 
 
+def test_what_is_said_to_a_replaced_coordinator_is_of_another_generation():
+    """It may begin one of the same number, with those who have not heard of its successor."""
+    said = claimed("a1", 2, P0, P1)._replace(leader="a1")
+    history = History(claimed=[said])
+    history.assigned = [
+        Assigned("readers", 1, "a", (P0, P1), 1.0, "a1"),
+        Assigned("readers", 2, "b", (P0, P1), 2.0, "b1", leader="b1"),
+    ]
+    assert check_groups(history, {}, complete=False) == []
+    history.claimed = [said._replace(leader="b1")]
+    assert check_groups(history, {}, complete=False)
+
+
 def returned(owner, process):
     """A has both and is away in generation 2, in which B is given P1; both join generation 3."""
     found = History(claimed=[claimed("b1", 2), claimed("a1", 3, P0, P1), claimed("b1", 3, P1)])
