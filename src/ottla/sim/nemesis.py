@@ -417,8 +417,8 @@ class Nemesis:
         self._later(3.5, 8.0, following, node, times - 1)
 
     def _kill_in_start(self, node: Node, incarnation: int) -> None:
-        if node.incarnation == incarnation and node.up:
-            node.crash()
+        if node.incarnation == incarnation and node.up and not self.stopped:
+            node.crash()  # not after all was healed: nobody would start it again
 
     def _boot_whole(self, node: Node, _times: int) -> None:
         node.files.last_operations = None
