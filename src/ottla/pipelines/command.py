@@ -35,6 +35,10 @@ JOBS = {
     ),
     "lag": Job("ottla.pipelines.lag", "how far groups were behind, and which do not get on"),
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
+    "rebalance": Job(
+        "ottla.pipelines.rebalance",
+        "which replicas to move so that brokers hold their share: stages for `ottla reassign`",
+    ),
     "replicas": Job(
         "ottla.pipelines.replicas", "segment files of all brokers compared: damage, loss"
     ),

@@ -1,0 +1,199 @@
+"""The rebalance job: a plan in stages for `ottla reassign` that evens out bytes and leaders.
+
+Who may call: anybody, as a program: `ottla pipeline rebalance --help`. Invariants: nothing is
+changed on the cluster; stdout carries the result alone; exit code 0: there is a plan, or nothing to
+do, 1: a hard goal cannot be met, or the job failed, and nothing is written.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ottla.model.errors import ConfigError
+from ottla.model.ids import TopicPartition
+from ottla.pipelines import job
+from ottla.pipelines.config import Cluster, Spark, read_config
+from ottla.pipelines.rebalancing import asking, outputs
+from ottla.pipelines.rebalancing.deciding import decide
+from ottla.pipelines.rebalancing.seen import Rebalance, Seen, parse_size, problem_of, rate_between
+from ottla.pipelines.rebalancing.staging import Bounds
+from ottla.pipelines.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "rebalance"
+Rates = dict[TopicPartition, float]
+
+
+class Stages(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[stages]`: bounds of one stage; `moves_per_broker`: replicas that come to one broker."""
+
+    bytes: int | str = "100 GiB"
+    partitions: int = 500
+    moves_per_broker: int = 50
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1 or self.moves_per_broker < 1 or parse_size(self.bytes) < 1:
+            raise ValueError("bytes, partitions and moves_per_broker must be at least 1")
+
+    def bounds(self) -> Bounds:
+        return Bounds(
+            max_bytes=parse_size(self.bytes),
+            partitions=self.partitions,
+            moves_per_broker=self.moves_per_broker,
+        )
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The job's file."""
+
+    cluster: Cluster | None = None
+    rebalance: Rebalance = Rebalance()
+    stages: Stages = Stages()
+    spark: Spark = Spark()
+
+
+def options_parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's command line."""
+    parser = job.parser(NAME, "Plan which replicas to move so that brokers hold their share.")
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]")
+    parser.add_argument(
+        "--drain", action="append", default=[], type=int, metavar="BROKER",
+        help="take all replicas off this broker; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--added", action="append", default=[], type=int, metavar="BROKER",
+        help="move replicas to this broker alone; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--plan", metavar="FOLDER", help="write the stages there (new or empty)")
+    parser.add_argument("--samples", metavar="FOLDER", help="samples of sizes and offsets")
+    parser.add_argument(
+        "--sample", action="store_true", help="only add a sample to the samples' folder"
+    )
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job and return the exit code."""
+    options = options_parser().parse_args(arguments)
+    return job.run(NAME, lambda: run(options))
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the settings of file and command line; ConfigError if they do not fit together."""
+    sets = list(options.sets)
+    if options.bootstrap_server:
+        sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
+    if options.samples:
+        sets.append(f"rebalance.samples={json.dumps(options.samples)}")
+    sets += [
+        f"rebalance.{key}={json.dumps(given)}"
+        for key, given in (("drain", options.drain), ("added", options.added))
+        if given
+    ]
+    settings = read_config(options.config, sets, Settings)
+    if settings.cluster is None and (options.sample or settings.rebalance.samples is None):
+        raise ConfigError("no cluster to ask: give --bootstrap-server, or --samples to plan from")
+    if settings.cluster is not None and settings.cluster.secured:
+        raise ConfigError("[cluster]: rebalance asks over PLAINTEXT alone; give such a listener")
+    if options.sample and settings.rebalance.samples is None:
+        raise ConfigError("--sample wants the folder: add --samples FOLDER")
+    return settings
+
+
+def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+    """Run the job; Spark starts only if there are samples to read and no session is given."""
+    settings = settings_of(options)
+    if options.sample:
+        return _sample(settings)
+    outputs.refuse_existing(options.plan)
+    seen, rates = _seen(options, settings, spark)
+    problem = problem_of(seen, settings.rebalance, rates)
+    made = decide(problem, settings.stages.bounds())
+    throttle = settings.rebalance.throttle
+    told = outputs.Told(
+        problem, made, None if throttle is None else parse_size(throttle), options.plan
+    )
+    if options.plan is not None:
+        outputs.write(told)
+    if options.output == "json":
+        sys.stdout.write(json.dumps(told.as_json()) + "\n")
+    else:
+        outputs.print_table(told)
+    return job.EXIT_OK
+
+
+def _sample(settings: Settings) -> int:
+    from ottla.pipelines.rebalancing import samples  # noqa: PLC0415 - imports pyarrow
+
+    assert settings.cluster is not None
+    assert settings.rebalance.samples is not None
+    seen = asking.look(settings.cluster.bootstrap_servers, offsets=True)
+    samples.write(Path(settings.rebalance.samples), seen)
+    sys.stdout.write(
+        json.dumps(
+            {
+                "at_ms": seen.at_ms,
+                "brokers": len(seen.brokers),
+                "partitions": len(seen.partitions),
+                "samples": len(samples.times(Path(settings.rebalance.samples))),
+            }
+        )
+        + "\n"
+    )
+    return job.EXIT_OK
+
+
+def _seen(
+    options: argparse.Namespace, settings: Settings, spark: "SparkSession | None"
+) -> tuple[Seen, Rates]:
+    """Return the cluster as it is now, or as the newest sample has it, and rates."""
+    rebalance = settings.rebalance
+    if settings.cluster is None:
+        return _history(options, settings, spark)
+    bootstrap, wait_s = settings.cluster.bootstrap_servers, rebalance.sample_seconds
+    seen = asking.look(bootstrap, offsets=wait_s > 0)
+    rates: Rates = {}
+    if rebalance.samples is not None:
+        newest, rates = _history(options, settings, spark)
+        if newest.cluster_id != seen.cluster_id:
+            raise ConfigError(
+                f"{rebalance.samples} has samples of cluster {newest.cluster_id}, this is "
+                f"{seen.cluster_id}: name another folder"
+            )
+    if wait_s:
+        before = seen
+        time.sleep(wait_s)
+        seen = asking.look(bootstrap, offsets=True)
+        rates |= rate_between(before, seen)
+    return seen, rates
+
+
+def _history(
+    options: argparse.Namespace, settings: Settings, spark: "SparkSession | None"
+) -> tuple[Seen, Rates]:
+    from ottla.pipelines.rebalancing import samples  # noqa: PLC0415 - imports pyarrow
+
+    assert settings.rebalance.samples is not None
+    folder = Path(settings.rebalance.samples)
+    if not samples.times(folder):
+        raise ConfigError(f"{folder} has no samples; add --sample to take one first")
+    own = spark is None
+    spark = spark or start_session(NAME, job.wanted_of(options), settings.spark)
+    try:
+        return samples.history(spark, folder, settings.rebalance.rate_quantile)
+    finally:
+        if own:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
