@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.java,
     pytest.mark.processes,
     pytest.mark.spark,
-    pytest.mark.alone,
     pytest.mark.timeout(600),
 ]
 RACKS = {0: "a", 1: "b", 2: "a", 3: "b"}
@@ -54,7 +53,7 @@ class KafkasBrokers(Kafka39Cluster):
         super().start_broker(broker, wait=wait)
 
 
-@pytest.fixture(scope="module", params=["ottla", "kafka"])
+@pytest.fixture(scope="module", params=["ottla", pytest.param("kafka", marks=pytest.mark.alone)])
 def cluster(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     if kafka_tools.why_not():
@@ -230,6 +229,7 @@ def test_stages_make_disks_even_as_predicted_and_lead_back(cluster, tmp_path):
     }
 
 
+@pytest.mark.alone
 def test_a_drained_broker_and_one_over_its_capacity(cluster, tmp_path):
     where = common(cluster)
     before = by_broker(on_disk(cluster))
@@ -248,6 +248,7 @@ def test_a_drained_broker_and_one_over_its_capacity(cluster, tmp_path):
     assert {b["broker"]: b["bytes"] for b in told["after"]["brokers"]} == sizes
 
 
+@pytest.mark.alone
 def test_what_is_wrong_is_one_line_and_writes_nothing(cluster, tmp_path):
     where, folder = common(cluster), tmp_path / "plan"
     plan = ["--plan", str(folder)]
@@ -269,6 +270,7 @@ def test_what_is_wrong_is_one_line_and_writes_nothing(cluster, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.alone
 def test_a_reassignment_in_progress_is_waited_for(cluster, tmp_path):
     """A throttle of one byte keeps it in progress."""
     tp, (replicas, _) = max(placement(cluster).items())
@@ -287,6 +289,7 @@ def test_a_reassignment_in_progress_is_waited_for(cluster, tmp_path):
     until(lambda: matches(cluster), 30, "the move is taken back")
 
 
+@pytest.mark.alone
 def test_rates_from_samples_are_what_was_produced(cluster, spark, tmp_path, capsys):
     """Two samples around a known load; the plan is made of them alone, with the cluster's sizes."""
     folder = tmp_path / "samples"
@@ -328,6 +331,7 @@ def test_rates_from_samples_are_what_was_produced(cluster, spark, tmp_path, caps
     assert "rate capacity: " in line
 
 
+@pytest.mark.alone
 def test_a_dead_brokers_replicas_are_made_anew(cluster, tmp_path):
     """Last: a broker is killed."""
     victim = Counter(b for r, _ in placement(cluster).values() for b in r).most_common()[-1][0]
