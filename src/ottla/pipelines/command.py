@@ -33,6 +33,10 @@ JOBS = {
     "audit": Job(
         "ottla.pipelines.audit", "what was sent against log and lake: loss, duplicates, delays"
     ),
+    "drill": Job(
+        "ottla.pipelines.drill",
+        "after a failover drill, by partition: who led, what was acknowledged, kept, landed, lost",
+    ),
     "lag": Job("ottla.pipelines.lag", "how far groups were behind, and which do not get on"),
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
     "rebalance": Job(

@@ -225,3 +225,32 @@ def test_a_broker_that_acts_on_an_older_controller_is_found_by_its_files_order()
     assert (found.kind, found.broker) == ("stale-controller-epoch", 1)
     # A clock that was set back is no reason.
     assert stale_controllers([first, Acted(1, 0, 5, (0, 6), 90, (0, 9), 190)]) == []
+
+
+def test_a_leader_that_begins_before_its_controller_has_written_that_nobody_led():
+    """Both are one process: the journal's lines about the election come a moment later."""
+
+    def fact(ms, broker, kind, place, **more):
+        return Fact(1000 + ms, broker, kind, file=broker, place=place, **more)
+
+    facts = [
+        fact(0, 1, e.LED, 0, leader_epoch=0, previous=-1),
+        fact(5000, 0, e.LED, 1, leader_epoch=1, previous=0),
+        fact(-1, 9, e.DECIDED, 2, level="JOURNAL", leader=1, leader_epoch=0, isr="1,0"),
+        # Written at 5000 and at 5002, of an election at which broker 0 led from 5000 on.
+        fact(5000, 9, e.MOVED, 3, level="JOURNAL", before="OnlinePartition",
+             after="OfflinePartition"),
+        fact(5001, 9, e.DECIDED, 4, level="JOURNAL", leader=0, leader_epoch=1, isr="0"),
+        fact(5002, 9, e.MOVED, 5, level="JOURNAL", before="OfflinePartition",
+             after="OnlinePartition"),
+    ]  # fmt: skip
+    brokers = Brokers(gone={1: [5990]}, last_ms=20_000)
+    found = history(facts, brokers)
+    assert [(t.leader, t.first_epoch, t.how, t.ended_to_ms) for t in found.terms] == [
+        (1, 0, "died", 5990), (0, 1, "leads", None),
+    ]  # fmt: skip
+    # It does end, where nobody was elected after it.
+    later = fact(9000, 9, e.MOVED, 6, level="JOURNAL", before="OnlinePartition",
+                 after="OfflinePartition")  # fmt: skip
+    ended = history([*facts, later], brokers).terms[-1]
+    assert (ended.leader, ended.how, ended.ended_to_ms) == (0, "died", 10_000)

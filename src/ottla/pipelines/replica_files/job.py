@@ -51,6 +51,8 @@ class Plan:
     truths: Mapping[TopicPartition, Truth]
     brokers: frozenset[int] = frozenset()
     problems: tuple[str, ...] = ()
+    written: frozenset[TopicPartition] = frozenset()
+    """Partitions of which any replica has a file."""
 
 
 @dataclass
@@ -102,6 +104,7 @@ def plan(places: Sequence[Place], wanted: Wanted, bootstrap: str | None) -> Plan
     dirs: dict[str, DirFacts] = {}
     logs: dict[TopicPartition, list[Known]] = {}
     files = 0
+    written: set[TopicPartition] = set()
     for place in places:
         for log in logs_in(place, wanted):
             facts = dirs.get(log.log_dir)
@@ -110,12 +113,14 @@ def plan(places: Sequence[Place], wanted: Wanted, bootstrap: str | None) -> Plan
             known = known_of(log.broker, log.log_dir, log.tp, facts)
             logs.setdefault(log.tp, []).append(known)
             files += len(log.segments)
+            if log.segments:
+                written.add(log.tp)
     if not logs:
         folders = ", ".join(place.path for place in places)
         raise OttlaError(f"no log of what is wanted in {folders}; write [BROKER=]FOLDER[,…]")
     brokers = frozenset(place.broker for place in places if place.broker is not None)
     problems = tuple(problem for facts in dirs.values() for problem in facts.problems)
-    return Plan(logs, files, truths, brokers, problems)
+    return Plan(logs, files, truths, brokers, problems, frozenset(written))
 
 
 def _look(
@@ -125,7 +130,7 @@ def _look(
     asked = bootstrap is not None
     if not planned.files:
         return _report(_unwritten(planned, ()), {}, planned, asked=asked)
-    files = _segments(spark, places, wanted).persist()
+    files = segments(spark, places, wanted).persist()
     try:
         findings = _judged(files, planned)
         totals = _totals(files)
@@ -135,7 +140,7 @@ def _look(
         files.unpersist()
 
 
-def _segments(spark: "SparkSession", places: Sequence[Place], wanted: Wanted) -> "DataFrame":
+def segments(spark: "SparkSession", places: Sequence[Place], wanted: Wanted) -> "DataFrame":
     from ottla.pipelines.segments.source import SegmentsSource  # noqa: PLC0415 - needs Spark
 
     spark.dataSource.register(SegmentsSource)

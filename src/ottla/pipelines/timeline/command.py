@@ -116,18 +116,18 @@ def _over(file: Settings, options: argparse.Namespace) -> Settings:
 
 
 def _wanted(settings: Settings) -> Wanted:
-    zone = settings.time_zone or _local_zone()
+    zone = settings.time_zone or local_zone()
     try:
         known = ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         raise ConfigError(f"there is no time zone {zone}; write one as Europe/Vienna") from None
     return Wanted(
-        settings.topic, tuple(settings.partitions), _moment(settings.start_time, known),
-        _moment(settings.end_time, known), zone,
+        settings.topic, tuple(settings.partitions), moment(settings.start_time, known),
+        moment(settings.end_time, known), zone,
     )  # fmt: skip
 
 
-def _moment(text: str | None, zone: ZoneInfo) -> int | None:
+def moment(text: str | None, zone: ZoneInfo) -> int | None:
     """Read a time as logs write it; a time without a zone is one of the logs' zone."""
     if text is None:
         return None
@@ -140,7 +140,7 @@ def _moment(text: str | None, zone: ZoneInfo) -> int | None:
     return round(found.timestamp() * 1000)
 
 
-def _local_zone() -> str:
+def local_zone() -> str:
     """Return this machine's time zone by name, since logs have the time of where they are."""
     link = Path("/etc/localtime")
     _, _, name = str(link.resolve()).partition("zoneinfo/")

@@ -8,6 +8,8 @@ and a longest length, and the true one, as clients felt it, lies between.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
 
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.facts import OFFLINE, Brokers, Fact
@@ -126,8 +128,7 @@ def terms(
 ) -> list[Term]:
     """Return all terms, by life, first epoch and time."""
     found: list[Term] = []
-    offline = sorted(f.time_ms for f in facts if OFFLINE in {f.after, f.before})
-    known = _Known(spoken, marks, brokers, offline)
+    known = _Known(spoken, marks, brokers, _offline(facts))
     for broker, lines in own.items():
         for place, fact in enumerate(lines):
             if fact.kind != e.LED or fact.leader_epoch is None:
@@ -154,8 +155,54 @@ class _Known:
     marks: Sequence[int]
     """When lives begin, as of `in_lives`."""
     brokers: Brokers
-    offline: Sequence[int]
+    offline: Sequence["_Offline"]
     """When a controller called the partition offline, in order."""
+
+    def was_offline(self, term: Term) -> list[int]:
+        """Return when the partition was called offline after a term had begun, the first time."""
+        times = [
+            mark.time_ms
+            for mark in self.offline
+            if mark.time_ms >= term.began_ms
+            and (mark.life != term.life or mark.until is None or term.last_epoch < mark.until)
+        ]
+        return times[:1]
+
+
+class _Offline(NamedTuple):
+    """A controller's word that nobody led, until the leader epoch `until` that it gave then.
+
+    It is written after the decision: a leader in the same process may have begun before that time.
+    """
+
+    time_ms: int
+    life: int
+    until: int | None
+
+
+def _offline(facts: Iterable[Fact]) -> list[_Offline]:
+    """Return all such words; which decision follows is told by the order of lines, not by time."""
+    ruled = sorted(
+        (f for f in facts if f.kind in {e.MOVED, e.DECIDED}), key=lambda f: (f.file, f.place)
+    )
+    found = []
+    for _, lines in groupby(ruled, key=lambda f: f.file):
+        following: dict[int, int] = {}
+        waiting: list[Fact] = []
+        for fact in reversed(list(lines)):
+            decided = fact.leader_epoch if fact.kind == e.DECIDED else None
+            if decided is not None:
+                found += [_Offline(w.time_ms, w.life, decided) for w in waiting]
+                waiting = []
+                following[fact.life] = decided
+            if fact.before == OFFLINE and decided is not None:
+                found.append(_Offline(fact.time_ms, fact.life, decided))
+            elif fact.before == OFFLINE:  # it ended, by the last decision before this line
+                waiting.append(fact)
+            elif fact.after == OFFLINE:
+                found.append(_Offline(fact.time_ms, fact.life, following.get(fact.life)))
+        found += [_Offline(w.time_ms, w.life, None) for w in waiting]
+    return sorted(found, key=lambda mark: mark.time_ms)
 
 
 def _term(broker: int, fact: Fact, after: Fact | None, known: _Known) -> Term:
@@ -195,7 +242,7 @@ def _silent(term: Term, after: Fact | None, known: _Known) -> Term:
     ]  # fmt: skip
     replaced = min((s.time_ms for s in others), default=None)
     later = [t for t in brokers.gone.get(term.leader, ()) if t >= term.began_ms]
-    died = later[:1] + [t for t in known.offline if t >= term.began_ms][:1]
+    died = later[:1] + known.was_offline(term)
     if after is not None and after.life == term.life:
         died.append(after.time_ms)  # where it began anew
     ends = [t for t in (*died, replaced) if t is not None]
