@@ -1,5 +1,5 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof lake-proof fault-proof hostile-proof fuzz clean help
+.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
@@ -11,6 +11,7 @@ help:
 	@echo "make controller-kill-proof   kill -9 of the controller amid reassignments and deletions"
 	@echo "make transaction-proof   consume, transform, produce exactly once through kills"
 	@echo "make lake-proof   drivers and leaders killed amid the lake job's batches"
+	@echo "make replay-proof drivers and leaders killed amid the replay job's transactions"
 	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
 	@echo "make hostile-proof  bombs, trickles, idle and greedy clients against a broker with few resources"
 	@echo "make fault-proof  power lost, disks broken, links cut, brokers stopped, clocks wrong (as root)"
@@ -46,6 +47,9 @@ transaction-proof: setup
 
 lake-proof: setup
 	scripts/run python tests/lake_proof.py --rounds 12
+
+replay-proof: setup
+	scripts/run python tests/replay_proof.py --rounds 8
 
 fault-proof: setup
 	scripts/run python tests/fault_proof.py

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.admin.partitioning import partition_of
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError, error_name
+from ottla.model.partitioning import partition_of
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest

@@ -39,9 +39,15 @@ JOBS = {
     ),
     "lag": Job("ottla.pipelines.lag", "how far groups were behind, and which do not get on"),
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
+    "mirror": Job(
+        "ottla.pipelines.mirror", "replay without an end: what comes to one topic to another"
+    ),
     "rebalance": Job(
         "ottla.pipelines.rebalance",
         "which replicas to move so that brokers hold their share: stages for `ottla reassign`",
+    ),
+    "replay": Job(
+        "ottla.pipelines.replay", "a range of a topic to another topic, each record exactly once"
     ),
     "replicas": Job(
         "ottla.pipelines.replicas", "segment files of all brokers compared: damage, loss"

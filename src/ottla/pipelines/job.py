@@ -62,7 +62,7 @@ def run(name: str, work: Callable[[], int]) -> int:
         sys.stderr.write(f"pipeline {name}: interrupted\n")
         return EXIT_INTERRUPTED
     except Exception as error:  # the program's root: Spark raises what it likes
-        if _interrupted(error):
+        if interrupted(error):
             sys.stderr.write(f"pipeline {name}: interrupted\n")
             return EXIT_INTERRUPTED
         if os.environ.get(DEBUG):
@@ -75,7 +75,7 @@ def run(name: str, work: Callable[[], int]) -> int:
             signal.signal(signal.SIGTERM, before)
 
 
-def _interrupted(error: BaseException) -> bool:
+def interrupted(error: BaseException) -> bool:
     """Tell whether a failure is what an interrupt led to: Spark's process heard of it, too."""
     before: BaseException | None = error
     while before is not None:

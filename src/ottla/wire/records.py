@@ -34,6 +34,7 @@ __all__ = [
     "check_records",
     "crc32c",
     "crc_ok",
+    "frame_batch",
     "iter_batches",
     "iter_records",
     "parse_batch_header",
@@ -393,6 +394,42 @@ def build_batch(
     for record in records:
         delta = delta + 1 if record.offset < 0 else record.offset - base_offset
         _append_record(payload, record, record.timestamp - base_timestamp, delta)
+    return frame_batch(
+        payload,
+        count=len(records),
+        last_offset_delta=delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        codec=codec,
+        timestamp_type=timestamp_type,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+        is_control=is_control,
+    )
+
+
+def frame_batch(
+    payload: bytes | bytearray,
+    *,
+    count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: int = compression.NONE,
+    timestamp_type: int = CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytes:
+    """Return the bytes of a batch whose records are encoded already, one after another."""
     body = bytes(payload) if codec == compression.NONE else compression.compress(codec, payload)
     attributes = (
         codec
@@ -403,13 +440,13 @@ def build_batch(
     under_crc = (
         _AFTER_CRC.pack(
             attributes,
-            delta,
+            last_offset_delta,
             base_timestamp,
             max_timestamp,
             producer_id,
             producer_epoch,
             base_sequence,
-            len(records),
+            count,
         )
         + body
     )

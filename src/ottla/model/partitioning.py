@@ -1,6 +1,6 @@
 """Which partition a key belongs to: Kafka's own hash, so that our tools and Java's agree.
 
-Who may call: `produce`. Pure functions. Kafka: `BuiltInPartitioner.partitionForKey` and
+Who may call: whoever produces. Pure functions. Kafka: `BuiltInPartitioner.partitionForKey` and
 `Utils.murmur2`.
 """
 

@@ -1,0 +1,178 @@
+"""The replay job, and mirror: a topic's records to another topic or cluster, each exactly once.
+
+Who may call: anybody, as a program: `ottla pipeline replay --help`, `ottla pipeline mirror --help`.
+Invariants: stdout carries the result alone, as one line of JSON; exit code 1 if a record is missing
+or doubled, or if the target belongs to something else (then nothing has changed).
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.model.errors import ConfigError
+from ottla.pipelines import job
+from ottla.pipelines.config import read_config
+from ottla.pipelines.replaying import offset_map
+from ottla.pipelines.replaying.settings import Settings
+from ottla.pipelines.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ottla.pipelines.replaying.rounds import Rounds
+
+REPLAY, MIRROR = "replay", "mirror"
+WHAT = {
+    REPLAY: "Copy a range of a topic to another topic, each record exactly once.",
+    MIRROR: "Copy what comes to a topic to another topic until stopped, each record exactly once.",
+}
+
+
+def options_parser(name: str = REPLAY) -> argparse.ArgumentParser:
+    """Return the parser of the job's command line."""
+    parser = job.parser(name, WHAT[name])
+    if name == MIRROR:
+        parser.add_argument("--once", action="store_true", help="what is there now, then end")
+    parser.add_argument(
+        "--verify", action="store_true", help="at the end compare all that the job ever copied"
+    )
+    parser.add_argument(
+        "--accept", action="store_true",
+        help="go on behind what the check finds wrong; it is told this once",
+    )  # fmt: skip
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument(
+        "--duplicates", action="store_true",
+        help="copy nothing: list the target's records that came from one record",
+    )  # fmt: skip
+    others.add_argument(
+        "--translate-group", metavar="GROUP",
+        help="copy nothing: print where a group goes on in the target, by the offset map",
+    )  # fmt: skip
+    parser.add_argument(
+        "--apply", action="store_true", help="with --translate-group: commit that on the target"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None, name: str = REPLAY) -> int:
+    """Run the job and return the exit code."""
+    options = options_parser(name).parse_args(arguments)
+    return job.run(name, lambda: run(options, name=name))
+
+
+def run(
+    options: argparse.Namespace, spark: "SparkSession | None" = None, name: str = REPLAY
+) -> int:
+    """Run the job, in a session of its own or a given one; return the exit code."""
+    from ottla.pipelines.replaying.rounds import Rounds  # noqa: PLC0415 - an extra
+
+    settings = read_config(options.config, options.sets, Settings)
+    if options.apply and not options.translate_group:
+        raise ConfigError("--apply goes with --translate-group")
+    if name == MIRROR and settings.replay.deduplicate:
+        raise ConfigError("replay.deduplicate looks at a range with an end: use replay, not mirror")
+    if options.translate_group:
+        return _translate(settings, options)
+    own = spark is None
+    with Rounds(settings) as rounds:
+        rounds.reach(only_look=options.duplicates)
+        spark = spark or start_session(
+            f"{name} {settings.replay.name}", job.wanted_of(options), settings.spark
+        )
+        rounds.spark = spark
+        try:
+            if options.duplicates:
+                return _duplicates(rounds)
+            return _copied(rounds, options, name)
+        finally:
+            if own:
+                with contextlib.suppress(Exception):  # it may be gone: its process dies with ours
+                    spark.stop()
+
+
+def _copied(rounds: "Rounds", options: argparse.Namespace, name: str) -> int:
+    """Copy; print the result and return the exit code."""
+    rounds.open()
+    follows = name == MIRROR and not options.once
+    wrong: list[str] = []
+    stopped = False
+    try:
+        # What a run before has copied and not checked comes first.
+        wrong = rounds.check(accept=options.accept)
+        while options.accept or not wrong:
+            ends = rounds.refresh() if name == MIRROR else rounds.ends()
+            copied = False
+            while (options.accept or not wrong) and rounds.copy_next(ends):
+                copied = True
+                wrong += rounds.check(accept=options.accept)
+            if not follows:
+                break
+            if not copied:
+                time.sleep(rounds.poll_seconds)
+    except BaseException as error:  # an interrupt comes out of Spark's calls as what it likes
+        if not follows or not job.interrupted(error):
+            raise
+        sys.stderr.write(f"pipeline {name}: interrupted; what is committed stays\n")
+        stopped = True
+    if options.verify and not wrong and not stopped:
+        wrong = rounds.verify()
+    for line in wrong:
+        sys.stderr.write(f"pipeline {name}: {line}\n")
+    sys.stdout.write(json.dumps({**rounds.result(), "exactly_once": not wrong}) + "\n")
+    return job.EXIT_FAILED if wrong else job.EXIT_OK
+
+
+def _duplicates(rounds: "Rounds") -> int:
+    """Print records of the target that came from one record; they have one origin."""
+    found = rounds.duplicates()
+    sys.stdout.write(json.dumps({"to": rounds.target.name, "duplicates": found}) + "\n")
+    return job.EXIT_FAILED if found else job.EXIT_OK
+
+
+def _translate(settings: Settings, options: argparse.Namespace) -> int:
+    """Print where a group goes on in the target; with --apply commit it there."""
+    from ottla.pipelines.replaying import groups, opening  # noqa: PLC0415 - an extra
+    from ottla.pipelines.replaying.translating import Run, translated  # noqa: PLC0415
+    from ottla.pipelines.source.cluster import Cluster  # noqa: PLC0415
+
+    replay, group = settings.replay, options.translate_group
+    if replay.offset_map is None:
+        raise ConfigError("--translate-group needs replay.offset_map")
+    with (
+        Cluster(opening.options_of(settings.source, replay.topic)) as source_cluster,
+        Cluster(
+            opening.options_of(settings.target or settings.source, replay.target)
+        ) as target_cluster,
+    ):
+        source = opening.found_of(source_cluster, replay.topic)
+        target = opening.found_of(target_cluster, replay.target)
+        folder = Path(replay.offset_map)
+        offset_map.open_folder(folder, replay.name, source.name, target.id_text)
+        partitions = list(source.topic.partitions)
+        committed = groups.committed(source_cluster, group, replay.topic, partitions)
+        if not committed:
+            raise ConfigError(f"group {group} has committed nothing of topic {replay.topic}")
+        table = offset_map.read(folder)
+        columns = (table[name].to_pylist() for name in offset_map.COLUMNS)
+        found = translated((Run(*row) for row in zip(*columns, strict=True)), committed)
+        if options.apply:
+            groups.commit(target_cluster, group, replay.target, found)
+    result: dict[str, Any] = {
+        "group": group,
+        "from": {str(p): offset for p, offset in sorted(committed.items())},
+        "to": {str(p): offset for p, offset in sorted(found.items())},
+        "without_commit": sorted(set(partitions) - set(committed)),
+        "applied": bool(options.apply),
+    }
+    sys.stdout.write(json.dumps(result) + "\n")
+    return job.EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
