@@ -145,6 +145,12 @@ def test_a_checkpoint_that_is_wrong_while_all_batches_agree_is_found(root):
     assert wrong(judged(root)) == [(kinds.EPOCH, 1, 10)]
     path.write_bytes(b"nonsense")
     assert [k for k, _, _ in wrong(judged(root))] == [kinds.CHECKPOINT]
+    # What a running broker has not written yet.
+    path.write_bytes(checkpoints.encode_epochs([(0, 0), (2, 30)]))
+    assert wrong(judged(root)) == []
+    assert [(f.kind, f.broker, f.offset) for f in judged(root) if f.kind == kinds.EPOCH] == [
+        (kinds.EPOCH, 1, 55)
+    ]
 
 
 def test_a_changed_record_with_a_sound_checksum_is_found_by_the_majority(root):
