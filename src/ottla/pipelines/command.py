@@ -37,6 +37,10 @@ JOBS = {
         "ottla.pipelines.drill",
         "after a failover drill, by partition: who led, what was acknowledged, kept, landed, lost",
     ),
+    "init": Job(
+        "ottla.pipelines.declarative.command",
+        "copies a project for spark-pipelines: tables, dead letters, facts, completeness",
+    ),
     "lag": Job("ottla.pipelines.lag", "how far groups were behind, and which do not get on"),
     "lake": Job("ottla.pipelines.lake", "topics to Parquet, each record exactly once"),
     "mirror": Job(

@@ -34,14 +34,18 @@ UNKNOWN = "fields that the schema lacks"
 
 @dataclass(frozen=True)
 class Parser:
-    """How the values of one topic are read. `schema` is None for raw bytes."""
+    """How the values of one topic are read. `schema` is None for raw bytes.
+
+    `also` names columns of the records that rows and dead letters get, too.
+    """
 
     value: Value
     layout: Layout
     schema: "StructType | None"
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        taken = {*META_COLUMNS, BATCH, VALUE}
+        taken = {*META_COLUMNS, *self.also, BATCH, VALUE}
         if self.layout.date is not None:
             taken.add(self.layout.date_column)
         names = [] if self.schema is None else self.schema.names
@@ -52,8 +56,11 @@ class Parser:
                 "leave it out, or rename date_column"
             )
 
-    def judged(self, records: "DataFrame") -> "DataFrame":
-        """Return the records with what was parsed and, for dead letters, why (else null)."""
+    def judged(self, records: "DataFrame", *, streaming: bool = False) -> "DataFrame":
+        """Return the records with what was parsed and, for dead letters, why (else null).
+
+        `streaming`: the records are a stream, in which Spark may parse a value more than once.
+        """
         from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
         if self.schema is None:
@@ -67,6 +74,8 @@ class Parser:
             reason = _avro_reason()
         else:
             parsed, reason = _parsed(self.schema), _reason(self.schema, self.value.drift)
+        if streaming:  # Spark allows no ids that depend on a row's place there
+            return records.withColumn(PARSED, parsed).withColumn(REASON, reason)
         return (
             records.withColumn(PARSED, parsed)
             .withColumn(BARRIER, f.monotonically_increasing_id())
@@ -83,7 +92,7 @@ class Parser:
         ]
         if self.schema is None or self.value.keep:
             data.append(f.col("value").alias(VALUE))
-        rows = judged.where(f.col(REASON).isNull()).select(*data, *origin())
+        rows = judged.where(f.col(REASON).isNull()).select(*data, *origin(), *self.also)
         if self.layout.date is None:
             return rows
         return rows.withColumn(self.layout.date_column, f.expr(self.layout.date).cast("date"))
@@ -99,7 +108,7 @@ class Parser:
         else:
             detail = _detail(self.schema)
         return judged.where(f.col(REASON).isNotNull()).select(
-            REASON, detail.alias(DETAIL), f.col("value").alias(VALUE), *origin()
+            REASON, detail.alias(DETAIL), f.col("value").alias(VALUE), *origin(), *self.also
         )
 
 
