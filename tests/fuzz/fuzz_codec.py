@@ -12,7 +12,7 @@ from fuzz_broker import Finding
 
 from ottla.coordinators import group_records, transaction_records
 from ottla.log import checkpoints
-from ottla.log.validate import Rules, check_follower_batches, check_leader_batch
+from ottla.log.validate import ValidationRules, check_follower_batches, check_leader_batch
 from ottla.model.config import default_topic_config
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -144,7 +144,7 @@ def _plain(value):
 
 
 RULES = tuple(
-    Rules(default_topic_config(**settings))
+    ValidationRules(default_topic_config(**settings))
     for settings in (
         {},
         {"cleanup_policy": "compact"},

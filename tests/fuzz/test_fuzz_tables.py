@@ -11,7 +11,7 @@ from fuzz_messages import Nonsense
 from fuzz_mutations import joined, reseal, uvarint
 
 from ottla.broker.routes import HANDLERS
-from ottla.log.validate import Rules, check_leader_batch
+from ottla.log.validate import ValidationRules, check_leader_batch
 from ottla.model.config import default_topic_config
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError, RecordTooLargeError
 from ottla.wire import compression
@@ -181,7 +181,7 @@ def test_a_bomb_takes_no_more_memory_than_the_cap_allows(codec):
     """200 MiB of zeros: a leader stops at the cap, 64 MiB, whoever reads at what he asked for."""
     number = CODECS[codec]
     bomb = compression.compress(number, bytes(200 * MIB))
-    rules = Rules(default_topic_config(max_message_bytes=str(16 * MIB)))
+    rules = ValidationRules(default_topic_config(max_message_bytes=str(16 * MIB)))
     fake = bytearray(build_batch([Record(timestamp=1, value=b"v")], codec=number)[:61] + bomb)
     struct.pack_into(">i", fake, 8, len(fake) - 12)
     raw = memoryview(bytearray(reseal(bytes(fake))))

@@ -49,7 +49,7 @@ def test_another_seed_is_another_trace():
 
 
 COORDINATED = Plan(
-    9100046, brokers=3, frail=1, administrators=2, members=2, copiers=1, mean_gap_s=1.0
+    9100046, brokers=3, unclean_partitions=1, administrators=2, members=2, copiers=1, mean_gap_s=1.0
 )
 UNTIL_S = 20.0
 

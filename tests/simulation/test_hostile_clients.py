@@ -49,7 +49,7 @@ def errors_after_nonsense(seed, rounds):
     """Attack a fresh cluster; return what it logged as errors of its own or did not catch."""
     from fuzz_messages import Nonsense
 
-    plan = Plan(seed, producers=0, hasty_producers=0, consumers=0, operators=False, faults=())
+    plan = Plan(seed, producers=0, no_retry_producers=0, consumers=0, operators=False, faults=())
     cluster = Cluster(plan)
     simulation = cluster.simulation
     caught = Tracebacks()

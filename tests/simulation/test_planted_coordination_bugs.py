@@ -140,7 +140,7 @@ def small(seed, clients, faults):
         seconds=8.0 if clients is COPYING else 30.0,
         partitions=4 if clients is COOPERATING else 2,
         producers=1,
-        hasty_producers=0,
+        no_retry_producers=0,
         consumers=0,
         mean_gap_s=1.0,
         operators=False,

@@ -147,7 +147,13 @@ def r14_a_refusal_of_a_former_epoch_ends_the_next_one(patch):
 
 LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")
 PLAIN = {"producers": 2, "consumers": 1, "operators": False, "pause_s": 0.5}
-TOPICS = {"administrators": 4, "brokers": 3, "producers": 1, "hasty_producers": 0, "consumers": 0}
+TOPICS = {
+    "administrators": 4,
+    "brokers": 3,
+    "producers": 1,
+    "no_retry_producers": 0,
+    "consumers": 0,
+}
 CLIENTS_FAULTS = tuple(f"c{number}" for number in range(1, 100))
 # Each with its plan, what has to be told, and which seeds are tried.
 BUGS = {
@@ -182,7 +188,8 @@ BUGS = {
     ),
     d_after_an_append_in_doubt_the_state_before_counts: (
         {"copiers": 3, "skip_faults": CLIENTS_FAULTS, "seconds": 40.0, "mean_gap_s": 2.0,
-         "producers": 1, "hasty_producers": 0, "consumers": 0, "operators": False, "partitions": 2,
+         "producers": 1, "no_retry_producers": 0, "consumers": 0, "operators": False,
+         "partitions": 2,
          "pause_s": 0.3, "faults": ("leader-cut-off-from-followers",)},
         ("fenced for no reason: ", "fencing: ", "not exactly once: ", "wrong outcome: "), range(20),
     ),

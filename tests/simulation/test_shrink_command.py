@@ -22,7 +22,7 @@ DUPLICATES = (*PLANTED, "sequences_are_not_checked")
 def test_a_planted_bug_is_shrunk(capsys):
     arguments = parse_arguments(
         shlex.split(
-            "--seed 0 --seconds 6 --gap 0.7 --partitions 1 --consumers 0 --hasty-producers 0 "
+            "--seed 0 --seconds 6 --gap 0.7 --partitions 1 --consumers 0 --no-retry-producers 0 "
             "--no-operators --faults reset,kill"
         )
     )

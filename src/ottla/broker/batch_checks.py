@@ -10,7 +10,7 @@ appended here (rule R19, fault F35).
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.log.validate import CLIENT, Header, Rules, check_leader_batch
+from ottla.log.validate import CLIENT, Header, ValidationRules, check_leader_batch
 from ottla.wire.record_check import Effort, EffortExceededError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class BatchChecks:
         )
 
     async def check(
-        self, records: memoryview, rules: Rules, now_ms: int, effort: Effort
+        self, records: memoryview, rules: ValidationRules, now_ms: int, effort: Effort
     ) -> tuple[memoryview, Header]:
         """Do what `check_leader_batch` does, off the loop.
 

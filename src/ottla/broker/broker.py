@@ -15,15 +15,14 @@ from dataclasses import replace
 
 from ottla.broker.batch_checks import BatchChecks
 from ottla.broker.controller_channel import ControllerChannel
+from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.coordination import Coordination
 from ottla.broker.dynamic_configs import DynamicConfigs
 from ottla.broker.lifecycle import Membership, shut_down_controlled
 from ottla.broker.log_tasks import remove_deleted, run_log_tasks
 from ottla.broker.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.mutations import Mutations
 from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.promises import refuse_broken_promises
 from ottla.broker.quotas import ClientQuotas
 from ottla.broker.router import Router
 from ottla.broker.routes import HANDLERS
@@ -32,6 +31,7 @@ from ottla.broker.state import BrokerState
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_configs import TopicConfigs
 from ottla.broker.topic_creation import TopicCreation
+from ottla.broker.unsupported_configs import refuse_unsupported_configs
 from ottla.controller.loop import Controller
 from ottla.log.checkpoints import (
     META_PROPERTIES,
@@ -48,7 +48,7 @@ from ottla.model.ids import uuid_to_text
 from ottla.model.ports import World
 from ottla.net.answer_memory import AnswerMemory
 from ottla.net.frame_memory import FrameMemory
-from ottla.net.limits import Census, DispatchTurn, ServerLimits
+from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.turns import Turn
@@ -95,7 +95,7 @@ class Broker:
         sockets: int | None = None,
     ) -> None:
         """Make all parts. `sockets`: descriptors there are for connections; None: enough."""
-        refuse_broken_promises(config)
+        refuse_unsupported_configs(config)
         self.config = config
         self.world = world
         self.broker_id = config.broker_id
@@ -103,7 +103,7 @@ class Broker:
         self._sockets = sockets
         self._loaded = False
         self._servers: dict[str, Server] = {}
-        self._census: Census | None = None
+        self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
         self.logs = LogManager(world, config)
@@ -140,7 +140,7 @@ class Broker:
                 world, config, self.tasks, self._topic_config_changed, dynamic, quotas
             ),
             quotas=quotas,
-            mutations=Mutations(
+            mutation_quotas=ControllerMutationQuotas(
                 quotas,
                 config.integer("controller.quota.window.num"),
                 config.integer("controller.quota.window.size.seconds") * 1000,
@@ -213,8 +213,8 @@ class Broker:
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
         replicas.fetchers.resize(config.integer("num.replica.fetchers"))
-        if self._census is not None:
-            self._census.limit(
+        if self._connection_quotas is not None:
+            self._connection_quotas.limit(
                 config.integer("max.connections"), config.integer("max.connections.per.ip")
             )
         unclean = "unclean.leader.election.enable"
@@ -335,19 +335,21 @@ class Broker:
         limits = server_limits(self.config)
         sockets = self._sockets
         of_brokers = max(8, (sockets or 0) // 8)  # those we open ourselves, too
-        census = self._census = Census(
+        connection_quotas = self._connection_quotas = ConnectionQuotas(
             limits.max_connections,
             limits.max_connections_per_ip,
             None if sockets is None else max(8, sockets - of_brokers),
         )
         # As with Kafka, brokers are let in however many clients there are.
-        broker_census = Census(max(of_brokers, MOST_BROKER_CONNECTIONS), MOST_BROKER_CONNECTIONS)
-        census.rate_of = self.services.quotas.connection_rate
+        broker_connection_quotas = ConnectionQuotas(
+            max(of_brokers, MOST_BROKER_CONNECTIONS), MOST_BROKER_CONNECTIONS
+        )
+        connection_quotas.rate_of = self.services.quotas.connection_rate
         budget = FrameMemory(limits.queued_bytes)
         answers = AnswerMemory(limits.queued_answer_bytes)
         broker_answers = AnswerMemory(limits.queued_answer_bytes)
         between_brokers = self.config.broker_only_listeners
-        turn = DispatchTurn(self.world.clock.monotonic)
+        turn = DispatchTimeSlice(self.world.clock.monotonic)
         for endpoint in self.config.listeners:
             server = Server(
                 self.world,
@@ -356,7 +358,9 @@ class Broker:
                 self.router.dispatch,
                 limits,
                 listener=endpoint.listener,
-                census=broker_census if endpoint.listener in between_brokers else census,
+                connection_quotas=broker_connection_quotas
+                if endpoint.listener in between_brokers
+                else connection_quotas,
                 budget=budget,
                 answers=answers,
                 broker_answers=broker_answers,

@@ -165,7 +165,7 @@ class Membership:
         store = await self.connect()
         info = self._broker_info()
         await self._check_endpoints(store, info)
-        await self._leave_former_office(store)
+        await self._delete_former_controller(store)
         if not self._server.metadata.snapshot.topics:
             self._server.metadata.expects_topics = bool(await store.get_all_topics_in_cluster())
         try:
@@ -204,7 +204,7 @@ class Membership:
                     f"{other.id}; give each broker an address of its own"
                 )
 
-    async def _leave_former_office(self, store: Store) -> None:
+    async def _delete_former_controller(self, store: Store) -> None:
         """Delete a /controller that a former session of ours left behind, so that all may elect."""
         if not self._previous_session_id:
             return

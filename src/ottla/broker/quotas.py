@@ -7,7 +7,7 @@ several bounds that fit a client the most specific one counts, alone; a client o
 answered at once (a consumer without records), told how long to wait, and not read for so long
 (KIP-219). Followers and brokers are never held back.
 
-The bounds of `mutations` are looked up here, too.
+The bounds of `controller_mutation_quota` are looked up here, too.
 
 Kafka: `ClientQuotaManager`, `ClientRequestQuotaManager` and `ConnectionQuotas` (KIP-13,
 KIP-55, KIP-124, KIP-612).

@@ -17,11 +17,11 @@ from ottla.model.errors import ConnectionLostError
 if TYPE_CHECKING:
     from ottla.broker.batch_checks import BatchChecks
     from ottla.broker.controller_channel import ControllerChannel
+    from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
     from ottla.broker.coordination import Coordination
     from ottla.broker.dynamic_configs import DynamicConfigs
     from ottla.broker.metadata_blobs import MetadataBlobs
     from ottla.broker.metadata_cache import MetadataCache
-    from ottla.broker.mutations import Mutations
     from ottla.broker.producer_ids import ProducerIds
     from ottla.broker.quotas import ClientQuotas
     from ottla.broker.tasks import Tasks
@@ -50,7 +50,7 @@ class BrokerServices:
     dynamic_configs: "DynamicConfigs"
     topic_configs: "TopicConfigs"
     quotas: "ClientQuotas"
-    mutations: "Mutations"
+    mutation_quotas: "ControllerMutationQuotas"
     tasks: "Tasks"
     replicas: "ReplicaManager"
     controller: "Controller"

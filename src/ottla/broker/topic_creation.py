@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.broker.controller_mutation_quota import Charge
 from ottla.broker.metadata_cache import Change, MetadataCache
-from ottla.broker.mutations import Charge
 from ottla.controller.placement import BrokerRack, assign_replicas
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig

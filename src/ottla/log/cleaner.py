@@ -22,14 +22,14 @@ from ottla.log.cleaner_batches import (
     assemble,
     draft,
     empty_batch,
+    filter_records,
     note_keys,
     payload_of,
-    sift,
     small_payload_of,
 )
 from ottla.log.cleaner_input import SegmentInput
 from ottla.log.cleaner_output import CleanedSegment
-from ottla.log.compaction import Dirt, Fate, LastWritten, OffsetMap, Transactions
+from ottla.log.compaction import BatchRetention, Dirt, LastWritten, OffsetMap, Transactions
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -232,7 +232,7 @@ class LogCleaner:
             p.id: LastWritten(p.epoch, p.batches[-1].last_offset if p.batches else None)
             for p in log.producers.producers.values()
         }
-        rules = compaction.Rules(
+        rules = compaction.RecordFilter(
             work.offsets, transactions, producers, work.now_ms, log.config.delete_retention_ms
         )
         output = CleanedSegment(
@@ -263,18 +263,18 @@ class LogCleaner:
                 output.discard()
 
     async def _clean_into(
-        self, work: _Work, segment: Segment, output: CleanedSegment, rules: compaction.Rules
+        self, work: _Work, segment: Segment, output: CleanedSegment, rules: compaction.RecordFilter
     ) -> None:
         async with aclosing(self._batches(work, segment, 0)) as batches:
             async for header, batch in batches:
                 control = bool(header[ATTRIBUTES] & CONTROL)
                 ending = _ending(header, batch) if control else None
-                verdict = rules.judge(header, ending, control and not header[COUNT])
+                decided = rules.check_batch_retention(header, ending, control and not header[COUNT])
                 made: Buffer | None = None
-                if verdict.fate is Fate.EMPTY:
+                if decided.retention is BatchRetention.HEADER_ONLY:
                     made = empty_batch(header)
-                elif verdict.fate is not Fate.DROP:
-                    made = await self._sift(work, header, batch, rules, verdict)
+                elif decided.retention is not BatchRetention.DELETE:
+                    made = await self._filter_records(work, header, batch, rules, decided)
                 if made is not None:
                     if len(made) < _LARGE:
                         output.add(made)
@@ -283,28 +283,28 @@ class LogCleaner:
                 work.bytes_read += len(batch)
                 await self._tick(work, len(batch) + (len(made) if made is not None else 0))
 
-    async def _sift(
+    async def _filter_records(
         self,
         work: _Work,
         header: Header,
         batch: memoryview,
-        rules: compaction.Rules,
-        verdict: compaction.Verdict,
+        rules: compaction.RecordFilter,
+        decided: compaction.BatchRetentionResult,
     ) -> Buffer | None:
         """Return what stays of a batch: itself where nothing changes, None if nothing is left."""
         attributes = header[ATTRIBUTES]
         waits = bool(attributes & compaction.DELETE_HORIZON)
-        if verdict.fate is Fate.KEEP and (waits or not verdict.dies_later):
+        if decided.retention is BatchRetention.RETAIN and (waits or not decided.sets_horizon):
             return batch
         payload = await self._payload(work, header, batch)
-        if verdict.fate is Fate.KEEP:
-            kept = await self._all(work, sift(payload, header, _EVERYTHING))
+        if decided.retention is BatchRetention.RETAIN:
+            kept = await self._all(work, filter_records(payload, header, _EVERYTHING))
             dies = True
         else:
-            kept = await self._all(work, sift(payload, header, rules))
+            kept = await self._all(work, filter_records(payload, header, rules))
             dies = kept.tombstones and not waits
         horizon = rules.new_horizon_ms if dies else None
-        return await self._rebuild(work, header, batch, payload, kept, horizon, verdict.fate)
+        return await self._rebuild(work, header, batch, payload, kept, horizon, decided.retention)
 
     async def _rebuild(
         self,
@@ -314,10 +314,10 @@ class LogCleaner:
         payload: bytes,
         kept: Kept,
         horizon: int | None,
-        fate: Fate,
+        retention: BatchRetention,
     ) -> Buffer | None:
         if not kept.places:
-            return empty_batch(header) if fate is Fate.SIFT_AND_KEEP else None
+            return empty_batch(header) if retention is BatchRetention.RETAIN_EMPTY else None
         if len(kept.places) == header[COUNT] and horizon is None:
             return batch
         made = await self._all(work, draft(payload, header, kept, horizon))
@@ -395,8 +395,8 @@ class LogCleaner:
         return True
 
 
-class _Everything(compaction.Rules):
-    """Rules by which every record stays: those of a marker that only gets its delete horizon."""
+class _Everything(compaction.RecordFilter):
+    """Retains every record: for a control batch that only gets its delete horizon."""
 
     def __init__(self) -> None:
         super().__init__(OffsetMap(0), Transactions(), {}, 0, 0)

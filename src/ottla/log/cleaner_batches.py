@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from google_crc32c import extend as extend_crc32c
 
-from ottla.log.compaction import DELETE_HORIZON, OffsetMap, Rules
+from ottla.log.compaction import DELETE_HORIZON, OffsetMap, RecordFilter
 from ottla.log.validate import (
     ATTRIBUTES,
     BASE,
@@ -117,7 +117,9 @@ def note_keys(
             yield
 
 
-def sift(payload: bytes, header: Header, rules: Rules) -> Generator[None, None, Kept]:
+def filter_records(
+    payload: bytes, header: Header, rules: RecordFilter
+) -> Generator[None, None, Kept]:
     """Find the records that stay; yields now and then."""
     places = []
     tombstones = False

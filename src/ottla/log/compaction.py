@@ -267,28 +267,28 @@ class LastWritten(NamedTuple):
 # What stays --------------------------------------------------------------------------------
 
 
-class Fate(Enum):
-    """What becomes of a batch."""
+class BatchRetention(Enum):
+    """What becomes of a batch. Kafka: `RecordFilter.BatchRetention`, with two more."""
 
-    DROP = "drop"
-    SIFT = "sift"
-    """its records are looked at one by one; it goes with the last of them"""
-    SIFT_AND_KEEP = "sift and keep"
-    """as SIFT, but the header stays without records: it is its producer's last word"""
-    EMPTY = "empty"
-    """only the header stays"""
-    KEEP = "keep"
-    """a marker that stays as it is, or gets its delete horizon"""
-
-
-class Verdict(NamedTuple):
-    """What becomes of a batch, and whether its marker begins to wait for its delete horizon."""
-
-    fate: Fate
-    dies_later: bool
+    DELETE = "delete"
+    DELETE_EMPTY = "delete empty"
+    """Its records are filtered; the batch is deleted when none is left."""
+    RETAIN_EMPTY = "retain empty"
+    """Its records are filtered; the header stays, since it has its producer's last sequence."""
+    HEADER_ONLY = "header only"
+    """All records are deleted, the header stays."""
+    RETAIN = "retain"
+    """A control batch that stays as it is, or gets its delete horizon."""
 
 
-class Rules:
+class BatchRetentionResult(NamedTuple):
+    """What becomes of a batch, and whether it gets a delete horizon now (KIP-534)."""
+
+    retention: BatchRetention
+    sets_horizon: bool
+
+
+class RecordFilter:
     """Decides batch by batch, in order; see `Cleaner.checkBatchRetention`."""
 
     def __init__(
@@ -305,7 +305,9 @@ class Rules:
         self._now_ms = now_ms
         self.new_horizon_ms = now_ms + delete_retention_ms
 
-    def judge(self, header: Header, aborted: bool | None, empty: bool = False) -> Verdict:
+    def check_batch_retention(
+        self, header: Header, aborted: bool | None, empty: bool = False
+    ) -> BatchRetentionResult:
         """Decide on a batch; `aborted` and `empty` are a control batch's."""
         control = bool(header[ATTRIBUTES] & CONTROL)
         if not control:
@@ -318,10 +320,14 @@ class Rules:
             go = free and self._is_over(header)
         last = self._is_last_word(header)
         if go:
-            return Verdict(Fate.EMPTY if last else Fate.DROP, False)
+            return BatchRetentionResult(
+                BatchRetention.HEADER_ONLY if last else BatchRetention.DELETE, False
+            )
         if control:
-            return Verdict(Fate.KEEP, free)
-        return Verdict(Fate.SIFT_AND_KEEP if last else Fate.SIFT, False)
+            return BatchRetentionResult(BatchRetention.RETAIN, free)
+        return BatchRetentionResult(
+            BatchRetention.RETAIN_EMPTY if last else BatchRetention.DELETE_EMPTY, False
+        )
 
     def _is_over(self, header: Header) -> bool:
         return bool(header[ATTRIBUTES] & DELETE_HORIZON) and header[BASE_TS] <= self._now_ms

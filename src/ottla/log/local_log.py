@@ -26,7 +26,7 @@ from ottla.log.results import LogRead
 from ottla.log.segment import Segment
 from ottla.log.tail import TailBudget, TailCache
 from ottla.log.transactions import read_marker
-from ottla.log.validate import BASE, LAST_DELTA, Header, Rules, crc_matches, unpack_header
+from ottla.log.validate import BASE, LAST_DELTA, Header, ValidationRules, crc_matches, unpack_header
 from ottla.model.config import TopicConfig
 from ottla.model.errors import (
     CorruptRecordError,
@@ -120,7 +120,7 @@ class LocalLog:
     def update_config(self, config: TopicConfig) -> None:
         """Take new topic settings; in force from the next append on."""
         self.config = config
-        self._rules = Rules(config)
+        self._rules = ValidationRules(config)
         self._index_interval = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
         self._segment_ms = config.segment_ms

@@ -40,7 +40,7 @@ from ottla.log.validate import (
     PRODUCER_ID,
     TRANSACTIONAL,
     Header,
-    Rules,
+    ValidationRules,
     check_follower_batches,
     check_leader_batch,
     stamp,
@@ -158,7 +158,7 @@ class Log(LocalLog):
         return self._latest_epoch
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ValidationRules:
         """What the topic's settings ask of a batch."""
         return self._rules
 

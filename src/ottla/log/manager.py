@@ -620,7 +620,7 @@ class LogManager:
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
         self._checkpoints.cleaner_offsets_now(self._live())  # a truncation may have lowered some
-        self._say_goodbye(clean=shortages == self._shortages)
+        self._write_clean_shutdown_markers(clean=shortages == self._shortages)
 
     async def shutdown_with(self, workers: Workers) -> None:
         """As `shutdown`, with a worker waiting for the disk and the loop free in between."""
@@ -641,9 +641,9 @@ class LogManager:
         await self.write_high_watermarks(workers)
         await self.write_cleaned_offsets(workers)
         await self._checkpoints.drain()
-        self._say_goodbye(clean=shortages == self._shortages)
+        self._write_clean_shutdown_markers(clean=shortages == self._shortages)
 
-    def _say_goodbye(self, *, clean: bool) -> None:
+    def _write_clean_shutdown_markers(self, *, clean: bool) -> None:
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():

@@ -95,7 +95,7 @@ def stamp(batch: memoryview, base_offset: int, length: int, leader_epoch: int) -
     _stamp(batch, 0, base_offset, length, leader_epoch)
 
 
-class Rules:
+class ValidationRules:
     """A topic's settings as the checks need them; one object per change of the settings."""
 
     __slots__ = (
@@ -124,7 +124,11 @@ class Rules:
 
 
 def check_leader_batch(
-    records: memoryview, rules: Rules, origin: str, now_ms: int, effort: Effort = UNLIMITED
+    records: memoryview,
+    rules: ValidationRules,
+    origin: str,
+    now_ms: int,
+    effort: Effort = UNLIMITED,
 ) -> tuple[memoryview, Header]:
     """Return the one batch to append, changed as the topic asks, with its header; else raise.
 
@@ -236,7 +240,12 @@ def _one_batch(records: memoryview, length: int) -> memoryview:
 
 
 def _check_content(
-    records: memoryview, body: Payload, header: Header, rules: Rules, now_ms: int, effort: Effort
+    records: memoryview,
+    body: Payload,
+    header: Header,
+    rules: ValidationRules,
+    now_ms: int,
+    effort: Effort,
 ) -> tuple[memoryview, Header]:
     """Check the records, then change what the topic asks. `body` is all under the CRC."""
     attributes = header[ATTRIBUTES]
@@ -270,7 +279,7 @@ def _check_content(
     return records, header
 
 
-def _decompressed(codec: int, data: memoryview, rules: Rules, effort: Effort) -> Payload:
+def _decompressed(codec: int, data: memoryview, rules: ValidationRules, effort: Effort) -> Payload:
     most = rules.decompressed_max
     granted = max(0, min(most, effort.bytes_left))
     try:
@@ -289,7 +298,12 @@ def _fits(timestamp: int) -> bool:
 
 
 def _check_each(
-    payload: Payload, start: int, header: Header, facts: RecordFacts, rules: Rules, now_ms: int
+    payload: Payload,
+    start: int,
+    header: Header,
+    facts: RecordFacts,
+    rules: ValidationRules,
+    now_ms: int,
 ) -> None:
     """Look at every record where the batch as a whole says that the topic refuses one."""
     oldest = header[BASE_TS] + facts.min_timestamp_delta
@@ -322,7 +336,7 @@ def _with_max_timestamp(
     return records, unpack_header(records, 0)
 
 
-def _with_codec(records: memoryview, payload: memoryview, rules: Rules) -> memoryview:
+def _with_codec(records: memoryview, payload: memoryview, rules: ValidationRules) -> memoryview:
     """Return the batch with its records compressed as the topic's compression.type asks.
 
     RecordTooLargeError if it is larger then than a batch may be, as with Kafka.

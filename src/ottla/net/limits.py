@@ -1,7 +1,7 @@
-"""Limits: what one server grants its clients, and the counts that are held against it.
+"""Limits of a server: frame sizes, connections, rates, memory.
 
-Who may call: `net.server` and whoever builds one. Invariants: every limit is finite; a census may
-be shared by several servers of one broker. Kafka: `ConnectionQuotas`.
+Who may call: `net.server` and whoever creates a server. Invariants: every limit is finite; several
+servers of one broker may share `ConnectionQuotas`. Kafka: `ConnectionQuotas`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class ServerLimits:
     queued_answer_bytes: int = 67_108_864  # ottla.queued.max.response.bytes
 
 
-class DispatchTurn:
+class DispatchTimeSlice:
     """How long requests may be dispatched before everything else on the loop has its turn.
 
     One for all listeners of a broker. A turn of the loop is noticed only when one takes long: then
@@ -65,7 +65,7 @@ class DispatchTurn:
         self._ends_s = self._monotonic() + TURN_S
 
 
-class Census:
+class ConnectionQuotas:
     """Counts open connections, in all and per address (F45: also against the descriptors)."""
 
     def __init__(self, max_connections: int, max_per_ip: int, sockets: int | None = None) -> None:
@@ -76,7 +76,7 @@ class Census:
         self.per_ip: dict[str, int] = {}
         self.rate_of: Callable[[str], float] | None = None
         """new connections per second that an address may make (KIP-612)"""
-        self._paces: dict[str, tuple[float, Pace]] = {}
+        self._limiters: dict[str, tuple[float, RateLimiter]] = {}
 
     def limit(self, max_connections: int, max_per_ip: int) -> None:
         """Put limits in force: those of the settings, as far as there are descriptors."""
@@ -105,12 +105,12 @@ class Census:
         rate = inf if self.rate_of is None else self.rate_of(ip)
         if rate == inf:
             return 0.0
-        known = self._paces.get(ip)
+        known = self._limiters.get(ip)
         if known is None or known[0] != rate:
-            if len(self._paces) >= self.max_connections:
-                self._paces.clear()
+            if len(self._limiters) >= self.max_connections:
+                self._limiters.clear()
             # A rate of nothing would never let anybody in: one an hour comes as near as it gets.
-            known = self._paces[ip] = rate, Pace(max(rate, 1 / 3600))
+            known = self._limiters[ip] = rate, RateLimiter(max(rate, 1 / 3600))
         return known[1].delay_s(now)
 
     def leave(self, ip: str) -> None:
@@ -122,7 +122,7 @@ class Census:
             del self.per_ip[ip]
 
 
-class Pace:
+class RateLimiter:
     """Spaces out new connections: at most `rate` per second after a burst of one second's worth."""
 
     def __init__(self, rate: float) -> None:

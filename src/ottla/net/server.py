@@ -14,7 +14,7 @@ from ottla.net import runtime
 from ottla.net.answer_memory import AnswerMemory
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.net.frame_memory import FrameMemory
-from ottla.net.limits import Census, DispatchTurn, Pace, ServerLimits
+from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, RateLimiter, ServerLimits
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ class Server:
         limits: ServerLimits | None = None,
         *,
         listener: str = "PLAINTEXT",
-        census: Census | None = None,
+        connection_quotas: ConnectionQuotas | None = None,
         budget: FrameMemory | None = None,
         answers: AnswerMemory | None = None,
         broker_answers: AnswerMemory | None = None,
-        turn: DispatchTurn | None = None,
+        turn: DispatchTimeSlice | None = None,
         between_brokers: bool = False,
         held: bool = False,
     ) -> None:
@@ -58,7 +58,7 @@ class Server:
         self.held = held
         self.between_brokers = between_brokers
         self.budget = budget or FrameMemory(self.limits.queued_bytes)
-        self.turn = turn or DispatchTurn(world.clock.monotonic)
+        self.turn = turn or DispatchTimeSlice(world.clock.monotonic)
         self.answers = answers or AnswerMemory(self.limits.queued_answer_bytes)
         self.broker_answers = broker_answers or AnswerMemory(self.limits.queued_answer_bytes)
         self.connections: dict[int, Connection] = {}
@@ -68,10 +68,10 @@ class Server:
         self._world = world
         self._host = host
         self._wanted_port = port
-        self._census = census or Census(
+        self._connection_quotas = connection_quotas or ConnectionQuotas(
             self.limits.max_connections, self.limits.max_connections_per_ip
         )
-        self._pace = Pace(self.limits.max_connection_rate)
+        self._pace = RateLimiter(self.limits.max_connection_rate)
         self._listener: Listener | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_s = max(
@@ -134,13 +134,15 @@ class Server:
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection in, or refuse it. Connections call it."""
-        refusal = self._census.admit(connection.peer[0])
+        refusal = self._connection_quotas.admit(connection.peer[0])
         if refusal is not None:
             self._note_turned_away(connection, refusal)
             return False
         self.connections[connection.id] = connection
         now = self._world.clock.monotonic()
-        delay_s = max(self._pace.delay_s(now), self._census.delay_s(connection.peer[0], now))
+        delay_s = max(
+            self._pace.delay_s(now), self._connection_quotas.delay_s(connection.peer[0], now)
+        )
         if delay_s > 0:
             # Accepted, but not read until its turn: a storm costs sockets, no work.
             asyncio.get_running_loop().call_soon(connection.throttle, round(delay_s * 1000) + 1)
@@ -150,7 +152,7 @@ class Server:
         """Count a connection out. Connections call it once when they are lost."""
         if self.connections.pop(connection.id, None) is None:
             return
-        self._census.leave(connection.peer[0])
+        self._connection_quotas.leave(connection.peer[0])
         if not self.connections and self._drained is not None:
             self._drained.set()
 

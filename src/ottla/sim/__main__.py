@@ -34,10 +34,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--min-isr", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of faults")
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--frail", type=int, default=0, help="partitions with unclean elections")
+    parser.add_argument(
+        "--unclean-partitions", type=int, default=0, help="partitions with unclean elections"
+    )
     parser.add_argument("--administrators", type=int, default=0, help="people at work at once")
     parser.add_argument("--producers", type=int, default=2)
-    parser.add_argument("--hasty-producers", type=int, default=1, help="acks=1, no second try")
+    parser.add_argument("--no-retry-producers", type=int, default=1, help="acks=1, no second try")
     parser.add_argument("--consumers", type=int, default=2)
     parser.add_argument("--members", type=int, default=0, help="processes in a consumer group")
     parser.add_argument(

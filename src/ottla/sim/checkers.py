@@ -81,7 +81,7 @@ def check_acked_present(
     lost = []
     by_offset = {tp: {r.offset: r.value for r in records} for tp, records in final.items()}
     for write in history.writes:
-        if not write.acked or write.acks != -1 or write.tp.topic in history.frail:
+        if not write.acked or write.acks != -1 or write.tp.topic in history.unclean_topics:
             continue
         have = by_offset.get(write.tp, {})
         for i, value in enumerate(write.values):

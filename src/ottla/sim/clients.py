@@ -211,7 +211,7 @@ class Producer:
         return response.responses[0].partition_responses[0]
 
 
-class HastyProducer(Producer):
+class NoRetryProducer(Producer):
     """Sends with acks=1, without a producer id, and never again: what is lost is lost.
 
     It makes leaders run ahead of their followers, so that these have something to truncate.

@@ -28,7 +28,7 @@ from ottla.sim.clients import (
     Auditor,
     CommittedConsumer,
     Consumer,
-    HastyProducer,
+    NoRetryProducer,
     Producer,
     create_coordinated_topics,
     create_topic,
@@ -51,7 +51,7 @@ from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 
 PORT = 9092
 ZOOKEEPER_PORT = 2181
-FRAIL = "frail"
+UNCLEAN = "unclean"
 """A topic of unclean elections: it may lose what it acknowledged, and keeps all else."""
 LOG_DIRS = ("/var/ottla/a", "/var/ottla/b", "/var/ottla/c")
 SMALL_FETCHES = {"replica.fetch.max.bytes": "2000", "replica.fetch.response.max.bytes": "4000"}
@@ -77,15 +77,15 @@ class Cluster:
         self.brokers: dict[str, Broker] = {}
         self.history = History()
         self.firm = [TopicPartition(plan.topic, p) for p in range(plan.partitions)]
-        self.tps = self.firm + [TopicPartition(FRAIL, p) for p in range(plan.frail)]
+        self.tps = self.firm + [TopicPartition(UNCLEAN, p) for p in range(plan.unclean_partitions)]
         """All that clients write to; `firm` are those that never lose what they acknowledged."""
         self.coordination = Coordination(self)
         self.copies = self.coordination.copies
         self.internal = self.coordination.internal
         self.watched = [*self.tps, *self.copies, *self.internal]
         """All whose replicas have to be in sync, and are moved about."""
-        if plan.frail:
-            self.history.frail.add(FRAIL)
+        if plan.unclean_partitions:
+            self.history.unclean_topics.add(UNCLEAN)
         self.replicas = ReplicaFiles(self.broker_nodes(), LOG_DIRS, self.assignment)
         self.in_sync = InSyncRules(
             self.history, self.replicas, [*self.firm, *self.copies], self._registered_anew
@@ -390,7 +390,7 @@ class Cluster:
             self.boot()
             self.client_node().boot(self.serve_clients)
             self.simulation.run_until(self._topic_ready, within_s=60.0)
-            self.coordination.cast.start(faults=bool(self.plan.faults))
+            self.coordination.client_roles.start(faults=bool(self.plan.faults))
             began_s = self.simulation.now
             nemesis.start()
             self._run_faults(until_s)
@@ -415,7 +415,8 @@ class Cluster:
             self.simulation.scheduler.steps,
             self.simulation.now,
             sorted(
-                nemesis.done + self.coordination.cast.done, key=lambda line: float(line.split()[0])
+                nemesis.done + self.coordination.client_roles.done,
+                key=lambda line: float(line.split()[0]),
             ),
             {
                 **self.history.statistics(),
@@ -454,9 +455,9 @@ class Cluster:
         plan = self.plan
         configs = {"min.insync.replicas": str(plan.min_isr)}
         await create_topic(client, plan.topic, plan.partitions, plan.replicas, configs)
-        if plan.frail:
+        if plan.unclean_partitions:
             configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-            await create_topic(client, FRAIL, plan.frail, plan.replicas, configs)
+            await create_topic(client, UNCLEAN, plan.unclean_partitions, plan.replicas, configs)
         if plan.copiers:
             configs = {"min.insync.replicas": str(plan.min_isr)}
             await create_topic(client, COPIES, plan.partitions, plan.replicas, configs)
@@ -468,9 +469,9 @@ class Cluster:
             self._producers.append(
                 Producer(world, self.bootstrap, f"p{i}", self.tps, self.history, plan.pause_s)
             )
-        for i in range(self.plan.hasty_producers):
+        for i in range(self.plan.no_retry_producers):
             self._producers.append(
-                HastyProducer(
+                NoRetryProducer(
                     world, self.bootstrap, f"h{i}", self.tps, self.history, 1.5 * plan.pause_s
                 )
             )
@@ -525,7 +526,7 @@ class Cluster:
         for operator in self._operators:
             operator.stopping = True
         nemesis.heal()
-        self.coordination.cast.heal()
+        self.coordination.client_roles.heal()
         self.simulation.run_for(QUIET_S)
         nemesis.heal()
         return self.finish()

@@ -16,8 +16,8 @@ from ottla.model.errors import RETRIABLE
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.sim.cast import Actor, Cast
 from ottla.sim.checkers import LogRecord, few
+from ottla.sim.client_roles import Actor, ClientRoles
 from ottla.sim.cooperative_reader import CooperativeReader
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.group_checkers import check_groups
@@ -71,7 +71,7 @@ class Coordination:
         self._cluster = cluster
         self._plan = plan = cluster.plan
         self._history = cluster.history
-        self.cast = Cast(
+        self.client_roles = ClientRoles(
             cluster.simulation, cluster.history, plan.mean_gap_s * 1.5, plan.fault_mask
         )
         self._doomed = False
@@ -85,9 +85,9 @@ class Coordination:
         ]
         for i in range(plan.members):
             static = f"static-{i}" if i % 2 else None
-            self.cast.add(f"m{i}", self._reader(static), understudy=static is not None)
+            self.client_roles.add(f"m{i}", self._reader(static), understudy=static is not None)
         for i in range(plan.copiers):
-            self.cast.add(f"t{i}", self._copier(f"t{i}"), understudy=True)
+            self.client_roles.add(f"t{i}", self._copier(f"t{i}"), understudy=True)
 
     def _reader(self, instance_id: str | None) -> Callable[[World, str], Actor]:
         c = self._cluster
@@ -148,18 +148,18 @@ class Coordination:
         if self._plan.members:
             yield "members have consumed and committed everything", self._all_committed, None
         if self._plan.copiers:
-            for copier in self.cast.copiers:
+            for copier in self.client_roles.copiers:
                 copier.hurried = True
             yield "everything is copied", self._all_copied, None
             self._doomed = True
-            for copier in self.cast.copiers:
+            for copier in self.client_roles.copiers:
                 copier.doomed = True
             yield "copiers have left transactions open", self._left_open, None
-            self.cast.kill_all()
+            self.client_roles.kill_all()
             allowed_s = TRANSACTION_TIMEOUT_MS / 1000 + MARKER_S
             yield "transactions left open have timed out", self._all_ended, allowed_s
-        self.cast.finish()
-        yield "members and copiers have ended", lambda: self.cast.ended, None
+        self.client_roles.finish()
+        yield "members and copiers have ended", lambda: self.client_roles.ended, None
         yield "every transaction has ended", self._all_ended, None
 
     def _all_committed(self) -> bool:
@@ -179,7 +179,7 @@ class Coordination:
         return copies >= sum(max(map(len, replicas.values()), default=0) for replicas in logs)
 
     def _left_open(self) -> bool:
-        return all(copier.left_open for copier in self.cast.copiers)
+        return all(copier.left_open for copier in self.client_roles.copiers)
 
     def _all_ended(self) -> bool:
         """Whether no coordinator has a transaction under way."""

@@ -76,7 +76,7 @@ class Scene:
             brokers=brokers,
             partitions=partitions if what in ("reassign", "elect") else min(partitions, 3),
             producers=few,
-            hasty_producers=0,
+            no_retry_producers=0,
             consumers=few,
             operators=False,
             faults=(),

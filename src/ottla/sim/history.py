@@ -171,7 +171,7 @@ class History:
     complaints: list[str] = field(default_factory=list)
     """Answers that no client should ever get."""
 
-    frail: set[str] = field(default_factory=set)
+    unclean_topics: set[str] = field(default_factory=set)
     """Topics that may lose what they acknowledged: unclean elections are allowed there."""
 
     stables: dict[TopicPartition, list[Stable]] = field(default_factory=dict)

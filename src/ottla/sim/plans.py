@@ -17,9 +17,9 @@ SIZES = (
     "min_isr",
     "seconds",
     "partitions",
-    "frail",
+    "unclean_partitions",
     "producers",
-    "hasty_producers",
+    "no_retry_producers",
     "consumers",
     "administrators",
     "members",
@@ -43,10 +43,10 @@ class Plan:
     min_isr: int = 2
     seconds: float = 60.0
     partitions: int = 4
-    frail: int = 0
+    unclean_partitions: int = 0
     """Partitions of a topic that allows unclean elections (F43)."""
     producers: int = 2
-    hasty_producers: int = 1
+    no_retry_producers: int = 1
     consumers: int = 2
     administrators: int = 0
     """How many people create, delete, grow, move, elect and configure topics at once."""
@@ -173,9 +173,9 @@ def drawn(seed: int, *, coordinated: bool = False) -> Plan:
         min_isr=min(replicas, rng.choice((1, 2, 2, 2, 3))),
         seconds=rng.choice((10.0, 20.0, 20.0, 40.0)),
         partitions=rng.choice((1, 2, 4)),
-        frail=rng.choice((0, 1, 2)),
+        unclean_partitions=rng.choice((0, 1, 2)),
         producers=rng.choice((1, 1, 2)),
-        hasty_producers=rng.choice((0, 1)),
+        no_retry_producers=rng.choice((0, 1)),
         consumers=1,
         administrators=max(rng.choice((0, 2, 3, 4)), int(log_dirs > 1)),
         log_dirs=log_dirs,

@@ -139,8 +139,8 @@ def test_bounds_of_connections_and_fetchers_change_at_once(cluster):
     several = [("max.connections.per.ip", SET, "50"), ("max.connections", SET, "100")]
     assert change(cluster, "", *several, ("num.replica.fetchers", SET, "2")) == (0, None)
     broker = cluster.brokers["b2"]
-    cluster.wait(lambda: broker._census.max_connections == 100)
-    assert broker._census.max_per_ip == 50
+    cluster.wait(lambda: broker._connection_quotas.max_connections == 100)
+    assert broker._connection_quotas.max_per_ip == 50
     assert broker.services.replicas.fetchers._per_leader == 2
 
 

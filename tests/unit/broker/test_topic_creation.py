@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from logs import SystemClock
+from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.handlers import create_topics
 from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.mutations import Mutations
 from ottla.broker.quotas import ClientQuotas
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import InvalidAssignmentError, TopicCreation, check_assignment
@@ -71,7 +71,7 @@ def scene(store, brokers=3, **settings):
         config=config,
         metadata=cache,
         topic_creation=creation,
-        mutations=Mutations(ClientQuotas(11, 1000), 11, 1000, lambda: 0.0),
+        mutation_quotas=ControllerMutationQuotas(ClientQuotas(11, 1000), 11, 1000, lambda: 0.0),
         tasks=Tasks(),
         controller=SimpleNamespace(is_active=True),
         live=live,

@@ -8,12 +8,12 @@ import pytest
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.compaction import (
     DELETE_HORIZON,
-    Fate,
+    BatchRetention,
     Lags,
     LastWritten,
     LogFacts,
     OffsetMap,
-    Rules,
+    RecordFilter,
     SegmentFacts,
     SegmentSize,
     Transactions,
@@ -149,7 +149,7 @@ def rules(*, latest=100, producers=None, now=1000, aborted=(), keys=None):
         offsets.put(key, offset)
     transactions = Transactions()
     transactions.expect(list(aborted))
-    return Rules(offsets, transactions, producers or {}, now, 50)
+    return RecordFilter(offsets, transactions, producers or {}, now, 50)
 
 
 def test_a_record_stays_if_it_is_its_keys_last():
@@ -169,17 +169,22 @@ def test_a_marker_goes_after_its_data_and_its_horizon(horizon):
     bits = CONTROL | TRANSACTIONAL | (DELETE_HORIZON if horizon else 0)
     marker = header(5, attributes=bits, base_ts=horizon)
     with_data = rules()
-    assert with_data.judge(header(4, attributes=TRANSACTIONAL), None) == (Fate.SIFT, False)
-    assert with_data.judge(marker, False) == (Fate.KEEP, False)
-    alone = rules().judge(marker, False)
+    assert with_data.check_batch_retention(header(4, attributes=TRANSACTIONAL), None) == (
+        BatchRetention.DELETE_EMPTY,
+        False,
+    )
+    assert with_data.check_batch_retention(marker, False) == (BatchRetention.RETAIN, False)
+    alone = rules().check_batch_retention(marker, False)
     if horizon == 1000:
-        assert alone.fate is Fate.DROP
+        assert alone.retention is BatchRetention.DELETE
     else:
-        assert alone == (Fate.KEEP, True), "its horizon begins, or is not over"
-    last = rules(producers={7: LastWritten(0, None)}).judge(marker, False)
-    assert last.fate is (Fate.EMPTY if horizon == 1000 else Fate.KEEP)
-    old = rules(producers={7: LastWritten(1, None)}).judge(marker, False)
-    assert old.fate is (Fate.DROP if horizon == 1000 else Fate.KEEP)
+        assert alone == (BatchRetention.RETAIN, True), "its horizon begins, or is not over"
+    last = rules(producers={7: LastWritten(0, None)}).check_batch_retention(marker, False)
+    assert last.retention is (
+        BatchRetention.HEADER_ONLY if horizon == 1000 else BatchRetention.RETAIN
+    )
+    old = rules(producers={7: LastWritten(1, None)}).check_batch_retention(marker, False)
+    assert old.retention is (BatchRetention.DELETE if horizon == 1000 else BatchRetention.RETAIN)
 
 
 def test_aborted_data_goes_and_the_index_entry_with_it():
@@ -188,31 +193,39 @@ def test_aborted_data_goes_and_the_index_entry_with_it():
     decide = rules(aborted=[entry])
     data, marker = header(3, 1, attributes=TRANSACTIONAL), header(5, attributes=CONTROL)
     other = header(3, 1, producer_id=8, attributes=TRANSACTIONAL)
-    assert decide.judge(header(1, attributes=TRANSACTIONAL), None).fate is Fate.SIFT, "before it"
-    assert decide.judge(data, None).fate is Fate.DROP
-    assert decide.judge(other, None).fate is Fate.SIFT
-    assert decide.judge(marker, True) == (Fate.KEEP, False)
+    assert (
+        decide.check_batch_retention(header(1, attributes=TRANSACTIONAL), None).retention
+        is BatchRetention.DELETE_EMPTY
+    ), "before it"
+    assert decide.check_batch_retention(data, None).retention is BatchRetention.DELETE
+    assert decide.check_batch_retention(other, None).retention is BatchRetention.DELETE_EMPTY
+    assert decide.check_batch_retention(marker, True) == (BatchRetention.RETAIN, False)
     assert decide._transactions.kept == [entry]
     again = rules(aborted=[entry])
-    assert again.judge(marker, True) == (Fate.KEEP, True)
+    assert again.check_batch_retention(marker, True) == (BatchRetention.RETAIN, True)
     assert again._transactions.kept == []
     last = rules(aborted=[entry], producers={7: LastWritten(0, 4)})
-    assert last.judge(data, None).fate is Fate.EMPTY
+    assert last.check_batch_retention(data, None).retention is BatchRetention.HEADER_ONLY
 
 
 def test_a_producers_last_batch_stays_without_records():
     """LogCleanerRetainsProducerLastSequence, EmptyBatchRemovalWithSequenceReuse."""
     decide = rules(producers={7: LastWritten(0, 12)})
-    assert decide.judge(header(10, 2), None).fate is Fate.SIFT_AND_KEEP
-    assert decide.judge(header(8, 1), None).fate is Fate.SIFT
-    assert decide.judge(header(10, 2, producer_id=-1), None).fate is Fate.SIFT
+    assert (
+        decide.check_batch_retention(header(10, 2), None).retention is BatchRetention.RETAIN_EMPTY
+    )
+    assert decide.check_batch_retention(header(8, 1), None).retention is BatchRetention.DELETE_EMPTY
+    assert (
+        decide.check_batch_retention(header(10, 2, producer_id=-1), None).retention
+        is BatchRetention.DELETE_EMPTY
+    )
 
 
 def test_an_empty_control_batch_goes():
     """CleanEmptyControlBatch."""
     empty = header(5, attributes=CONTROL | TRANSACTIONAL, count=0)
-    assert rules().judge(empty, None, empty=True).fate is Fate.DROP
-    kept = rules(producers={7: LastWritten(0, None)}).judge(empty, None, empty=True)
-    assert kept.fate is Fate.EMPTY
+    assert rules().check_batch_retention(empty, None, empty=True).retention is BatchRetention.DELETE
+    kept = rules(producers={7: LastWritten(0, None)}).check_batch_retention(empty, None, empty=True)
+    assert kept.retention is BatchRetention.HEADER_ONLY
     other_kind = header(5, attributes=CONTROL)
-    assert rules().judge(other_kind, None) == (Fate.KEEP, False)
+    assert rules().check_batch_retention(other_kind, None) == (BatchRetention.RETAIN, False)

@@ -1,30 +1,32 @@
 """F45: connections are counted against the descriptors there are, and refusals said seldom."""
 
-from ottla.net.limits import Census
+from ottla.net.limits import ConnectionQuotas
 
 
-def admitted(census, ip, count):
-    return sum(census.admit(ip) is None for _ in range(count))
+def admitted(connection_quotas, ip, count):
+    return sum(connection_quotas.admit(ip) is None for _ in range(count))
 
 
 def test_connections_end_before_descriptors_do():
-    census = Census(10_000, 1_000, 400)
-    assert admitted(census, "10.0.0.1", 500) == 300, "one address is not to take them all"
-    assert admitted(census, "10.0.0.2", 500) == 100
-    assert "open files limit" in census.admit("10.0.0.3")
-    census.leave("10.0.0.1")
-    assert census.admit("10.0.0.3") is None
+    connection_quotas = ConnectionQuotas(10_000, 1_000, 400)
+    assert admitted(connection_quotas, "10.0.0.1", 500) == 300, (
+        "one address is not to take them all"
+    )
+    assert admitted(connection_quotas, "10.0.0.2", 500) == 100
+    assert "open files limit" in connection_quotas.admit("10.0.0.3")
+    connection_quotas.leave("10.0.0.1")
+    assert connection_quotas.admit("10.0.0.3") is None
 
 
 def test_settings_below_the_descriptors_count_as_they_are():
-    census = Census(50, 40, 400)
-    assert admitted(census, "10.0.0.1", 60) == 40
-    assert "max.connections.per.ip=40" in census.admit("10.0.0.1")
-    assert admitted(census, "10.0.0.2", 60) == 10
-    assert "max.connections=50" in census.admit("10.0.0.2")
-    census.limit(10_000, 1_000)  # set anew while the broker runs: the descriptors stay
-    assert admitted(census, "10.0.0.3", 1_000) == 300
-    assert census.total == 350
+    connection_quotas = ConnectionQuotas(50, 40, 400)
+    assert admitted(connection_quotas, "10.0.0.1", 60) == 40
+    assert "max.connections.per.ip=40" in connection_quotas.admit("10.0.0.1")
+    assert admitted(connection_quotas, "10.0.0.2", 60) == 10
+    assert "max.connections=50" in connection_quotas.admit("10.0.0.2")
+    connection_quotas.limit(10_000, 1_000)  # set anew while the broker runs: the descriptors stay
+    assert admitted(connection_quotas, "10.0.0.3", 1_000) == 300
+    assert connection_quotas.total == 350
 
 
 def test_refused_connections_are_said_once_a_minute(bench, run, caplog):

@@ -17,7 +17,7 @@ TP = TopicPartition("events", 0)
 
 @pytest.fixture
 def cluster():
-    quiet = {"producers": 0, "hasty_producers": 0, "consumers": 0, "operators": False}
+    quiet = {"producers": 0, "no_retry_producers": 0, "consumers": 0, "operators": False}
     found = Cluster(Plan(1, partitions=2, faults=(), **quiet))
     found.boot()
     found.client_node().boot(found.serve_clients)

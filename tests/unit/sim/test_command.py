@@ -12,7 +12,9 @@ from ottla.sim.plans import SIZES, Plan, drawn
     "plan",
     [
         Plan(7),
-        Plan(7, brokers=5, seconds=12.5, partitions=2, producers=1, hasty_producers=0, consumers=3),
+        Plan(
+            7, brokers=5, seconds=12.5, partitions=2, producers=1, no_retry_producers=0, consumers=3
+        ),
         Plan(7, mean_gap_s=1.3, operators=False, careless=True, faults=("kill", "pause")),
         Plan(7, faults=()),
         Plan(7, members=3, cooperative=True, log_dirs=3),

@@ -9,7 +9,7 @@ from ottla.sim.plans import Plan
 
 @pytest.fixture(params=(False, True), ids=("gentle", "hard"))
 def nemesis(request):
-    quiet = {"producers": 0, "hasty_producers": 0, "consumers": 0, "operators": False}
+    quiet = {"producers": 0, "no_retry_producers": 0, "consumers": 0, "operators": False}
     cluster = Cluster(Plan(1, replicas=2, partitions=3, faults=(), **quiet))
     cluster.boot()
     cluster.client_node().boot(cluster.serve_clients)

@@ -75,7 +75,14 @@ def test_the_least_number_is_found(value, least, threshold):
 )
 def test_a_plan_shrinks_to_what_its_failure_needs(faults, operations, numbers, halves):
     plan = Plan(
-        5, brokers=7, partitions=4, members=3, seconds=40.0, administrators=2, copiers=3, frail=2
+        5,
+        brokers=7,
+        partitions=4,
+        members=3,
+        seconds=40.0,
+        administrators=2,
+        copiers=3,
+        unclean_partitions=2,
     )
     happening = ("a0.1", "a0.7", "a1.2", "m0.2", "m0.9")
     tried = []
@@ -102,7 +109,12 @@ def test_a_plan_shrinks_to_what_its_failure_needs(faults, operations, numbers, h
     for name, least in numbers.items():
         assert getattr(best, name) == least, name
     assert best.seconds == halves / 2
-    assert (best.producers, best.copiers, best.administrators, best.frail) == (0, 0, 0, 0)
+    assert (best.producers, best.copiers, best.administrators, best.unclean_partitions) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert best.min_isr <= best.replicas <= best.brokers
     assert not best.operators
     assert len(lines) < len(tried) < 180

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later, hold_back
-from ottla.broker.mutations import Charge
+from ottla.broker.controller_mutation_quota import Charge
 from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
 from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
@@ -55,7 +55,7 @@ def handle(
         results = [Result(name=t.name, error_code=ErrorCode.NOT_CONTROLLER) for t in request.topics]
         return answer(header, CreatePartitionsResponse(results=results))
 
-    quota = server.mutations.quota(header, strict_since=STRICT_QUOTA)
+    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         results = await _add_all(server, request, quota.charge)

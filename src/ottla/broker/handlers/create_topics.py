@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker import config_entries
 from ottla.broker.answers import answer, answer_later, hold_back
-from ottla.broker.mutations import Charge
+from ottla.broker.controller_mutation_quota import Charge
 from ottla.broker.topic_creation import (
     METADATA_TOPIC,
     CreatedTopic,
@@ -57,7 +57,7 @@ def handle(
         results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
         return answer(header, CreateTopicsResponse(topics=results))
 
-    quota = server.mutations.quota(header, strict_since=STRICT_QUOTA)
+    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         results = await _create_all(server, request, quota.charge)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later, hold_back
-from ottla.broker.mutations import Charge, ThrottlingQuotaExceededError
+from ottla.broker.controller_mutation_quota import Charge, ThrottlingQuotaExceededError
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -64,7 +64,7 @@ def handle(
         return answer(header, DeleteTopicsResponse(responses=results))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
         raise _InvalidRequestError
-    quota = server.mutations.quota(header, strict_since=STRICT_QUOTA)
+    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         once = list(dict.fromkeys(wanted))

@@ -69,7 +69,7 @@ def _find(
     if log is None:
         return unavailable
     if not server.metadata.contains(log.topic):
-        charge = server.mutations.quota(header).charge
+        charge = server.mutation_quotas.quota(header).charge
         server.coordination.create([log.topic], charge)
         return unavailable
     partition = server.metadata.partition(log.topic, log.partition_for(key))

@@ -76,7 +76,7 @@ async def _wait(
         )
     question = _question(server, header, request)
     if question.creates:
-        charge = server.mutations.quota(header).charge
+        charge = server.mutation_quotas.quota(header).charge
         errors = await server.topic_creation.auto_create(question.missing, charge)
     else:
         errors = _reasons(question.missing)

@@ -35,7 +35,7 @@ class Role:
     """by node, who is at work"""
 
 
-class Cast:
+class ClientRoles:
     """All roles. `start` begins the faults, `heal` ends them, `finish` ends the actors."""
 
     def __init__(

@@ -32,7 +32,7 @@ PLUGINS = (
 """Java classes that restrict what clients may do."""
 
 
-def refuse_broken_promises(config: BrokerConfig) -> None:
+def refuse_unsupported_configs(config: BrokerConfig) -> None:
     """Raise ConfigError for a setting that would be broken silently; warn of unknown ones."""
     for key, consequence in SWITCHES.items():
         if config.properties.get(key, "").strip().lower() == "true":

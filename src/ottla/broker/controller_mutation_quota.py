@@ -1,11 +1,11 @@
-"""Mutations: how many partitions a client may have created and deleted per second (KIP-599).
+"""Controller mutation quota: partitions that a client may create and delete per second (KIP-599).
 
-Who may call: the handlers that create topics and partitions or delete topics, each with a
-`MutationQuota` of its own per request. Time is an argument, in milliseconds of a clock that never
-goes back. Invariants:
-- a strict quota takes nothing on once the bucket is below zero, and anything while it is not, so
-  that a request larger than the bucket passes, too
-- a permissive one, of requests older than the error, takes everything on; the client waits instead
+Who may call: the handlers that create topics and partitions or delete topics. Each request has its
+own `ControllerMutationQuota`. Times are milliseconds of a monotonic clock. Invariants:
+- A strict quota refuses a request while the bucket is below zero and accepts any other, so that a
+  request larger than the bucket is possible.
+- A permissive quota (request versions without the error code) accepts every request; the answer's
+  throttle time makes the client wait.
 
 Kafka: `ControllerMutationQuotaManager` and `TokenBucket`.
 """
@@ -21,20 +21,20 @@ _MOST_BUCKETS = 10_000
 _LONGEST_MS = 2**31 - 1
 
 NEVER_STRICT = 2**15
-"""Stands for a version of requests that no client has: nothing is ever refused."""
+"""A request version that does not exist: the quota is never strict."""
 
 Charge = Callable[[int], None]
-"""Takes partitions from a client's bucket; raises ThrottlingQuotaExceededError if it may not."""
+"""Takes a number of partitions from a client's bucket. Raises ThrottlingQuotaExceededError."""
 
 
 class ThrottlingQuotaExceededError(OttlaError):
-    """The client is to come back later; the answer says when."""
+    """The client must wait; the response says how long."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class TokenBucket:
-    """Tokens that come back at a rate, up to what comes in all windows; below zero is debt."""
+    """A token bucket: `rate` tokens per second, at most those of all windows; may go below zero."""
 
     def __init__(self, span_ms: float) -> None:
         self._span_s = span_ms / 1000
@@ -51,13 +51,13 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, rate: float, now_ms: float) -> float:
-        """Take tokens, also such as are not there; return what is left."""
+        """Take tokens; return how many are left, below zero if there were too few."""
         self._tokens = self.tokens(rate, now_ms) - count
         return self._tokens
 
 
-class MutationQuota:
-    """One request's view of its client's bucket."""
+class ControllerMutationQuota:
+    """The quota of one request: its client's bucket, strict or permissive."""
 
     def __init__(
         self, rate: float, bucket: TokenBucket | None, now_ms: Callable[[], float], *, strict: bool
@@ -69,7 +69,7 @@ class MutationQuota:
         self._until_ms = 0.0
 
     def charge(self, count: int) -> None:
-        """Count partitions; ThrottlingQuotaExceededError if a strict quota is used up already."""
+        """Take `count` partitions. ThrottlingQuotaExceededError: a strict quota is exhausted."""
         rate, bucket = self._rate, self._bucket
         if bucket is None:
             return
@@ -84,12 +84,12 @@ class MutationQuota:
             bucket.take(count, rate, now_ms)
 
     def wait_ms(self) -> int:
-        """Return how long the client has to wait from now on."""
+        """Return the throttle time in milliseconds from now on."""
         return max(0, round(self._until_ms - self._now_ms()))
 
 
-class Mutations:
-    """The buckets of all clients that have a bound. `clock` tells milliseconds."""
+class ControllerMutationQuotas:
+    """The buckets of all clients that have a quota. `clock` returns milliseconds."""
 
     def __init__(
         self, quotas: ClientQuotas, samples: int, window_ms: float, clock: Callable[[], float]
@@ -99,12 +99,14 @@ class Mutations:
         self._clock = clock
         self._buckets: dict[Entity, TokenBucket] = {}
 
-    def quota(self, header: RequestHeader, strict_since: int = NEVER_STRICT) -> MutationQuota:
-        """Return what a request may change; versions before `strict_since` may change anything."""
+    def quota(
+        self, header: RequestHeader, strict_since: int = NEVER_STRICT
+    ) -> ControllerMutationQuota:
+        """Return a request's quota; it is permissive for versions before `strict_since`."""
         rate, shared = self._quotas.bound(MUTATION_RATE, ANONYMOUS, header.client_id or "")
         bucket = None if rate == UNBOUNDED else self._bucket(shared)
         strict = header.api_version >= strict_since
-        return MutationQuota(rate, bucket, self._clock, strict=strict)
+        return ControllerMutationQuota(rate, bucket, self._clock, strict=strict)
 
     def _bucket(self, shared: Entity) -> TokenBucket:
         bucket = self._buckets.get(shared)

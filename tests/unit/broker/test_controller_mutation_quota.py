@@ -2,7 +2,11 @@
 
 import pytest
 
-from ottla.broker.mutations import Mutations, ThrottlingQuotaExceededError, TokenBucket
+from ottla.broker.controller_mutation_quota import (
+    ControllerMutationQuotas,
+    ThrottlingQuotaExceededError,
+    TokenBucket,
+)
 from ottla.broker.quotas import ANY, MUTATION_RATE, ClientQuotas
 from ottla.model.errors import ErrorCode
 from ottla.net.client import PeerConnection
@@ -48,7 +52,7 @@ def time():
 def mutations(time):
     quotas = ClientQuotas(11, 1000)
     quotas.set((None, ANY), {MUTATION_RATE: RATE})
-    return Mutations(quotas, 11, 1000, time)
+    return ControllerMutationQuotas(quotas, 11, 1000, time)
 
 
 def quota_of(mutations, client="c", *, strict=True):
@@ -81,7 +85,7 @@ def test_a_permissive_quota_lets_everything_pass_and_the_client_wait(mutations):
 def test_a_rate_of_nothing_lets_one_request_pass(time):
     quotas = ClientQuotas(11, 1000)
     quotas.set((None, "c"), {MUTATION_RATE: 0})
-    mutations = Mutations(quotas, 11, 1000, time)
+    mutations = ControllerMutationQuotas(quotas, 11, 1000, time)
     quota_of(mutations).charge(1)
     quota = quota_of(mutations)
     with pytest.raises(ThrottlingQuotaExceededError):
@@ -90,7 +94,7 @@ def test_a_rate_of_nothing_lets_one_request_pass(time):
 
 
 def test_without_a_bound_nothing_is_counted(time):
-    mutations = Mutations(ClientQuotas(11, 1000), 11, 1000, time)
+    mutations = ControllerMutationQuotas(ClientQuotas(11, 1000), 11, 1000, time)
     quota = quota_of(mutations)
     for _ in range(3):
         quota.charge(10**6)
