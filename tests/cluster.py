@@ -3,14 +3,16 @@
 Everything stops with the `with` block, also when the test fails. Servers listen on 127.0.0.1.
 """
 
+import itertools
+import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
+from ottla.admin.local_cluster import port_is_free
 from ottla.model.errors import OttlaError
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import start_zookeeper
@@ -19,17 +21,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 from seen import ask  # tests are no package
 from waiting import until
 
+FIRST_TEST_PORT, TEST_PORTS = 10_000, 9_000
+"""Below those that the system gives to outgoing connections, and below those of `ottla up`."""
+_next_port = itertools.count(os.getpid() * 613)
+
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Return ports that are free, all different; each process begins at another place.
+
+    A port is not given out again before all others were: a cluster whose brokers are down for a
+    while finds its ports free.
+    """
+    found: list[int] = []
+    for step in itertools.islice(_next_port, TEST_PORTS):
+        port = FIRST_TEST_PORT + step % TEST_PORTS
+        if port_is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"no {count} free ports from {FIRST_TEST_PORT} on")
 
 
 class BrokerProcesses:

@@ -79,6 +79,7 @@ class Folder:
         until(lambda: not znodes.brokers(), 20, "its session is over")
         self.now = cluster
         cluster.start_broker(0)
+        until(lambda: 0 in cluster.known_to(0), 30, "it knows itself")
 
     def throttle(self, rate):
         """Set the throttle, and wait until the broker obeys it: Kafka's tool does not wait."""
