@@ -34,8 +34,8 @@ from failover_report import Result, write_report
 import kafka_tools
 from cluster import free_ports, wait_for_port
 from kafka39 import Kafka39Cluster
-from ottla.admin import topics
-from ottla.admin.produce import Writer
+from ottla.admin.operations import topics
+from ottla.admin.operations.produce import Writer
 from ottla.admin.session import world
 from ottla.model.cluster import (
     LeaderAndIsr,

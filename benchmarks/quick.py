@@ -30,9 +30,11 @@ import perf_tools
 
 import kafka_tools
 from kafka39 import Kafka39Cluster
-from ottla.admin import local_cluster, processes, topics
-from ottla.admin.cluster_dir import ClusterDir
-from ottla.admin.produce import ACKS_ALL, Writer
+from ottla.admin.local import cluster as local_cluster
+from ottla.admin.local import processes
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.operations import topics
+from ottla.admin.operations.produce import ACKS_ALL, Writer
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
 

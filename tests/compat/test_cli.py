@@ -11,8 +11,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from ottla.admin.cluster_dir import ClusterDir
-from ottla.admin.processes import alive, send_signal, wait_gone
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.admin.local.processes import alive, send_signal, wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.processes]
 

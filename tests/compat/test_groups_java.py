@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import NewTopic
 
 from clients import admin_client, create_topic, create_topics, fresh, named, produce
-from ottla.admin import groups
+from ottla.admin.operations import groups
 from ottla.admin.session import connected
 from waiting import until
 

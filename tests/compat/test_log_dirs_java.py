@@ -12,8 +12,8 @@ import kafka_tools as tools
 from clients import admin_client, create_topic, produce, read_ended
 from cluster import OttlaCluster
 from kafka39 import Kafka39Cluster
-from ottla.admin import configs
 from ottla.admin.cli import main as cli
+from ottla.admin.operations import configs
 from ottla.admin.session import connected
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from seen import Znodes, ask

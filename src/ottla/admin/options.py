@@ -32,7 +32,7 @@ Output = Annotated[Format, typer.Option("--output", help="table or json")]
 
 
 def cluster_folder(path: Path | None) -> Any:
-    from ottla.admin.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
+    from ottla.admin.local.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
 
     return ClusterDir(path or default_dir())
 

@@ -115,7 +115,7 @@ def _journals(
     paths: list[Path] | None, directory: Path | None, moment_text: str | None
 ) -> tuple[Any, int | None]:
     """Find the journals, and read what moment is meant."""
-    from ottla.admin.cluster_dir import default_dir  # noqa: PLC0415 - lazy
+    from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
     from ottla.explain import journals as files  # noqa: PLC0415 - lazy
     from ottla.explain.moments import moment, needs_a_day  # noqa: PLC0415 - lazy
 

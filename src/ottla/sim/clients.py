@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.admin.coordinators import GROUP, TRANSACTION, VERSION_OF_ONE_KEY
+from ottla.admin.operations.coordinators import GROUP, TRANSACTION, VERSION_OF_ONE_KEY
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World

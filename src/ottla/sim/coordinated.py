@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.admin.coordinators import MOVED, VERSION_OF_ONE_KEY
+from ottla.admin.operations.coordinators import MOVED, VERSION_OF_ONE_KEY
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.net.client import Client

@@ -8,7 +8,7 @@ small segments, so that they move, are compacted and get new coordinators within
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.admin.coordinators import GROUP
+from ottla.admin.operations.coordinators import GROUP
 from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
 from ottla.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from ottla.coordinators.transaction_states import MAY_EXPIRE

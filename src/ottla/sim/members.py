@@ -12,8 +12,14 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.admin.coordinators import GROUP
-from ottla.admin.group_consumer import ASSIGNOR, LEAVE_VERSION, PROTOCOL_TYPE, REJOIN, assign_range
+from ottla.admin.operations.coordinators import GROUP
+from ottla.admin.operations.group_consumer import (
+    ASSIGNOR,
+    LEAVE_VERSION,
+    PROTOCOL_TYPE,
+    REJOIN,
+    assign_range,
+)
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from ottla.admin.coordinators import TRANSACTION
+from ottla.admin.operations.coordinators import TRANSACTION
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World

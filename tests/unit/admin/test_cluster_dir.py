@@ -6,9 +6,16 @@ import sys
 
 import pytest
 
-from ottla.admin import local_cluster, processes
-from ottla.admin.cluster_dir import ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper, last_line
-from ottla.admin.processes import ProcessId
+from ottla.admin.local import cluster as local_cluster
+from ottla.admin.local import processes
+from ottla.admin.local.cluster_dir import (
+    ClusterDir,
+    LocalBroker,
+    LocalCluster,
+    LocalZooKeeper,
+    last_line,
+)
+from ottla.admin.local.processes import ProcessId
 from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.errors import ConfigError, OttlaError
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.admin import configs, reassign
-from ottla.admin.configs_command import Target, _alter_quotas, _alter_settings, _hint
+from ottla.admin.commands.configs import Target, _alter_quotas, _alter_settings, _hint
+from ottla.admin.operations import configs, reassign
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.model.ids import TopicPartition
 

@@ -1,6 +1,6 @@
 """The range assignor of `ottla consume --group`, beside Kafka's own examples."""
 
-from ottla.admin.group_consumer import assign_range
+from ottla.admin.operations.group_consumer import assign_range
 
 
 def test_two_members_two_topics_of_three_partitions():

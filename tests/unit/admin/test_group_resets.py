@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.admin.durations import parse_duration
-from ottla.admin.group_resets import MAX_FILE_BYTES, parse_file
+from ottla.admin.operations.durations import parse_duration
+from ottla.admin.operations.group_resets import MAX_FILE_BYTES, parse_file
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 

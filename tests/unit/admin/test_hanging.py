@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.admin import transactions
+from ottla.admin.operations import transactions
 from ottla.model.errors import ErrorCode, OttlaError
 
 OLD, YOUNG, NOW = 1_000, 99_500, 100_000

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.admin import configs, log_dirs
+from ottla.admin.operations import configs, log_dirs
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsResponse

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.admin import plans
-from ottla.admin.plans import PlanError
+from ottla.admin.operations import plans
+from ottla.admin.operations.plans import PlanError
 from ottla.model.ids import TopicPartition
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.admin.produce import BATCH_BYTES, MAX_LINE_BYTES, Lines, _split
+from ottla.admin.operations.produce import BATCH_BYTES, MAX_LINE_BYTES, Lines, _split
 from ottla.model.errors import OttlaError
 from ottla.model.partitioning import murmur2, partition_of
 from ottla.wire.records import Record

@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
-from ottla.admin.consume import Reader
-from ottla.admin.group_consumer import GroupReader
-from ottla.admin.groups import committed_offsets, describe
-from ottla.admin.produce import ACKS_ALL
+from ottla.admin.operations.consume import Reader
+from ottla.admin.operations.group_consumer import GroupReader
+from ottla.admin.operations.groups import committed_offsets, describe
+from ottla.admin.operations.produce import ACKS_ALL
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.net.client import CONTROLLER, Client

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ottla.admin.demo.watching import NOBODY, Seen
-from ottla.admin.processes import ProcessId, wait_gone
+from ottla.admin.local.processes import ProcessId, wait_gone
 from ottla.model.errors import OttlaError
 
 POLL_S = 0.02

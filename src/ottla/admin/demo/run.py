@@ -21,13 +21,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ottla.admin import local_cluster, processes, topics
-from ottla.admin.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
 from ottla.admin.demo import faults, verifying
 from ottla.admin.demo.flights import TOTAL, flights
 from ottla.admin.demo.producing import FlightProducer
 from ottla.admin.demo.report import Bar, Outage, Report, Stage, print_report
 from ottla.admin.demo.watching import Fault, Notes, Seen, Watcher
+from ottla.admin.local import cluster as local_cluster
+from ottla.admin.local import processes
+from ottla.admin.local.cluster_dir import HOST, ClusterDir, LocalCluster, last_line
+from ottla.admin.operations import topics
 from ottla.admin.session import connected
 from ottla.model.errors import OttlaError, StartupError
 

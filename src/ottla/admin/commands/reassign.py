@@ -36,7 +36,7 @@ Preserve = Annotated[bool, typer.Option("--preserve-throttles", help="Leave thro
 
 def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
     """Return the plan asked for, how to call it in messages, and the log dirs that it names."""
-    from ottla.admin import plans  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
 
     if (file is None) == (not moves):
         raise typer.BadParameter(
@@ -76,7 +76,7 @@ def plan_command(
 
     Unlike Kafka's --generate, which deals all replicas anew.
     """
-    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
 
     names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
     if not names:
@@ -119,7 +119,7 @@ def execute(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Begin a plan; print the present assignment, which is the plan to go back."""
-    from ottla.admin import log_dirs, plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import log_dirs, plans, reassign  # noqa: PLC0415 - lazy
 
     plan, where, places = _plan(file, partition)
     if log_dirs_throttle is not None and not places:
@@ -168,7 +168,7 @@ def verify(
     output: Output = Format.table,
 ) -> None:
     """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done."""
-    from ottla.admin import log_dirs, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - lazy
 
     plan, _, places = _plan(file, partition)
 
@@ -221,7 +221,7 @@ def cancel(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Stop moves and go back to the replicas there were."""
-    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
 
     if [file is not None, bool(partition), every].count(True) != 1:
         raise typer.BadParameter("name what to cancel: --file, --partition or --all, one of them")
@@ -252,7 +252,7 @@ def list_command(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:
     """List the moves in progress."""
-    from ottla.admin import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
 
     found = ask(directory, bootstrap_server, reassign.in_progress)
     if output is Format.json:
@@ -284,7 +284,7 @@ def _ids(brokers: Sequence[int]) -> str:
 
 
 async def _clear(client: Any, plan: Any) -> None:
-    from ottla.admin import reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
 
     cleared, silent = await reassign.clear_throttles(client, plan)
     if cleared:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ottla.admin.coordinators import TRANSACTION, at_coordinator, at_each_broker
+from ottla.admin.operations.coordinators import TRANSACTION, at_coordinator, at_each_broker
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import Client

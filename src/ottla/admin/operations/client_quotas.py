@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from ottla.admin.configs import reason
+from ottla.admin.operations.configs import reason
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest

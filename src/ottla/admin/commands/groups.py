@@ -40,7 +40,7 @@ def list_command(
     output: Output = Format.table,
 ) -> None:
     """List the groups of the cluster."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     wanted = {text.lower() for text in state or ()}
     for text in sorted(wanted - {name.lower() for name in STATES}):
@@ -63,7 +63,7 @@ Every = Annotated[bool, typer.Option("--all", help="Every group of consumers")]
 
 async def _groups(client: Any, names: list[str] | None) -> list[str]:
     """Return the groups that were named; all for none."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     if names:
         return list(dict.fromkeys(names))
@@ -84,7 +84,7 @@ def describe(
     output: Output = Format.table,
 ) -> None:
     """Show groups with their members and what each of them reads."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
 
@@ -117,7 +117,7 @@ def lag(
     output: Output = Format.table,
 ) -> None:
     """Show how far groups are behind, per partition and in total."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
 
@@ -161,7 +161,7 @@ def delete(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Delete groups without members, and their offsets."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     names = list(dict.fromkeys(names))
     needs_yes(yes, f"{', '.join(names)} would be gone with all offsets")
@@ -182,7 +182,7 @@ def delete_offsets(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Forget a group's offsets of topics that no member of it reads."""
-    from ottla.admin import groups  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     chosen = usage(_parse_topic, topic, "--topic")
     needs_yes(yes, f"the offsets of {group} in {', '.join(topic)} would be gone")
@@ -214,9 +214,9 @@ def _target(
     """Return where to go; exactly one way of saying it must have been used."""
     from datetime import UTC, datetime  # noqa: PLC0415 - lazy
 
-    from ottla.admin import group_resets  # noqa: PLC0415 - lazy
-    from ottla.admin.durations import parse_duration  # noqa: PLC0415 - lazy
-    from ottla.admin.group_resets import Target  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import group_resets  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.group_resets import Target  # noqa: PLC0415 - lazy
 
     ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if sum(way is not None for way in ways) != 1:
@@ -256,7 +256,7 @@ def _parse_topic(text: str) -> tuple[str, list[int]]:
 
 async def _partitions(client: Any, chosen: list[tuple[str, list[int]]]) -> list[Any]:
     """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
     from ottla.model.ids import TopicPartition  # noqa: PLC0415 - lazy
 
     found: dict[Any, None] = {}
@@ -301,7 +301,7 @@ def reset_offsets(
     output: Output = Format.table,
 ) -> None:
     """Move a group's offsets. The group must have no members."""
-    from ottla.admin import group_resets  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import group_resets  # noqa: PLC0415 - lazy
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin import configs
-from ottla.admin.configs import reason
+from ottla.admin.operations import configs
+from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import topic_name_problem, uuid_to_text
 from ottla.net.client import CONTROLLER, Client

@@ -46,7 +46,7 @@ class Target(NamedTuple):
     entity: dict[str, str | None]
 
     def __str__(self) -> str:
-        from ottla.admin import client_quotas, configs  # noqa: PLC0415 - lazy
+        from ottla.admin.operations import client_quotas, configs  # noqa: PLC0415 - lazy
 
         if self.kind is not None:
             return configs.shown(self.kind, self.name)
@@ -60,7 +60,7 @@ def _target(
     *parts: tuple[str, str | None, bool],
 ) -> Target | None:
     """Return whose settings are meant, None where nobody is named."""
-    from ottla.admin import configs  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import configs  # noqa: PLC0415 - lazy
 
     if topic == "" or (broker is not None and broker < 0):
         raise typer.BadParameter("--topic takes a name, --broker a number from 0 on")
@@ -131,7 +131,7 @@ def describe(
         entity = None if target is None else target.entity
         _describe_quotas(entity, wanted, directory, bootstrap_server, output)
         return
-    from ottla.admin import configs  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import configs  # noqa: PLC0415 - lazy
 
     kind, name = target.kind, target.name
     found = ask(directory, bootstrap_server, lambda c: configs.settings(c, kind, name))
@@ -171,7 +171,7 @@ def _describe_quotas(
     address: Any,
     output: Format,
 ) -> None:
-    from ottla.admin import client_quotas  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import client_quotas  # noqa: PLC0415 - lazy
 
     found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
     if output is Format.json:
@@ -263,7 +263,7 @@ def alter(
 
 def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list[Any]:
     """Return what was typed as changes, each key once."""
-    from ottla.admin.configs import DELETE, Change  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.configs import DELETE, Change  # noqa: PLC0415 - lazy
 
     changes = []
     for operation, texts in enumerate((set_, delete, append, subtract)):
@@ -283,7 +283,7 @@ def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list
 
 def _check_deleted(target: Target, changes: Sequence[Any], there: Mapping[str, Any]) -> None:
     """Refuse to delete what is not set: a slip of the keyboard, for Kafka's tool too."""
-    from ottla.admin.configs import DELETE  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.configs import DELETE  # noqa: PLC0415 - lazy
 
     for change in changes:
         if change.operation == DELETE and change.key not in there:
@@ -297,7 +297,7 @@ async def _alter_settings(
     client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
 ) -> dict[str, str | None]:
     """Change a topic or broker; return what was in force before."""
-    from ottla.admin import configs  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import configs  # noqa: PLC0415 - lazy
 
     assert target.kind is not None
     known = {s.key: s for s in await configs.settings(client, target.kind, target.name)}
@@ -313,7 +313,7 @@ async def _alter_settings(
 
 def _hint(change: Any, known: Mapping[str, Any]) -> str | None:
     """Return the way out for a change that may be the reason of a refusal."""
-    from ottla.admin.configs import APPEND, SUBTRACT  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.configs import APPEND, SUBTRACT  # noqa: PLC0415 - lazy
 
     key, setting = change.key, known.get(change.key)
     if setting is None:
@@ -330,8 +330,8 @@ async def _alter_quotas(
     client: Any, target: Target, changes: Sequence[Any], *, dry_run: bool
 ) -> dict[str, float]:
     """Change quotas; return what they were."""
-    from ottla.admin import client_quotas  # noqa: PLC0415 - lazy
-    from ottla.admin.configs import DELETE, SET  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import client_quotas  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.configs import DELETE, SET  # noqa: PLC0415 - lazy
 
     wanted: dict[str, float] = {}
     for change in changes:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from ottla.admin.processes import ProcessId, alive
+from ottla.admin.local.processes import ProcessId, alive
 from ottla.model.errors import OttlaError
 
 HOST = "127.0.0.1"

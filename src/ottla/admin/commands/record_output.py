@@ -9,9 +9,9 @@ import json
 import sys
 from dataclasses import dataclass
 
-from ottla.admin import topics
-from ottla.admin.consume import EARLIEST, LATEST, Reader, Sink
-from ottla.admin.group_consumer import GroupReader
+from ottla.admin.operations import topics
+from ottla.admin.operations.consume import EARLIEST, LATEST, Reader, Sink
+from ottla.admin.operations.group_consumer import GroupReader
 from ottla.admin.output import plural, say
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError

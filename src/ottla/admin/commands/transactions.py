@@ -27,7 +27,7 @@ def list_command(
     output: Output = Format.table,
 ) -> None:
     """List the transactional ids of the cluster."""
-    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     found = ask(
         directory, bootstrap_server, lambda c: transactions.list_transactions(c, state or [])
@@ -47,7 +47,7 @@ def describe(
     output: Output = Format.table,
 ) -> None:
     """Show transactional ids with their state, producer and partitions."""
-    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     async def question(client: Any) -> list[Any]:
         return [await transactions.describe(client, name) for name in names]
@@ -76,7 +76,7 @@ def producers(
     output: Output = Format.table,
 ) -> None:
     """Show the producers that a partition's leader knows, and where their transactions begin."""
-    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     found = ask(directory, bootstrap_server, lambda c: transactions.producers(c, topic, partition))
     if output is Format.json:
@@ -109,8 +109,8 @@ def hanging(
     """Find open transactions that no coordinator will end: they hold read_committed back."""
     from datetime import UTC, datetime  # noqa: PLC0415 - lazy
 
-    from ottla.admin import transactions  # noqa: PLC0415 - lazy
-    from ottla.admin.durations import parse_duration  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.durations import parse_duration  # noqa: PLC0415 - lazy
 
     (older_than_ms,) = usage(parse_duration, [older_than], "--older-than")
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
@@ -143,7 +143,7 @@ def abort(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """End a transaction that hangs in one partition."""
-    from ottla.admin import transactions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
     needs_yes(yes, f"{what} would be lost")

@@ -11,8 +11,13 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.admin.consume import EARLIEST, LATEST, Reader, Sink
-from ottla.admin.coordinators import MOVED, VERSION_OF_ONE_GROUP, WAIT_S, find_coordinator
+from ottla.admin.operations.consume import EARLIEST, LATEST, Reader, Sink
+from ottla.admin.operations.coordinators import (
+    MOVED,
+    VERSION_OF_ONE_GROUP,
+    WAIT_S,
+    find_coordinator,
+)
 from ottla.admin.output import say
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError, error_name

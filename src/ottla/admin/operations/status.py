@@ -1,7 +1,7 @@
-"""Status: who lives, who leads, who is behind, from Metadata; and from the folder, what it weighs.
+"""Status of a cluster: brokers, controller, partitions; with the folder, also the processes.
 
-Who may call: the command line. Invariants: asks, and changes nothing; what does not answer is shown
-as such instead of failing the whole.
+Who may call: the command line. Invariants: changes nothing; a broker that does not answer is
+reported as such, and the rest is reported all the same.
 """
 
 from pathlib import Path
@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin import processes
-from ottla.admin.cluster_dir import ClusterDir, LocalCluster
-from ottla.admin.output import megabytes, print_table
+from ottla.admin.local import processes
+from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.admin.session import connected
 from ottla.model.errors import OttlaError
 from ottla.net import local_page
@@ -158,33 +157,3 @@ def _add_processes(status: Status, cluster: LocalCluster) -> None:
         status.brokers.append(broker)
     status.zookeeper = cluster.zookeeper.address
     status.zookeeper_running = cluster.zookeeper.running
-
-
-def print_status(status: Status) -> None:
-    """Print a table and one line below it."""
-    rows = [
-        (
-            b.id,
-            b.address,
-            "up" if b.alive else "down" if b.pid is None else "not registered",
-            "controller" if b.controller else "",
-            b.leads,
-            b.replicas,
-            b.pid,
-            megabytes(b.resident_bytes),
-            None if b.idle is None else f"{b.idle:.0%}",
-        )
-        for b in status.brokers
-    ]
-    columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory", "idle")
-    print_table(columns, rows)
-    if status.zookeeper:
-        print(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")  # noqa: T201
-    for b in status.brokers:
-        if b.damaged:
-            print(f"broker {b.id}: {b.damaged} damaged logs, see `damaged` in its log")  # noqa: T201
-    print(  # noqa: T201
-        status.problem
-        or f"{status.topics} topics, {status.partitions} partitions: {status.under_replicated} "
-        f"under-replicated, {status.without_leader} without a leader"
-    )

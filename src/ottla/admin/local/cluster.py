@@ -17,8 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ottla.admin import processes
-from ottla.admin.cluster_dir import HOST, ClusterDir, LocalBroker, LocalCluster, LocalZooKeeper
+from ottla.admin.local import processes
+from ottla.admin.local.cluster_dir import (
+    HOST,
+    ClusterDir,
+    LocalBroker,
+    LocalCluster,
+    LocalZooKeeper,
+)
 from ottla.admin.session import connected
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import broker_keys

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.coordinators import at_coordinator
-from ottla.admin.groups import (
+from ottla.admin.operations.coordinators import at_coordinator
+from ottla.admin.operations.groups import (
     EARLIEST,
     LATEST,
     Committed,

@@ -32,8 +32,8 @@ def elect(
     output: Output = Format.table,
 ) -> None:
     """Elect leaders anew. Exit code 1 if a partition has no leader as asked."""
-    from ottla.admin import elect as electing  # noqa: PLC0415 - lazy
-    from ottla.admin.plans import parse_partition  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import elect as electing  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.plans import parse_partition  # noqa: PLC0415 - lazy
 
     if kind not in tuple(electing.Kind):
         raise typer.BadParameter(f"{kind!r}: write preferred or unclean")

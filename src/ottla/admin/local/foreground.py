@@ -6,8 +6,8 @@ Who may call: the command line. Invariants: leaves nothing running, whichever wa
 import time
 from collections.abc import Sequence
 
-from ottla.admin import local_cluster
-from ottla.admin.cluster_dir import ClusterDir
+from ottla.admin.local import cluster as local_cluster
+from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.output import say
 
 LOOK_S = 0.3

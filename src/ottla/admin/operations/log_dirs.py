@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.admin import configs
-from ottla.admin.configs import BROKER
-from ottla.admin.plans import Places
+from ottla.admin.operations import configs
+from ottla.admin.operations.configs import BROKER
+from ottla.admin.operations.plans import Places
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client

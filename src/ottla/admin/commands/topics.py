@@ -34,7 +34,7 @@ def create(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Create a topic."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
         if count == 0 or count < -1:
@@ -59,7 +59,7 @@ def list_command(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:
     """List the topics."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     found = ask(directory, bootstrap_server, topics.list_topics)
     if output is Format.json:
@@ -89,7 +89,7 @@ def describe(
     output: Output = Format.table,
 ) -> None:
     """Show partitions, replicas and settings of topics; or what is wrong with any of them."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     picking = under_replicated or leaderless or under_min_isr
     if not names and not picking:
@@ -158,7 +158,7 @@ def alter(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Give a topic more partitions or other settings."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     changed = topics.parse_topic_settings(config or [])
     removed = list(dict.fromkeys(delete_config or []))
@@ -190,7 +190,7 @@ def delete(
     bootstrap_server: Bootstrap = None,
 ) -> None:
     """Delete topics and their records. Asks, unless --yes is given."""
-    from ottla.admin import topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     wanted = list(dict.fromkeys(names))
     needs_yes(yes, f"{', '.join(wanted)} would be gone with all records")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ottla.admin import configs, plans
-from ottla.admin.configs import BROKER, TOPIC, reason
-from ottla.admin.log_dirs import THROTTLE as LOG_DIRS_THROTTLE
-from ottla.admin.plans import Assignment, PlanError
+from ottla.admin.operations import configs, plans
+from ottla.admin.operations.configs import BROKER, TOPIC, reason
+from ottla.admin.operations.log_dirs import THROTTLE as LOG_DIRS_THROTTLE
+from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,

@@ -24,8 +24,8 @@ def log_dirs(
     output: Output = Format.table,
 ) -> None:
     """Show each broker's log dirs and the replicas that move between them."""
-    from ottla.admin import log_dirs as dirs  # noqa: PLC0415 - lazy
-    from ottla.admin import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import log_dirs as dirs  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
 
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
 

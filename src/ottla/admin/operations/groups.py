@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
+from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition

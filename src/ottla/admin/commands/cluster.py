@@ -1,0 +1,140 @@
+"""Commands for the cluster on this machine: `up`, `down`, `status`, `demo`.
+
+Who may call: `cli`. Invariants: `status` works with any Kafka by --bootstrap-server; exit code 1
+when something is down.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, Output, cluster_folder
+from ottla.admin.output import Format, megabytes, plural, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.status import Status
+
+EXIT_FAILED = 1
+
+
+def up(
+    brokers: Annotated[int | None, typer.Option("-n", "--brokers", help="How many [3]")] = None,
+    directory: Dir = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option(help="Brokers listen on this port and those after it [9092, or free ones]"),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Use this ZooKeeper instead of starting one"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
+    ] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and stop everything on Ctrl-C")
+    ] = False,
+) -> None:
+    """Start ZooKeeper and brokers on this machine, or what of them does not run."""
+    from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
+    from ottla.admin.local.foreground import stay  # noqa: PLC0415 - lazy
+
+    folder = cluster_folder(directory)
+    wanted = local_cluster.Wanted(
+        brokers, port_base, zookeeper, local_cluster.parse_settings(settings or [])
+    )
+    cluster, started = local_cluster.up(folder, wanted, say)
+    count = plural(len(cluster.brokers), "broker")
+    lines = (
+        f"{count} up in {folder}" if started else f"{count} already up in {folder}",
+        f"bootstrap.servers={cluster.bootstrap}",
+        f"zookeeper.connect={cluster.zookeeper.address}",
+    )
+    if foreground:
+        stay(folder, lines)
+        return
+    for line in lines:
+        say(line)
+
+
+def down(directory: Dir = None) -> None:
+    """Stop the brokers and ZooKeeper that `ottla up` started; data stays."""
+    from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
+
+    folder = cluster_folder(directory)
+    stopped, forced = local_cluster.down(folder)
+    say(
+        f"{plural(stopped, 'process').replace('processs', 'processes')} stopped"
+        + (f", {forced} by force" if forced else "")
+        if stopped
+        else f"nothing of {folder} was running"
+    )
+
+
+def status(
+    directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
+) -> None:
+    """Show brokers, controller and the health of partitions. Exit code 1 if something is down."""
+    from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
+
+    found = (
+        cluster_status.of_cluster(bootstrap_server)
+        if bootstrap_server
+        else cluster_status.of_folder(cluster_folder(directory))
+    )
+    if output is Format.json:
+        print_json(cluster_status.as_json(found))
+    else:
+        print_status(found)
+    if not found.healthy:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def demo(
+    fast: Annotated[bool, typer.Option("--fast", help="Fewer records, same kills")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Keep everything here [a temporary folder]")
+    ] = None,
+    port_base: Annotated[int | None, typer.Option(help="As of `ottla up` [free ports]")] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="As of `ottla up`")
+    ] = None,
+    spark: Annotated[bool, typer.Option(help="Run the Spark pipeline at the end")] = True,
+) -> None:
+    """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark."""
+    from ottla.admin.demo.run import Options, run  # noqa: PLC0415 - lazy
+
+    if not run(Options(fast, directory, port_base, zookeeper, spark)):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def print_status(status: "Status") -> None:
+    """Print a table and one line below it."""
+    rows = [
+        (
+            b.id,
+            b.address,
+            "up" if b.alive else "down" if b.pid is None else "not registered",
+            "controller" if b.controller else "",
+            b.leads,
+            b.replicas,
+            b.pid,
+            megabytes(b.resident_bytes),
+            None if b.idle is None else f"{b.idle:.0%}",
+        )
+        for b in status.brokers
+    ]
+    columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory", "idle")
+    print_table(columns, rows)
+    if status.zookeeper:
+        print(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")  # noqa: T201
+    for b in status.brokers:
+        if b.damaged:
+            print(f"broker {b.id}: {b.damaged} damaged logs, see `damaged` in its log")  # noqa: T201
+    print(  # noqa: T201
+        status.problem
+        or f"{status.topics} topics, {status.partitions} partitions: {status.under_replicated} "
+        f"under-replicated, {status.without_leader} without a leader"
+    )
