@@ -4,11 +4,37 @@ Invariants: the way to a broker imports no command-line or Spark library, so tha
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
 """
 
+import os
 import sys
 
 
 def main() -> int:
     """Run one command and return the process's exit code."""
+    _open_standard_streams()
+    try:
+        return _run()
+    except KeyboardInterrupt:  # while modules are imported: a command handles its own
+        sys.stderr.write("ottla: interrupted\n")
+        return 130
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null for each standard stream that is closed, as under cron.
+
+    A socket would get its number otherwise, and libuv ends a process that closes one of those.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    # Python left those out that were closed when it started.
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _run() -> int:
     if sys.argv[1:2] == ["broker"]:
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 

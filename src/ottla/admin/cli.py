@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -63,6 +64,18 @@ def _end_like_ctrl_c(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
+def _with_value(text: str, error: Any, arguments: Sequence[str] | None) -> str:
+    """Add the value that was typed to a message about a number, which leaves it out."""
+    if "should be a valid" not in text:
+        return text
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    names = set(getattr(getattr(error, "param", None), "opts", ()))
+    for name, value in pairwise(typed):
+        if name in names:
+            return f"{name} {value}: " + ("not an integer" if "integer" in text else "not a number")
+    return text
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     with contextlib.suppress(ValueError):  # not in the main thread: nothing to catch there
@@ -74,8 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "ottla"
         # No arguments at all: the error is the help text.
-        say(error.format_message() if type(error).__name__ == "NoArgsIsHelpError" else
-            f"{path}: {error.format_message()}")  # fmt: skip
+        text = str(error.format_message())
+        if type(error).__name__ != "NoArgsIsHelpError":
+            text = f"{path}: {_with_value(text, error, arguments)}"
+        say(text)
         return EXIT_USAGE
     except OttlaError as error:
         say(f"ottla: {error}")

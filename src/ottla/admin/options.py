@@ -51,7 +51,13 @@ def ask(
     """Put a question to the cluster at `address`, or to the one that runs in `path`."""
     from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
 
-    return connected(bootstrap(address, path), question, timeout_s=timeout_s or CALL_TIMEOUT_S)
+    try:
+        return connected(bootstrap(address, path), question, timeout_s=timeout_s or CALL_TIMEOUT_S)
+    except OttlaError as error:
+        problem = None if address else cluster_folder(path).zookeeper_problem()
+        if problem is None:
+            raise
+        raise OttlaError(f"{problem}; brokers can change nothing without it ({error})") from error
 
 
 def needs_yes(yes: bool, what_is_lost: str) -> None:

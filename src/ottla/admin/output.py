@@ -1,13 +1,16 @@
-"""What a command says: data on stdout as a table or JSON, everything else on stderr.
+"""Output of commands: data on standard output as a table or JSON, all else on standard error.
 
-Who may call: the admin room. Invariants: stdout carries only what was asked for, so that it can
-be piped; one line per problem; rich is imported only when a table is really drawn.
+Who may call: `admin`, `explain`. Invariants: standard output carries only what was asked for, so
+that it can be piped; names of topics, clients and files are data: they are never read as markup and
+no control character of theirs reaches the terminal.
 """
 
 import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
+
+from ottla.admin import tables
 
 
 class Format(StrEnum):
@@ -17,9 +20,10 @@ class Format(StrEnum):
     json = "json"
 
 
-def say(line: str) -> None:
-    """Tell a person something that is not data."""
-    sys.stderr.write(line + "\n")
+def say(text: str) -> None:
+    """Print a message, which is not data, to standard error."""
+    for line in text.split("\n"):
+        sys.stderr.write(tables.printable(line) + "\n")
     sys.stderr.flush()
 
 
@@ -33,20 +37,15 @@ def print_json(value: object) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """Print rows as a table; numbers are set right."""
-    from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        numbers = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*["-" if cell is None else str(cell) for cell in row])
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    """Print rows: aligned on a terminal, separated by tabs in a pipe (see `tables.write`)."""
     if title:
-        console.print(title)
-    console.print(table)
+        sys.stdout.write(tables.printable(title) + "\n")
+    tables.write(columns, rows, sys.stdout)
+
+
+def print_line(text: str) -> None:
+    """Print one line of data to standard output."""
+    sys.stdout.write(tables.printable(text) + "\n")
 
 
 def megabytes(count: int | None) -> str:
@@ -54,6 +53,6 @@ def megabytes(count: int | None) -> str:
     return "-" if count is None else f"{count / 1e6:.0f} MB"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return `1 record`, `2 records`, `12,000 records`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return `1 record`, `2 records`, `12,000 records`; `nouns` is a plural without -s."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -7,8 +7,9 @@ Kafka answers as well as a cluster of ours; every failure to reach anybody is on
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ottla.admin.error_texts import explained
 from ottla.log.files import OsFiles
-from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
+from ottla.model.errors import ConnectionLostError, ErrorCode, NotABrokerError, OttlaError
 from ottla.model.ports import World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
@@ -16,11 +17,13 @@ from ottla.net.client import Client, parse_bootstrap
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+"""For a connection and the answer to ApiVersions: what is silent so long is no broker."""
 
 
 def failure(what: str, code: int) -> OttlaError:
-    """Return an error that says what failed with Kafka's name of why, and carries its code."""
-    return OttlaError(f"{what}: {error_name(code)}", ErrorCode(code))
+    """Return an error that says what failed and what its code means; it carries the code."""
+    return OttlaError(f"{what}: {explained(code)}", ErrorCode(code))
 
 
 def world() -> World:
@@ -39,10 +42,17 @@ def connected(
 
     async def conversation() -> T:
         client = Client(
-            world(), addresses, "ottla-cli", timeout_s=timeout_s, patience_s=CALL_TIMEOUT_S
+            world(),
+            addresses,
+            "ottla-cli",
+            timeout_s=timeout_s,
+            connect_timeout_s=min(timeout_s, CONNECT_TIMEOUT_S),
+            patience_s=CALL_TIMEOUT_S,
         )
         try:
             return await ask(client)
+        except NotABrokerError:
+            raise
         except ConnectionLostError as error:
             raise ConnectionLostError(
                 f"{error}; is the cluster up (ottla status), is --bootstrap-server right?"

@@ -184,4 +184,8 @@ def main(argv: Sequence[str]) -> int:
     except OttlaError as error:
         sys.stderr.write(f"ottla broker: {error}\n")
         return EXIT_FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"ottla broker: {where}{error.strerror or error}\n")
+        return EXIT_FAILED
     return EXIT_OK

@@ -344,3 +344,7 @@ class ConnectionLostError(OttlaError):
     """A peer could not be reached, closed the connection or did not answer in time."""
 
     code = ErrorCode.NETWORK_EXCEPTION
+
+
+class NotABrokerError(ConnectionLostError):
+    """Whoever listens there does not speak Kafka's protocol, or does not answer at all."""

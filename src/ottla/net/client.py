@@ -16,11 +16,13 @@ from typing import Any
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
+    NotABrokerError,
     OttlaError,
     UnknownTopicError,
     UnsupportedVersionError,
 )
 from ottla.model.ports import World
+from ottla.net.framing import LOOKS_LIKE
 from ottla.net.peer import API_VERSIONS_KEY, PeerConnection
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -87,9 +89,14 @@ class Client:
         client_id: str = "ottla-client",
         *,
         timeout_s: float = 30.0,
+        connect_timeout_s: float | None = None,
         patience_s: float = 0.0,
     ) -> None:
-        """`patience_s`: how long to look for a controller while some broker answers."""
+        """`patience_s`: how long to look for a controller while some broker answers.
+
+        `connect_timeout_s`: for a connection and its ApiVersions; by default as for a request.
+        """
+        self._connect_timeout_s = connect_timeout_s
         self._world = world
         self._patience_s = patience_s
         self._bootstrap = (
@@ -134,6 +141,8 @@ class Client:
                 await self._forget_controller(broker)
             try:
                 target = await self._broker(broker, timeout_s)
+            except NotABrokerError:
+                raise
             except ConnectionLostError as error:
                 last = error
                 continue
@@ -249,11 +258,25 @@ class Client:
             known = self._connections.get(address)
             if known is not None and not known.peer.closed:
                 return known
+            timeout_s = self._connect_timeout_s or timeout_s
             peer = await PeerConnection.open(
                 self._world, *address, self._client_id, timeout_s=timeout_s
             )
             try:
                 broker = _Broker(peer, await _negotiate(peer, timeout_s))
+            except ConnectionLostError as error:
+                peer.close()
+                if peer.timed_out:
+                    raise NotABrokerError(
+                        f"{peer.host}:{peer.port} accepts connections but did not answer within "
+                        f"{timeout_s:g} s; is it a Kafka broker, is it paused?"
+                    ) from error
+                if LOOKS_LIKE in peer.lost_reason:
+                    hint = peer.lost_reason[peer.lost_reason.index(LOOKS_LIKE) :]
+                    raise NotABrokerError(
+                        f"{peer.host}:{peer.port} is no Kafka listener: {hint}"
+                    ) from error
+                raise
             except BaseException:
                 peer.close()
                 raise

@@ -27,6 +27,9 @@ pages cost nothing until bytes come: growing any other memory would copy what is
 _SIZE = struct.Struct(">i")
 _HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
 
+LOOKS_LIKE = "this looks like"
+"""In `stranger_hint`'s texts."""
+
 scratch = memoryview(bytearray(SCRATCH_BYTES))
 """The shared receive buffer. Valid only between a receive and the `advance` that follows it."""
 
@@ -42,6 +45,10 @@ def stranger_hint(start: bytes) -> str | None:
         return "this looks like HTTP; the port speaks the Kafka protocol"
     if start[:2] == b"\x16\x03":
         return "this looks like a TLS hello; the listener is plaintext"
+    if start[:2] == b"\x15\x03":
+        return "this looks like a TLS alert; the listener expects TLS"
+    if start == b"HTTP":
+        return "this looks like an HTTP response; the port does not speak the Kafka protocol"
     if start == b"SSH-":
         return "this looks like SSH; the port speaks the Kafka protocol"
     return None

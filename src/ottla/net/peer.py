@@ -57,6 +57,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.client_id = client_id
         self.closed = False
         self.lost_reason = ""
+        self.timed_out = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_RESPONSE_BYTES)
@@ -204,6 +205,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         soonest = min(self._open, key=lambda request: request.deadline)
         if soonest.deadline <= self._loop.time():
+            self.timed_out = True
             self._end(f"no answer to api {soonest.api_key} v{soonest.version} in time")
         else:
             self._arm(soonest.deadline)

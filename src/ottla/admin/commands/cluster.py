@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.admin.options import Bootstrap, Dir, Output, cluster_folder
-from ottla.admin.output import Format, megabytes, plural, print_json, print_table, say
+from ottla.admin.output import Format, megabytes, plural, print_json, print_line, print_table, say
+from ottla.admin.tables import bad, good
+from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.admin.operations.status import Status
@@ -19,7 +21,9 @@ EXIT_FAILED = 1
 
 
 def up(
-    brokers: Annotated[int | None, typer.Option("-n", "--brokers", help="How many [3]")] = None,
+    brokers: Annotated[
+        int | None, typer.Option("-n", "--brokers", help="How many [3]", min=1, max=50)
+    ] = None,
     directory: Dir = None,
     port_base: Annotated[
         int | None,
@@ -33,17 +37,32 @@ def up(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
     ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Brokers listen on this address [127.0.0.1]"),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="What brokers tell clients to connect to [--listen]"),
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Make a copied folder a cluster of its own")
+    ] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and stop everything on Ctrl-C")
     ] = False,
 ) -> None:
-    """Start ZooKeeper and brokers on this machine, or what of them does not run."""
+    """Start ZooKeeper and brokers on this machine, or those of them that do not run."""
     from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
     from ottla.admin.local.foreground import stay  # noqa: PLC0415 - lazy
 
     folder = cluster_folder(directory)
+    try:
+        chosen = local_cluster.parse_settings(settings or [])
+    except OttlaError as error:
+        raise typer.BadParameter(str(error)) from None
     wanted = local_cluster.Wanted(
-        brokers, port_base, zookeeper, local_cluster.parse_settings(settings or [])
+        brokers, port_base, zookeeper, chosen, listen=listen, advertise=advertise, adopt=adopt
     )
     cluster, started = local_cluster.up(folder, wanted, say)
     count = plural(len(cluster.brokers), "broker")
@@ -66,7 +85,7 @@ def down(directory: Dir = None) -> None:
     folder = cluster_folder(directory)
     stopped, forced = local_cluster.down(folder)
     say(
-        f"{plural(stopped, 'process').replace('processs', 'processes')} stopped"
+        f"{plural(stopped, 'process', 'processes')} stopped"
         + (f", {forced} by force" if forced else "")
         if stopped
         else f"nothing of {folder} was running"
@@ -111,12 +130,12 @@ def demo(
 
 
 def print_status(status: "Status") -> None:
-    """Print a table and one line below it."""
+    """Print a table of brokers, why some are down, and a summary of the partitions."""
     rows = [
         (
             b.id,
             b.address,
-            "up" if b.alive else "down" if b.pid is None else "not registered",
+            good("up") if b.alive else bad("down" if b.pid is None else "not registered"),
             "controller" if b.controller else "",
             b.leads,
             b.replicas,
@@ -129,12 +148,16 @@ def print_status(status: "Status") -> None:
     columns = ("broker", "address", "state", "", "leads", "replicas", "pid", "memory", "idle")
     print_table(columns, rows)
     if status.zookeeper:
-        print(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")  # noqa: T201
+        print_line(f"ZooKeeper {status.zookeeper}: {'up' if status.zookeeper_running else 'down'}")
     for b in status.brokers:
+        if b.reason:
+            print_line(f"broker {b.id}: {b.reason}")
         if b.damaged:
-            print(f"broker {b.id}: {b.damaged} damaged logs, see `damaged` in its log")  # noqa: T201
-    print(  # noqa: T201
+            print_line(
+                f"broker {b.id}: {plural(b.damaged, 'damaged log')}, see `damaged` in its log"
+            )
+    print_line(
         status.problem
-        or f"{status.topics} topics, {status.partitions} partitions: {status.under_replicated} "
-        f"under-replicated, {status.without_leader} without a leader"
+        or f"{plural(status.topics, 'topic')}, {plural(status.partitions, 'partition')}: "
+        f"{status.under_replicated} under-replicated, {status.without_leader} without a leader"
     )

@@ -10,6 +10,7 @@ import typer
 
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import Format, print_json, print_table, say
+from ottla.model.errors import OttlaError
 
 
 def log_dirs(
@@ -26,11 +27,17 @@ def log_dirs(
     """Show each broker's log dirs and the replicas that move between them."""
     from ottla.admin.operations import log_dirs as dirs  # noqa: PLC0415 - lazy
     from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import topics as listing  # noqa: PLC0415 - lazy
 
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
 
     async def run(client: Any) -> dirs.Described:
         chosen = ids[0] if ids else await reassign.racks(client)
+        missing = await listing.missing_topics(client, topics) if topics else []
+        if missing:
+            raise OttlaError(
+                f"topic {missing[0]} does not exist; `ottla topics list` shows those that do"
+            )
         return await dirs.describe(client, chosen, topics or ())
 
     found = ask(directory, bootstrap_server, run)

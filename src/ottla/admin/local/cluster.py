@@ -7,7 +7,10 @@ ZooKeeper stops after the brokers; brokers start beside ZooKeeper, not after it,
 
 import asyncio
 import contextlib
+import errno
+import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +22,7 @@ from pathlib import Path
 
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import (
+    ANY_ADDRESS,
     HOST,
     ClusterDir,
     LocalBroker,
@@ -28,7 +32,7 @@ from ottla.admin.local.cluster_dir import (
 from ottla.admin.session import connected
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import broker_keys
-from ottla.model.errors import ConfigError, OttlaError, StartupError
+from ottla.model.errors import ConfigError, ConnectionLostError, OttlaError, StartupError
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.zookeeper.embedded import find_jars, find_java, interrupts_deferred, start_zookeeper
@@ -38,6 +42,7 @@ ZOOKEEPER_PORT = 2181
 FIRST_QUIET_PORT, QUIET_PORTS = 19_000, 10_000
 DEFAULT_BROKERS = 3
 MAX_BROKERS = 50
+LEAST_FREE_BYTES = 2 * 1024 * 1024
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.03
@@ -53,6 +58,12 @@ class Wanted:
     settings: Mapping[str, str] = field(default_factory=dict)
     any_ports: bool = False
     """Without `port_base`: take free ports at once, not the usual ones."""
+    listen: str | None = None
+    """The address that brokers listen on."""
+    advertise: str | None = None
+    """The host name or address that brokers tell their clients."""
+    adopt: bool = False
+    """Make a copied folder a cluster of its own."""
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
@@ -82,14 +93,40 @@ def _like(key: str) -> str:
 # -- addresses ----------------------------------------------------------------------------------
 
 
-def port_is_free(port: int) -> bool:
-    with socket.socket() as probe:
+def port_is_free(port: int, host: str = HOST) -> bool:
+    return _bind_error(port, host) is None
+
+
+def _bind_error(port: int, host: str) -> OSError | None:
+    """Try to bind a port; return what is in the way, or None."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
+            probe.bind((host, port))
+        except OSError as error:
+            return error
+        return None
+
+
+def _port_problem(port: int, host: str, what: str) -> str | None:
+    """Return why `what` cannot listen on a port and what to do about it; None if it can."""
+    error = _bind_error(port, host)
+    if error is None:
+        return None
+    if error.errno == errno.EACCES:
+        return (
+            f"port {port} for {what}: ports below 1024 are for root only; choose others with "
+            "--port-base"
+        )
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"{what} cannot listen on {host}: this machine has no such address; see --listen"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} for {what} is in use by another program; stop it, or choose other ports "
+            "with --port-base"
+        )
+    return f"port {port} for {what} cannot be used: {error.strerror}"
 
 
 def _free_ports(count: int) -> list[int]:
@@ -131,9 +168,41 @@ def _new_cluster(wanted: Wanted) -> LocalCluster:
         if wanted.zookeeper
         else LocalZooKeeper(f"{HOST}:{zookeeper_port}")
     )
-    return LocalCluster(
-        zookeeper, [LocalBroker(i, p) for i, p in enumerate(ports)], dict(wanted.settings)
-    )
+    brokers = [
+        LocalBroker(i, port, host=wanted.listen or HOST, advertised=wanted.advertise or "")
+        for i, port in enumerate(ports)
+    ]
+    return LocalCluster(zookeeper, brokers, dict(wanted.settings))
+
+
+def _next_ports(cluster: LocalCluster, count: int) -> list[int]:
+    """Return ports for more brokers: those after the last broker's, as far as they are free."""
+    taken = {b.port for b in cluster.brokers}
+    if not cluster.zookeeper.external:
+        taken.add(cluster.zookeeper.port)
+    after = (p for p in range(cluster.brokers[-1].port + 1, 65536) if p not in taken)
+    found = list(itertools.islice(after, count))
+    host = cluster.brokers[-1].host
+    if len(found) == count and all(port_is_free(p, host) for p in found):
+        return found
+    return _free_ports(count)
+
+
+def _adopt(cluster: LocalCluster, folder: ClusterDir) -> None:
+    """Make a copied folder a cluster of its own: no processes, ports that are free."""
+    for broker in cluster.brokers:
+        broker.process = None
+    cluster.zookeeper.process = None
+    cluster.id = ""
+    if cluster.zookeeper.external:
+        raise OttlaError(
+            f"the cluster in {folder} lives in ZooKeeper {cluster.zookeeper.address}, as the "
+            "original does: two clusters cannot share it"
+        )
+    *ports, zookeeper_port = _free_ports(len(cluster.brokers) + 1)
+    for broker, port in zip(cluster.brokers, ports, strict=True):
+        broker.port = port
+    cluster.zookeeper.address = f"{HOST}:{zookeeper_port}"
 
 
 def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> LocalCluster:
@@ -159,6 +228,19 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
         ports, zookeeper_port = _choose_ports(count, wanted.port_base)
         if not cluster.zookeeper.external:
             cluster.zookeeper.address = f"{HOST}:{zookeeper_port}"
+    for option, values, value in (
+        ("--listen", {b.host for b in cluster.brokers}, wanted.listen),
+        ("--advertise", {b.advertised for b in cluster.brokers}, wanted.advertise),
+    ):
+        if value is not None and values != {value} and runs:
+            raise OttlaError(
+                f"{option}: brokers read their addresses when they start; stop them first: "
+                "ottla down"
+            )
+    for broker in cluster.brokers:
+        broker.host = wanted.listen if wanted.listen is not None else broker.host
+        if wanted.advertise is not None:
+            broker.advertised = wanted.advertise
     if any(cluster.settings.get(k) != v for k, v in wanted.settings.items()):
         if runs:
             raise OttlaError(
@@ -168,12 +250,19 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
     for broker, port in zip(cluster.brokers, ports, strict=True):
         broker.port = port
     extra = (wanted.brokers or count) - count
-    new_ports = _free_ports(extra)
-    cluster.brokers += [LocalBroker(count + i, port) for i, port in enumerate(new_ports)]
+    last = cluster.brokers[-1]
+    cluster.brokers += [
+        LocalBroker(count + i, port, host=last.host, advertised=last.advertised)
+        for i, port in enumerate(_next_ports(cluster, extra))
+    ]
     return cluster
 
 
 # -- up -----------------------------------------------------------------------------------------
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBroker) -> Path:
@@ -181,7 +270,12 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
     replicas = str(min(3, len(cluster.brokers)))
     values = {
         "broker.id": str(broker.id),
-        "listeners": f"PLAINTEXT://{broker.address}",
+        "listeners": f"PLAINTEXT://{_bracketed(broker.host)}:{broker.port}",
+        **(
+            {"advertised.listeners": f"PLAINTEXT://{_bracketed(broker.advertised)}:{broker.port}"}
+            if broker.advertised
+            else {}
+        ),
         "log.dirs": str(folder.data_dir(broker.id)),
         "zookeeper.connect": cluster.zookeeper.address,
         "zookeeper.session.timeout.ms": "6000",
@@ -223,9 +317,20 @@ def up(
     if wanted.brokers is not None and not 0 < wanted.brokers <= MAX_BROKERS:
         raise OttlaError(f"-n {wanted.brokers}: a cluster here has 1 to {MAX_BROKERS} brokers")
     folder.make()
+    free = shutil.disk_usage(folder.path).free
+    if free < LEAST_FREE_BYTES:
+        raise StartupError(
+            f"{folder}: No space left on device ({free} bytes are free); free some space there, or "
+            "name another folder by --dir"
+        )
     with folder.locked():
         known = folder.load()
+        if known is not None and wanted.adopt and folder.original(known) is not None:
+            _adopt(known, folder)
+        elif known is not None:
+            folder.check_is_no_copy(known)
         cluster = _new_cluster(wanted) if known is None else _changed(known, wanted, folder)
+        _check_advertised(cluster)
         _check_can_start(cluster)
         started: list[processes.ProcessId] = []
         try:
@@ -270,21 +375,35 @@ def _check_can_start(cluster: LocalCluster) -> None:
     """Say what would not work before anything is started."""
     zookeeper = cluster.zookeeper
     for broker in cluster.brokers:
-        if not broker.running and not port_is_free(broker.port):
-            raise StartupError(
-                f"port {broker.port} for broker {broker.id} is in use by another program; stop "
-                "it, or choose other ports with --port-base"
-            )
+        problem = _port_problem(broker.port, broker.host, f"broker {broker.id}")
+        if not broker.running and problem is not None:
+            raise StartupError(problem)
     if zookeeper.external:
         _check_reachable(zookeeper.address)
     elif not zookeeper.running:
         find_java()
         find_jars()
-        if not port_is_free(zookeeper.port):
-            raise StartupError(
-                f"port {zookeeper.port} for ZooKeeper is in use by another program; stop it, use "
-                f"it with --zookeeper {zookeeper.address}, or choose other ports with --port-base"
+        problem = _port_problem(zookeeper.port, HOST, "ZooKeeper")
+        if problem is not None:
+            raise StartupError(f"{problem}; or use it with --zookeeper {zookeeper.address}")
+
+
+def _check_advertised(cluster: LocalCluster) -> None:
+    """Refuse addresses under which the brokers could not find each other."""
+    for broker in cluster.brokers:
+        if broker.host in ANY_ADDRESS and not broker.advertised:
+            raise OttlaError(
+                f"--listen {broker.host}: clients cannot connect to this address; add --advertise "
+                "with a host name or an address of this machine that they can reach"
             )
+        name = broker.advertised or broker.host
+        try:
+            socket.getaddrinfo(name, broker.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise OttlaError(
+                f"{'--advertise' if broker.advertised else '--listen'} {name}: {error.strerror}; "
+                "the brokers find each other by this name, so this machine must know it"
+            ) from None
 
 
 def _check_reachable(addresses: str) -> None:
@@ -327,7 +446,7 @@ def wait_until_serving(
         alive: set[int] = set()
         while True:
             check()
-            with contextlib.suppress(OttlaError):
+            with contextlib.suppress(ConnectionLostError):
                 alive = await _listed_by_all(client, cluster)
                 if alive >= wanted:
                     return
@@ -342,30 +461,55 @@ def wait_until_serving(
 
     # Until a port answers there is nobody to ask; a plain connect is the cheapest question.
     deadline = time.monotonic() + timeout_s
-    while any(not _answers(b.port) for b in cluster.brokers) and time.monotonic() < deadline:
+    while any(not _answers(b.near_address) for b in cluster.brokers):
         check()
+        if time.monotonic() > deadline:
+            break
         time.sleep(POLL_S)
+    for broker in cluster.brokers:
+        if broker.advertised and not _answers((broker.advertised, broker.port), 3.0):
+            raise StartupError(
+                f"broker {broker.id} listens on {broker.host}:{broker.port}, but is not reachable "
+                f"at {broker.address}, which --advertise names; the other brokers need that "
+                "address too: name one that reaches this machine"
+            )
     connected(cluster.bootstrap, wait)
 
 
 async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:
-    """Return the brokers that every broker lists, while there is a controller; else nothing."""
-    alive = {b.id for b in cluster.brokers}
+    """Return the brokers that every broker lists at their addresses, while there is a controller.
+
+    StartupError if an id belongs to a live broker at another address: that of another cluster.
+    """
+    ours = {b.id: (b.advertised or b.host, b.port) for b in cluster.brokers}
+    alive = set(ours)
     first = await client.metadata([])
+    for broker in first.brokers:
+        there = (broker.host, broker.port)
+        if broker.node_id in ours and there != ours[broker.node_id] and _answers(there):
+            raise StartupError(
+                f"broker id {broker.node_id} is registered in ZooKeeper by a live broker at "
+                f"{broker.host}:{broker.port}: another cluster uses the same "
+                "ZooKeeper path; stop it, or give this cluster a path of its own: "
+                "--zookeeper HOST:PORT/NAME"
+            )
     if first.controller_id < 0:
         return set()
-    for broker in cluster.brokers:
-        if broker.id not in {b.node_id for b in first.brokers}:
-            return {b.node_id for b in first.brokers}
-        response = await client.call(MetadataRequest(topics=[]), broker.id)
-        alive &= {b.node_id for b in response.brokers}
+    for broker_id in ours:
+        listed = {b.node_id for b in first.brokers if (b.host, b.port) == ours.get(b.node_id)}
+        if broker_id not in listed:
+            return listed
+        response = await client.call(MetadataRequest(topics=[]), broker_id)
+        alive &= {b.node_id for b in response.brokers if (b.host, b.port) == ours.get(b.node_id)}
     return alive
 
 
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((HOST, port)) == 0
+def _answers(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
+    try:
+        with socket.create_connection(address, timeout_s):
+            return True
+    except OSError:
+        return False
 
 
 # -- down ---------------------------------------------------------------------------------------
@@ -383,7 +527,10 @@ def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, in
         for broker in cluster.brokers:
             broker.process = None
         cluster.zookeeper.process = None
-        folder.save(cluster)
+        try:
+            folder.save(cluster)
+        except OttlaError as error:
+            raise OttlaError(f"everything is stopped, but {error}") from error
         return len(brokers) + len(last), len(forced)
 
 

@@ -13,12 +13,16 @@ belongs to the project it is tried in, is seen by `ls`, and is gone with `rm -r`
 
 Invariants: cluster.json is replaced whole, never edited in place, and written before and after
 each start, so that an `up` that is itself killed leaves nothing `down` cannot find; one command
-at a time changes the folder (a lock on `.lock`).
+at a time changes the folder (a lock on `.lock`); cluster.json names its folder, so that a copy
+never controls the processes of the original.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import secrets
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,20 +32,34 @@ from ottla.admin.local.processes import ProcessId, alive
 from ottla.model.errors import OttlaError
 
 HOST = "127.0.0.1"
+ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - recognized, never the default
 DEFAULT_DIR = "ottla-data"
 CLUSTER_FILE = "cluster.json"
+REASON = "ottla broker: "
+"""Before the reason why a broker ended, in its log."""
 
 
 class LocalBroker(msgspec.Struct):
-    """One broker of the cluster; `process` is what was last started for it."""
+    """One broker of the cluster; `process` is what was last started for it.
+
+    `host` is what it listens on, `advertised` the host that it tells clients (default: `host`).
+    """
 
     id: int
     port: int
     process: ProcessId | None = None
+    host: str = HOST
+    advertised: str = ""
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        """Return the host and port that clients connect to."""
+        return f"{self.advertised or self.host}:{self.port}"
+
+    @property
+    def near_address(self) -> tuple[str, int]:
+        """Return where it is reached from this machine, whatever it tells clients."""
+        return (HOST if self.host in ANY_ADDRESS else self.host), self.port
 
     @property
     def running(self) -> bool:
@@ -71,6 +89,10 @@ class LocalCluster(msgspec.Struct):
     brokers: list[LocalBroker]
     settings: dict[str, str] = {}
     version: int = 1
+    id: str = ""
+    """Random; a copied folder has the same."""
+    folder: str = ""
+    """Where cluster.json was written last."""
 
     @property
     def bootstrap(self) -> str:
@@ -141,14 +163,43 @@ class ClusterDir:
             return msgspec.json.decode(file.read_bytes(), type=LocalCluster)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except OSError as error:
             raise OttlaError(
-                f"cannot read {file}: {error}; remove it if no broker of it runs any more"
+                f"cannot read {file}: {error.strerror}{_owner(file)}; use the account that made "
+                "it, or name another folder by --dir"
             ) from error
+        except msgspec.DecodeError as error:
+            raise OttlaError(
+                f"{file} is damaged: {error}; remove it if no broker of it runs any more"
+            ) from error
+
+    def original(self, cluster: LocalCluster) -> Path | None:
+        """Return the folder of which this one is a copy, or None if it is none (or was moved)."""
+        if not cluster.folder or cluster.folder == str(self.path.resolve()):
+            return None
+        other = Path(cluster.folder)
+        try:
+            known = msgspec.json.decode((other / CLUSTER_FILE).read_bytes(), type=LocalCluster)
+            same = other.samefile(self.path)
+        except (OSError, msgspec.DecodeError):
+            return None  # it was moved here
+        return other if known.id == cluster.id and not same else None
+
+    def check_is_no_copy(self, cluster: LocalCluster) -> None:
+        """Raise OttlaError for a copy: its cluster.json lists the processes of the original."""
+        original = self.original(cluster)
+        if original is not None:
+            raise OttlaError(
+                f"{self} is a copy of {original}, to which the processes in its {CLUSTER_FILE} "
+                f"belong; use --dir {original}, or make the copy a cluster of its own with "
+                f"`ottla up --adopt --dir {self}`"
+            )
 
     def existing(self) -> LocalCluster:
         """Return what is written down; an error that says the way out if there is nothing."""
         cluster = self.load()
+        if cluster is not None:
+            self.check_is_no_copy(cluster)
         if cluster is None:
             raise OttlaError(
                 f"no cluster in {self}; start one with `ottla up`, or name it by --dir or "
@@ -157,16 +208,30 @@ class ClusterDir:
         return cluster
 
     def save(self, cluster: LocalCluster) -> None:
-        """Replace cluster.json whole."""
+        """Replace cluster.json whole; OttlaError if that fails, the former one is kept then."""
         file = self.path / CLUSTER_FILE
         part = file.with_suffix(".tmp")
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
-        part.replace(file)
+        cluster.id = cluster.id or secrets.token_hex(8)
+        cluster.folder = str(self.path.resolve())
+        try:
+            part.write_bytes(msgspec.json.format(msgspec.json.encode(cluster), indent=2) + b"\n")
+            part.replace(file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise OttlaError(f"cannot write {file}: {error.strerror}; {_way_out(error)}") from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other commands from changing this folder meanwhile."""
-        with (self.path / ".lock").open("w") as file:
+        lock = self.path / ".lock"
+        try:
+            opened = lock.open("w")
+        except OSError as error:
+            raise OttlaError(
+                f"cannot write {lock}: {error.strerror}{_owner(self.path)}; {_way_out(error)}"
+            ) from error
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -183,10 +248,48 @@ class ClusterDir:
             raise OttlaError(f"no broker of {self} runs; start them with `ottla up`")
         return ",".join(running)
 
+    def zookeeper_problem(self) -> str | None:
+        """Return what is wrong if the cluster's ZooKeeper does not run or does not answer."""
+        zookeeper = self.existing().zookeeper
+        if not zookeeper.running:
+            return f"ZooKeeper at {zookeeper.address} is down; start it with `ottla up`"
+        host, _, port = zookeeper.address.partition("/")[0].split(",")[0].rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), 1.0):
+                return None
+        except (OSError, ValueError) as error:
+            return f"ZooKeeper at {zookeeper.address} does not answer: {error}"
+
     def last_words(self, broker_id: int) -> str:
         """Return the last line a broker logged: when it did not start, the reason."""
-        words = last_line(self.log_file(broker_id)).removeprefix("ottla broker: ")
-        return words or "it left no message"
+        words = last_line(self.log_file(broker_id)).removeprefix(REASON)
+        return words or "its log is empty"
+
+    def why_down(self, broker: LocalBroker) -> str:
+        """Return why a broker does not run, as far as its log tells."""
+        if broker.process is None:
+            return "it was not started, or `ottla down` stopped it"
+        line = last_line(self.log_file(broker.id))
+        if line.startswith(REASON):
+            return line.removeprefix(REASON)
+        if line.endswith("shut down"):
+            return "it was stopped"
+        return f"it ended without a message (kill -9, out of memory?); last line of its log: {line}"
+
+
+def _owner(path: Path) -> str:
+    """Return whose file it is, where that is somebody else's."""
+    try:
+        found = path.stat()
+        return "" if found.st_uid == os.geteuid() else f" (it belongs to {path.owner()})"
+    except (OSError, KeyError):
+        return ""
+
+
+def _way_out(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space there and try again"
+    return "use the account that made it, or name another folder by --dir"
 
 
 def last_line(file: Path) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ottla.admin.error_texts import explained
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
@@ -75,8 +76,7 @@ class Change(NamedTuple):
 
 def reason(code: int, message: str | None) -> str:
     """Return a broker's own words with Kafka's name of the error."""
-    name = error_name(code)
-    return f"{message.rstrip('.')} ({name})" if message else name
+    return f"{message.rstrip('.')} ({error_name(code)})" if message else explained(code)
 
 
 def shown(kind: int, name: str) -> str:

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.admin.error_texts import explained
 from ottla.admin.output import say
-from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError, error_name
+from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import World
 from ottla.net.client import Client
@@ -82,7 +83,7 @@ class Reader:
             if code not in RETRIABLE:
                 break
             await asyncio.sleep(RETRY_WAIT_S)
-        raise OttlaError(f"offsets of {self._topic}-{partition}: {error_name(code)}")
+        raise OttlaError(f"offsets of {self._topic}-{partition}: {explained(code)}")
 
     async def read(self, sink: Sink, idle_s: float | None) -> None:
         """Read until the sink has enough, or nothing came for `idle_s`."""
@@ -164,7 +165,7 @@ class Reader:
         return came
 
     def _answered(self, code: int, who: str) -> None:
-        self._try_again(f"{who} answers {error_name(code)}", code in RETRIABLE)
+        self._try_again(f"{who} answers {explained(code)}", code in RETRIABLE)
 
     async def _jump(self, partition: int) -> None:
         start = await self._offset(partition, EARLIEST)

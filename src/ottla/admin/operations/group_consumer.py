@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ottla.admin.error_texts import explained
 from ottla.admin.operations.consume import EARLIEST, LATEST, Reader, Sink
 from ottla.admin.operations.coordinators import (
     MOVED,
@@ -20,7 +21,7 @@ from ottla.admin.operations.coordinators import (
 )
 from ottla.admin.output import say
 from ottla.admin.session import failure
-from ottla.model.errors import ErrorCode, OttlaError, error_name
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned, encode_versioned
@@ -298,7 +299,7 @@ class GroupReader:
 
         code = worst(await self._ask(request, worst))
         if code in REJOIN:
-            say(f"not committed: {error_name(code)}; some records may be read again")
+            say(f"not committed: {explained(code)}; some records may be read again")
         else:
             self._check(code, "commit")
             self._committed |= moved
@@ -333,7 +334,7 @@ class GroupReader:
                 )
                 if code_of(answer) not in MOVED:
                     return answer
-                problem = OttlaError(error_name(code_of(answer)))
+                problem = OttlaError(explained(code_of(answer)))
             except OttlaError as error:
                 if not error.retriable:
                     raise

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from ottla.admin.error_texts import explained
 from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
 from ottla.admin.session import failure
-from ottla.model.errors import ErrorCode, OttlaError, error_name
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned
@@ -264,4 +265,4 @@ def _refusal(code: int) -> str | None:
         return "there is no such group (GROUP_ID_NOT_FOUND)"
     if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
         return "a member reads the topic: stop it first (GROUP_SUBSCRIBED_TO_TOPIC)"
-    return error_name(code) if code else None
+    return explained(code) if code else None

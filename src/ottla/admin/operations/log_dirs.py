@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ottla.admin.error_texts import explained
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER
 from ottla.admin.operations.plans import Places
@@ -157,7 +158,7 @@ async def _place_on(
             elif p.error_code:
                 raise OttlaError(
                     f"{key[0]} on broker {broker} was not sent to {places[key]}: "
-                    f"{error_name(p.error_code)}"
+                    f"{explained(p.error_code)}"
                 )
     return later
 

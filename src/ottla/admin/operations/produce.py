@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError, error_name
+from ottla.admin.error_texts import explained
+from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.partitioning import partition_of
 from ottla.model.ports import World
 from ottla.net.client import Client
@@ -52,6 +53,7 @@ class Writer:
     async def open(self, partitions: int) -> None:
         """Learn what sending needs; idempotence is for those who wait for all replicas."""
         self._partitions = partitions
+        self._turn = self._world.random.randrange(partitions)  # as Kafka's: not always the first
         if self._acks != ACKS_ALL:
             return
         deadline = self._world.clock.monotonic() + self._timeout_s
@@ -61,7 +63,7 @@ class Writer:
                 self._producer = (response.producer_id, response.producer_epoch)
                 return
             if response.error_code not in RETRIABLE or self._world.clock.monotonic() > deadline:
-                raise OttlaError(f"no producer id: {error_name(response.error_code)}")
+                raise OttlaError(f"no producer id: {explained(response.error_code)}")
             await asyncio.sleep(RETRY_WAIT_S)
 
     async def send(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
@@ -127,7 +129,7 @@ class Writer:
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return None
-        reason = error_name(code) + (f": {answer.error_message}" if answer.error_message else "")
+        reason = explained(code) + (f": {answer.error_message}" if answer.error_message else "")
         if code in RETRIABLE:
             return reason
         raise OttlaError(f"{self._topic}-{partition} refused records: {reason}")

@@ -35,6 +35,8 @@ class BrokerStatus(msgspec.Struct):
     replicas: int = 0
     pid: int | None = None
     resident_bytes: int | None = None
+    reason: str | None = None
+    """Why it is down or not registered, as far as its log and ZooKeeper tell."""
     metrics: dict[str, dict[str, int | float]] | None = None
     """Kafka's figures by MBean name, None where the broker does not tell: docs/METRICS.md"""
 
@@ -128,7 +130,7 @@ def of_folder(folder: ClusterDir) -> Status:
             status.problem = str(error)
     else:
         status.problem = f"no broker of {folder} runs; start them with `ottla up`"
-    _add_processes(status, cluster)
+    _add_processes(status, cluster, folder)
     for broker in status.brokers:
         if broker.pid is not None:
             broker.metrics = metrics_of(folder.metrics_socket(broker.id))
@@ -144,16 +146,26 @@ def metrics_of(socket: Path) -> dict[str, dict[str, int | float]] | None:
         return None
 
 
-def _add_processes(status: Status, cluster: LocalCluster) -> None:
+def _add_processes(status: Status, cluster: LocalCluster, folder: ClusterDir) -> None:
     known = {b.id: b for b in status.brokers}
     status.brokers = []
     for local in cluster.brokers:
-        broker = known.get(local.id) or BrokerStatus(local.id, local.address, alive=False)
+        broker = known.get(local.id)
+        if broker is None or broker.address != local.address:
+            # Whoever registered under this id at another address is not the process started here.
+            elsewhere = None if broker is None else broker.address
+            broker = BrokerStatus(local.id, local.address, alive=False)
+            if elsewhere is not None:
+                broker.reason = f"its id is registered by a broker at {elsewhere}"
         if local.process is not None and local.running:
             broker.pid = local.process.pid
             broker.resident_bytes = processes.resident_bytes(local.process)
+            if not broker.alive and broker.reason is None:
+                words = folder.last_words(local.id)
+                broker.reason = f"it runs but is not registered; last line of its log: {words}"
         else:
             broker.alive = False
+            broker.reason = folder.why_down(local)
         status.brokers.append(broker)
     status.zookeeper = cluster.zookeeper.address
     status.zookeeper_running = cluster.zookeeper.running

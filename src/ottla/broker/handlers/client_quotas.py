@@ -193,7 +193,7 @@ async def _alter(server: "BrokerServices", entry: Any, *, validate_only: bool) -
     if settings or not await store.drop_entity_configs(kind, name):
         await store.set_or_create_entity_configs(kind, name, settings)
     await store.create_config_change_notification(f"{kind}/{name}")
-    logger.info("quotas altered of=%s/%s now=%s", kind, name, settings.keys())
+    logger.info("quotas altered of=%s/%s keys=%s", kind, name, ",".join(settings))
 
 
 def _named(entity: Iterable[Any]) -> tuple[str, str]:

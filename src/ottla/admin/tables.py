@@ -1,0 +1,165 @@
+"""Tables on a terminal: columns that fit its width, colour with a meaning; tab-separated in a pipe.
+
+Who may call: `output`. Invariants: a cell is data: control characters and the like are shown as
+escapes and never reach the terminal; a word is never cut; nothing is left out. A table that is
+wider than the terminal is wrapped at commas and spaces, and if that is not enough each row is
+printed as a block of `column: value` lines.
+"""
+
+import os
+import shutil
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TextIO
+
+GAP = 2
+_CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
+
+
+class Styled(NamedTuple):
+    """A cell with a colour: `red`, `green`, `yellow` or `bold`."""
+
+    text: str
+    style: str
+
+
+def good(text: str) -> Styled:
+    """Return a cell that says that something is as it should be."""
+    return Styled(text, "green")
+
+
+def bad(text: str) -> Styled:
+    """Return a cell that says that something is wrong."""
+    return Styled(text, "red")
+
+
+def printable(text: str) -> str:
+    r"""Return text without control, format and line separator characters: `\x1b` for ESC."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
+
+
+def colours(out: TextIO) -> bool:
+    """Tell whether `out` is a terminal that shows colours (https://no-color.org)."""
+    return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, style: str) -> str:
+    """Return text between the codes of a style."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def write(columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO) -> None:
+    """Write a table. Cells: text, numbers (set right), `Styled`; None is shown as `-`."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    if not out.isatty():
+        lines = [columns, *([cell.text for cell in row] for row in cells)]
+        out.writelines("\t".join(line) + "\n" for line in lines)
+        return
+    right = [
+        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        for i in range(len(columns))
+    ]
+    width = shutil.get_terminal_size((80, 24)).columns
+    found = _widths(columns, cells, width)
+    colour = colours(out)
+    if found is None:
+        _write_blocks(columns, cells, out, colour=colour)
+        return
+    heads = [Styled(c, "bold") for c in columns]
+    for row in [heads, *cells]:
+        out.writelines(line + "\n" for line in _lines(row, found, right, colour=colour))
+
+
+def _cell(value: object) -> Styled:
+    if value is None:
+        return Styled("-", "")
+    if isinstance(value, Styled):
+        return Styled(printable(value.text), value.style)
+    return Styled(printable(str(value)), "")
+
+
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def _words(text: str) -> list[str]:
+    """Cut a text behind commas and spaces."""
+    words = [""]
+    for c in text:
+        words[-1] += c
+        if c in ", ":
+            words.append("")
+    return [w for w in words if w]
+
+
+def _widths(
+    columns: Sequence[str], rows: Sequence[Sequence[Styled]], width: int
+) -> list[int] | None:
+    """Return the columns' widths, or None if a table cannot be made so narrow."""
+    natural, least = [], []
+    for i, column in enumerate(columns):
+        texts = [column, *(row[i].text for row in rows)]
+        natural.append(max(map(text_width, texts)))
+        least.append(max(text_width(w.rstrip(" ")) for t in texts for w in _words(t) or [""]))
+    excess = sum(natural) + GAP * (len(columns) - 1) - width
+    while excess > 0:
+        i = max(range(len(columns)), key=lambda i: natural[i] - least[i])
+        if natural[i] == least[i]:
+            return None
+        step = min(excess, (natural[i] - least[i] + 1) // 2)
+        natural[i] -= step
+        excess -= step
+    return natural
+
+
+def _lines(
+    row: Sequence[Styled], widths: Sequence[int], right: Sequence[bool], *, colour: bool
+) -> Iterator[str]:
+    parts = [_wrapped(cell.text, width) for cell, width in zip(row, widths, strict=True)]
+    for n in range(max(map(len, parts), default=0)):
+        line, pending = "", 0
+        for cell, part, width, is_right in zip(row, parts, widths, right, strict=True):
+            text = part[n] if n < len(part) else ""
+            blanks = width - text_width(text)
+            shown = styled(text, cell.style) if colour and cell.style and text else text
+            before = pending + (blanks if is_right else 0)
+            if text:
+                line += " " * before + shown
+                pending = GAP + (0 if is_right else blanks)
+            else:
+                pending += width + GAP
+        yield line
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if text_width(text) <= width:
+        return [text]
+    lines = [""]
+    for word in _words(text):
+        if lines[-1] and text_width((lines[-1] + word).rstrip(" ")) > width:
+            lines.append("")
+        lines[-1] += word
+    return [line.rstrip(" ") for line in lines]
+
+
+def _write_blocks(
+    columns: Sequence[str], rows: Sequence[Sequence[Styled]], out: TextIO, *, colour: bool
+) -> None:
+    for number, row in enumerate(rows):
+        if number:
+            out.write("\n")
+        for column, cell in zip(columns, row, strict=True):
+            if cell.text and cell.text != "-":
+                text = styled(cell.text, cell.style) if colour and cell.style else cell.text
+                out.write(f"{column or 'note'}: {text}\n")
