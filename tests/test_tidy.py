@@ -22,6 +22,7 @@ TABLES = {"model/config_keys.py"}
 
 DECIDERS = {
     "model/descriptors.py",
+    "model/transitions.py",
     "net/framing.py",
     "log/damage.py",
     "log/epochs.py",

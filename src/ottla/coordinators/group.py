@@ -1,20 +1,21 @@
 """One consumer group: its members, its generation, what it committed.
 
 A decider. Who may call: `groups`, and `group_records` to read and restore it. Invariants: the state
-moves only along `GROUP_MOVES`; the leader is a member, if there is any; each group instance id
-belongs to one member. Whoever waits for an answer stands in its member's `join` or `sync` slot as
-an opaque ticket. Kafka: `GroupMetadata` and `MemberMetadata`.
+changes only as `GROUP_TRANSITIONS` has it; the leader is a member, if there is any; each group
+instance id belongs to one member. A request that waits for its response is a ticket in its member's
+`join` or `sync` slot. Kafka: `GroupMetadata` and `MemberMetadata`.
 """
 
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.coordinators.group_states import GROUP_MOVES, GroupState, check_move
+from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState, check_group_transition
 from ottla.coordinators.offsets import GroupOffsets
 from ottla.coordinators.timers import Now, Timer
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ids import TopicPartition
+from ottla.model.transitions import is_legal
 from ottla.wire.codec import decode_oldest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
@@ -143,14 +144,14 @@ class Group:
     # --- states -----------------------------------------------------------------------------------
 
     def enter(self, state: GroupState, now: Now) -> None:
-        """Move to another state; InvalidGroupMove if the table has no such move."""
-        check_move(self.group_id, self.state, state)
+        """Change to another state; IllegalTransitionError if the table does not have it."""
+        check_group_transition(self.group_id, self.state, state)
         self.state = state
         self.state_timestamp = now.wall_ms
 
     @property
     def can_rebalance(self) -> bool:
-        return self.state in GROUP_MOVES[GroupState.PREPARING_REBALANCE]
+        return is_legal(GROUP_TRANSITIONS, self.state, GroupState.PREPARING_REBALANCE)
 
     @property
     def all_joined(self) -> bool:

@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ottla.coordinators.coordinator_log import NO_PRODUCER, AppendSettings, CoordinatorLog, Producer
 from ottla.coordinators.group import CLASSIC, CONSUMER, Group, MemberSummary
-from ottla.coordinators.group_records import GroupReplay, group_key, offset_key, offset_value
+from ottla.coordinators.group_records import GroupRecordReader, group_key, offset_key, offset_value
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.group_values import (
     Answer,
@@ -26,12 +27,11 @@ from ottla.coordinators.group_values import (
 )
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import NOBODY, AppendSettings, Producer, StateLog
 from ottla.coordinators.timers import Now
 from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
@@ -39,8 +39,6 @@ from ottla.replication.turns import InTurns, wait_at_most
 from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 AT_ONCE = 256
 """Deadlines looked after in one turn of the loop."""
@@ -108,15 +106,15 @@ class FetchedOffset:
     error: ErrorCode = ErrorCode.NONE
 
 
-class _Replay:
+class _GroupLoader:
     """A partition of groups on its way into memory."""
 
     def __init__(self, coordinator: "GroupCoordinator") -> None:
         self._coordinator = coordinator
-        self._records = GroupReplay()
+        self._records = GroupRecordReader()
 
-    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        return self._records.batch(header, records)
+    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        return self._records.read_batch(header, records)
 
     def finish(self) -> Iterator[None]:
         found: dict[str, Group] = {}
@@ -152,10 +150,10 @@ class GroupCoordinator:
                 max_size=number("group.max.size"),
             )
         )
-        self.log = StateLog(
+        self.log = CoordinatorLog(
             world,
             replicas,
-            OFFSETS_TOPIC,
+            GROUP_METADATA_TOPIC,
             self,
             partitions,
             AppendSettings(
@@ -198,11 +196,11 @@ class GroupCoordinator:
     def now(self) -> Now:
         return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
 
-    # --- what StateLog asks (Keeper) --------------------------------------------------------------
+    # --- StateListener of the CoordinatorLog ------------------------------------------------------
 
-    def begin(self, index: int) -> _Replay:
+    def start_loading(self, index: int) -> _GroupLoader:
         del index
-        return _Replay(self)
+        return _GroupLoader(self)
 
     def take_over(self, group: Group) -> None:
         """Serve a group that was read from the log."""
@@ -211,10 +209,10 @@ class GroupCoordinator:
         self.groups.load(group, self.now())
         self._settle()
 
-    def unload(self, index: int) -> None:
-        """Nothing yet: `standing` lets nobody reach the groups, `forget` takes them away."""
+    def on_resigned(self, index: int) -> None:
+        """Nothing yet: no request reaches the groups any more; `remove_state` removes them."""
 
-    def forget(self, indexes: Collection[int]) -> Iterator[None]:
+    def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
         """Let groups go to their new coordinators; whoever waits is told to look for those."""
         partition_for = self.log.partition_for
         for group in list(self.groups.groups.values()):
@@ -285,16 +283,16 @@ class GroupCoordinator:
 
     # --- who may ask ------------------------------------------------------------------------------
 
-    def standing(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+    def validate_group_status(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
         """Return NONE if this broker serves the group, else what to tell the client."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
-        return self.log.standing(self.log.partition_for(group_id))
+        return self.log.check_status(self.log.partition_for(group_id))
 
     # --- membership -------------------------------------------------------------------------------
 
     def join(self, request: Join, ticket: JoinTicket) -> None:
-        error = self.standing(request.group_id)
+        error = self.validate_group_status(request.group_id)
         if error is not ErrorCode.NONE:
             ticket(JoinResult(error, request.member_id))
             return
@@ -312,7 +310,7 @@ class GroupCoordinator:
         assignment: Mapping[str, bytes],
         ticket: SyncTicket,
     ) -> None:
-        error = self.standing(group_id)
+        error = self.validate_group_status(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance that was under way is lost anyway; old clients do not know the code.
             error = ErrorCode.REBALANCE_IN_PROGRESS
@@ -335,7 +333,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
     ) -> ErrorCode:
-        error = self.standing(group_id)
+        error = self.validate_group_status(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # its member is being read; no reason to join anew
         if error is not ErrorCode.NONE:
@@ -345,7 +343,7 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, leaving: list[tuple[str, str | None, str | None]]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        error = self.standing(group_id)
+        error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
             return error, []
         result = self.groups.leave(group_id, leaving, self.now())
@@ -363,7 +361,7 @@ class GroupCoordinator:
         commits: Mapping[TopicPartition, Commit],
         then: Committed,
         *,
-        producer: Producer = NOBODY,
+        producer: Producer = NO_PRODUCER,
         guard: object = TRUSTED,
     ) -> None:
         """Write offsets; `then` gets an error for each partition when they are in the log.
@@ -373,7 +371,7 @@ class GroupCoordinator:
         """
         transactional = producer.transactional
         # Older clients commit for the group without a name.
-        error = self.standing(group_id, may_be_empty=not transactional)
+        error = self.validate_group_status(group_id, may_be_empty=not transactional)
         group = None
         if error is ErrorCode.NONE:
             error, group = self.groups.check_commit(
@@ -415,7 +413,7 @@ class GroupCoordinator:
             written,
             producer=producer,
             guard=guard,
-            settled=settled,
+            on_settled=settled,
         )
 
     @staticmethod
@@ -470,7 +468,7 @@ class GroupCoordinator:
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
         """Return the offsets of the partitions named, of all that have one if None are."""
-        error = self.standing(group_id, may_be_empty=True)
+        error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error, []
         group = self.groups.groups.get(group_id)
@@ -489,7 +487,7 @@ class GroupCoordinator:
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
         """Forget offsets of partitions that no member reads (KIP-496)."""
-        error = self.standing(group_id)
+        error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
         group = self.groups.groups.get(group_id)
@@ -533,10 +531,10 @@ class GroupCoordinator:
         """Tell whether a group is here for good, not about to be forgotten."""
         if not self.log.unloading:
             return True
-        return self.standing(group.group_id, may_be_empty=True) is ErrorCode.NONE
+        return self.validate_group_status(group.group_id, may_be_empty=True) is ErrorCode.NONE
 
     def describe(self, group_id: str) -> GroupDescription:
-        error = self.standing(group_id, may_be_empty=True)
+        error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return GroupDescription(error, group_id)
         group = self.groups.groups.get(group_id)
@@ -554,7 +552,7 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> ErrorCode:
         """Forget an empty group and all its offsets."""
-        error = self.standing(group_id, may_be_empty=True)
+        error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error
         group = self.groups.groups.get(group_id)

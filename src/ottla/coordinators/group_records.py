@@ -136,7 +136,7 @@ RECORDS_IN_A_STEP = 64
 """Read before others may have their turn."""
 
 
-class GroupReplay:
+class GroupRecordReader:
     """What a partition's records say, gathered in log order; values are decoded once, at the end.
 
     A key's bytes stand for what it names until then: of a million commits of one partition only
@@ -148,7 +148,7 @@ class GroupReplay:
         self._in_transactions: dict[int, dict[bytes, _Raw]] = {}
         self._groups: dict[bytes, bytes] = {}
 
-    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+    def read_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
         """Take in one batch, in steps. Errors of single records are logged and passed over."""
         if header.is_control:
             self._end_transaction(header, records)

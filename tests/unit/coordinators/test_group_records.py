@@ -1,8 +1,9 @@
 """Groups and offsets as records, and back (Kafka's GroupMetadataManagerTest)."""
 
+from ottla.coordinators.coordinator_log import java_hash, partition_for
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_records import (
-    GroupReplay,
+    GroupRecordReader,
     group_key,
     group_value,
     offset_key,
@@ -12,7 +13,6 @@ from ottla.coordinators.group_records import (
 )
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import java_hash, partition_for
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.group_records import GroupMetadataValue
@@ -36,12 +36,12 @@ class Log:
     """Batches one after the other, as a partition holds them."""
 
     def __init__(self):
-        self.replay = GroupReplay()
+        self.replay = GroupRecordReader()
         self.end = 0
 
     def _take(self, batch, count):
         view = memoryview(batch)
-        for _ in self.replay.batch(parse_batch_header(view), iter_records(view)):
+        for _ in self.replay.read_batch(parse_batch_header(view), iter_records(view)):
             pass
         self.end += count
         return self

@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from ottla.coordinators.group import Group, Member
-from ottla.coordinators.group_states import GROUP_MOVES, GroupState, InvalidGroupMove
+from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
 from ottla.coordinators.timers import Now
+from ottla.model.transitions import IllegalTransitionError
 
 S = GroupState
 NOW = Now(0.0, 1000)
@@ -29,9 +30,9 @@ def test_only_what_the_table_has_is_legal(before, after):
         group.enter(after, NOW)
         assert (group.state, group.state_timestamp) == (after, 1000)
     else:
-        with pytest.raises(InvalidGroupMove):
+        with pytest.raises(IllegalTransitionError):
             group.enter(after, NOW)
-    assert (before in GROUP_MOVES[after]) == ((before, after) in LEGAL)
+    assert (before in GROUP_TRANSITIONS[after]) == ((before, after) in LEGAL)
 
 
 def member(name, *protocols, instance=None):

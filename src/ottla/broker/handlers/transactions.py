@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.answers import answer
 from ottla.broker.handlers.leadership import by_topic
-from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
+from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import Producer
 from ottla.coordinators.transactions import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.wire.headers import RequestHeader
@@ -160,7 +159,7 @@ def add_offsets(
     server.coordination.transactions.add_partitions(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-        [TopicPartition(OFFSETS_TOPIC, index)],
+        [TopicPartition(GROUP_METADATA_TOPIC, index)],
         added,
     )
     return pending
@@ -230,7 +229,7 @@ def _verified_commit(
     """Have the group's partition verified as part of the transaction, then write the offsets."""
     groups, verifier = server.coordination.groups, server.coordination.verifier
     producer = Producer(request.producer_id, request.producer_epoch)
-    home = TopicPartition(OFFSETS_TOPIC, groups.log.partition_for(request.group_id))
+    home = TopicPartition(GROUP_METADATA_TOPIC, groups.log.partition_for(request.group_id))
 
     def write(guard: object) -> None:
         groups.commit(
@@ -244,7 +243,7 @@ def _verified_commit(
             guard=guard,
         )
 
-    error = groups.standing(request.group_id)
+    error = groups.validate_group_status(request.group_id)
     if error is not ErrorCode.NONE:
         then(dict.fromkeys(commits, error))
         return
