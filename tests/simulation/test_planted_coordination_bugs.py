@@ -76,15 +76,15 @@ def a_new_coordinator_knows_nothing(patch):
 
 
 def commits_of_any_generation_count(patch):
-    check = Groups.check_commit
+    validate = Groups._offset_commit
 
-    def checked(self, group_id, generation, *rest, **more):
-        error, group = check(self, group_id, generation, *rest, **more)
+    def validated(self, event, now):
+        error = validate(self, event, now)
         if error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
-            return ErrorCode.NONE, self.groups.get(group_id)
-        return error, group
+            return ErrorCode.NONE
+        return error
 
-    patch.setattr(Groups, "check_commit", checked)
+    patch.setattr(Groups, "_offset_commit", validated)
 
 
 def offsets_are_acknowledged_by_the_leader_alone(patch):

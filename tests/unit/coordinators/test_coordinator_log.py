@@ -9,6 +9,7 @@ from ottla.coordinators import coordinator_log
 from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog, Producer
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.coordinators.group_events import Sync
 from ottla.coordinators.group_records import group_key, group_value
 from ottla.coordinators.group_states import GroupState
 from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
@@ -574,7 +575,8 @@ def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
 
         def told():
             results = []
-            coordinator.sync("g", 3, "m", None, "consumer", "range", {}, results.append)
+            sync = Sync("g", 3, "m", None, "consumer", "range", {})
+            coordinator.sync(sync, results.append)
             return [(result.error, result.assignment) for result in results]
 
         assert told() == [(E.REBALANCE_IN_PROGRESS, b"")]

@@ -211,11 +211,11 @@ def txn_offset_commit(
         return answer(header, _committed(results, header.api_version))
     pending = conn.pending(pipelined=False)
 
-    def then(found: Codes) -> None:
+    def respond(found: Codes) -> None:
         whole = {**results, **found}
         pending.complete(answer(header, _committed(whole, header.api_version)))
 
-    _verified_commit(server, header.api_version, request, commits, then)
+    _verified_commit(server, header.api_version, request, commits, respond)
     return pending
 
 
@@ -224,7 +224,7 @@ def _verified_commit(
     version: int,
     request: TxnOffsetCommitRequest,
     commits: Mapping[TopicPartition, Commit],
-    then: Any,
+    respond: Any,
 ) -> None:
     """Have the group's partition verified as part of the transaction, then write the offsets."""
     groups, verifier = server.coordination.groups, server.coordination.verifier
@@ -238,14 +238,14 @@ def _verified_commit(
             request.member_id,
             request.group_instance_id,
             commits,
-            then,
+            respond,
             producer=producer,
             guard=guard,
         )
 
     error = groups.validate_group_status(request.group_id)
     if error is not ErrorCode.NONE:
-        then(dict.fromkeys(commits, error))
+        respond(dict.fromkeys(commits, error))
         return
     if not verifier.enabled:
         write(TRUSTED)
@@ -253,7 +253,7 @@ def _verified_commit(
     try:
         log = server.replicas.hosted(*home).local_log(leader_only=True)
     except OttlaError:
-        then(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
+        respond(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
         return
     guard = log.producers.begin_verification(
         producer.producer_id, producer.epoch, OFFSETS_SEQUENCE, server.world.clock.wall_ms()
@@ -265,7 +265,7 @@ def _verified_commit(
     def verified(verdict: Codes) -> None:
         failure = verdict.get(home)
         if failure is not None:
-            then(dict.fromkeys(commits, groups.as_commit_error(failure)))
+            respond(dict.fromkeys(commits, groups.as_commit_error(failure)))
         else:
             write(guard)
 
