@@ -8,10 +8,10 @@ writes docs/STATES.md; a unit test keeps the committed file equal to what the ta
 from enum import Enum
 from pathlib import Path
 
-from ottla.broker.state import BROKER_MOVES, BrokerState
+from ottla.broker.state import BROKER_TRANSITIONS, BrokerState
 from ottla.controller.states import PARTITION_MOVES, REPLICA_MOVES, PartitionState, ReplicaState
-from ottla.coordinators.group_states import GROUP_MOVES, GroupState
-from ottla.coordinators.transaction_states import TRANSACTION_MOVES, TransactionState
+from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
+from ottla.coordinators.transaction_states import TRANSACTION_TRANSITIONS, TransactionState
 
 HEAD = """\
 # The controller's two state machines, the broker's, a group's and a transactional id's
@@ -65,7 +65,7 @@ WHAT_TRANSACTION = {
 
 def draw(title: str, moves: dict[Enum, frozenset[Enum]]) -> str:
     lines = [f"\n## {title}\n", "| state | meaning |", "|---|---|"]
-    what = WHAT_TRANSACTION if moves is TRANSACTION_MOVES else WHAT
+    what = WHAT_TRANSACTION if moves is TRANSACTION_TRANSITIONS else WHAT
     lines += [f"| `{name(state)}` | {what[state]} |" for state in type(next(iter(moves)))]
     lines += ["", "```mermaid", "stateDiagram-v2"]
     for target, sources in moves.items():
@@ -91,9 +91,9 @@ def page() -> str:
     parts = (
         ("Partitions", PARTITION_MOVES),
         ("Replicas", REPLICA_MOVES),
-        ("Brokers", BROKER_MOVES),
-        ("Consumer groups", GROUP_MOVES),
-        ("Transactional ids", TRANSACTION_MOVES),
+        ("Brokers", BROKER_TRANSITIONS),
+        ("Consumer groups", GROUP_TRANSITIONS),
+        ("Transactional ids", TRANSACTION_TRANSITIONS),
     )
     return HEAD + "".join(draw(title, moves) for title, moves in parts)
 

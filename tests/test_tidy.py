@@ -22,6 +22,8 @@ TABLES = {"model/config_keys.py"}
 
 DECIDERS = {
     "model/descriptors.py",
+    "model/effects.py",
+    "model/transitions.py",
     "net/framing.py",
     "log/damage.py",
     "log/epochs.py",
@@ -84,7 +86,9 @@ DECIDERS = {
     "coordinators/group.py",
     "coordinators/group_records.py",
     "coordinators/group_states.py",
-    "coordinators/group_values.py",
+    "coordinators/group_effects.py",
+    "coordinators/group_events.py",
+    "coordinators/group_validation.py",
     "coordinators/groups.py",
     "coordinators/offsets.py",
     "coordinators/timers.py",

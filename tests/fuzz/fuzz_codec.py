@@ -261,13 +261,13 @@ class FileTarget(Target):
         elif kind == 3:
             checkpoints.decode_meta_properties(raw)
         elif kind == 6:
-            transaction_records.TransactionReplay().read(b"\0\0\0\1t", raw)
+            transaction_records.TransactionRecordReader().read(b"\0\0\0\1t", raw)
         else:
             key = group_records.group_key("g")
             if kind == 5:
                 key = group_records.offset_key("g", TopicPartition("t", 0))
             batch = records.build_batch([records.Record(timestamp=0, key=key, value=raw)])
-            replay = group_records.GroupReplay()
+            replay = group_records.GroupRecordReader()
             header = records.parse_batch_header(batch)
-            list(replay.batch(header, records.iter_records(batch)))
+            list(replay.read_batch(header, records.iter_records(batch)))
             list(replay.build({}, NOW_MS))

@@ -10,10 +10,27 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.coordinators.group_events import (
+    GroupSettings,
+    GroupUnloaded,
+    HeartbeatReceived,
+    Join,
+    JoinRequested,
+    JoinResult,
+    LeaveRequested,
+    LeavingMember,
+    OffsetCommitRequested,
+    RecordsStored,
+    Reply,
+    StoreGroup,
+    Sync,
+    SyncRequested,
+    SyncResult,
+    TimerExpired,
+)
 from ottla.coordinators.group_states import GroupState
-from ottla.coordinators.group_values import Answer, GroupSettings, Join, JoinResult
 from ottla.coordinators.groups import Groups
-from ottla.coordinators.timers import Now
+from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.model.errors import ErrorCode
 
 GROUP = "g"
@@ -25,10 +42,8 @@ PROTOCOLS = st.sampled_from(
 INSTANCES = st.sampled_from([None, None, "i", "j"])
 
 
-class Ticket:
-    def __init__(self, what, member_id):
-        self.what = what
-        self.member_id = member_id
+class Request:
+    def __init__(self):
         self.answers = []
 
 
@@ -37,8 +52,9 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.settings = GroupSettings(initial_rebalance_delay_ms=3_000, max_size=4)
         self.groups = Groups(self.settings)
+        self.timers = Timers()
         self.now = Now(0.0, 1_700_000_000_000)
-        self.tickets = []
+        self.requests = {}
         self.held = []
         self.stored = {}
         self.made_for = {}
@@ -49,18 +65,29 @@ class GroupMachine(RuleBasedStateMachine):
 
     # --- carrying out -----------------------------------------------------------------------
 
-    def settle(self):
-        while effects := self.groups.take_effects():
-            for effect in effects:
-                if isinstance(effect, Answer):
-                    self.answered(effect.ticket, effect.result)
-                else:
+    def handle(self, event):
+        for effect in self.groups.handle(event, self.now):
+            match effect:
+                case Reply(request_id, result):
+                    self.answered(self.requests[request_id], result)
+                case StoreGroup():
                     self.held.append((self.life, effect))
+                case SetTimer(key, due_ms):
+                    self.timers.set(key, due_ms)
+                case CancelTimer(key):
+                    self.timers.cancel(key)
 
-    def answered(self, ticket, result):
-        ticket.answers.append(result)
-        assert len(ticket.answers) == 1, "answered twice"
-        if result.error is not ErrorCode.NONE:
+    def ask(self, event_of):
+        """Pass in a request; `event_of` makes its event from its number."""
+        number = len(self.requests) + 1
+        request = self.requests[number] = Request()
+        self.handle(event_of(number))
+        return request.answers[0] if request.answers else None
+
+    def answered(self, request, result):
+        request.answers.append(result)
+        assert len(request.answers) == 1, "answered twice"
+        if not isinstance(result, JoinResult | SyncResult) or result.error is not ErrorCode.NONE:
             return
         group = self.groups.groups[GROUP]
         if isinstance(result, JoinResult):
@@ -83,14 +110,11 @@ class GroupMachine(RuleBasedStateMachine):
 
     def join(self, member_id, instance, session_ms, rebalance_ms, protocols, id_required):
         self.fresh += 1
-        ticket = Ticket("join", member_id)
-        self.tickets.append(ticket)
-        request = Join(
+        join = Join(
             GROUP, member_id, instance, "c", "/h", session_ms, rebalance_ms, "consumer", protocols,
             str(self.fresh), id_required, bool(self.fresh % 2),
         )  # fmt: skip
-        self.groups.join(request, ticket, self.now)
-        self.settle()
+        self.ask(lambda number: JoinRequested(number, join))
         self.ids.append(f"{instance or 'c'}-{self.fresh}")
 
     def who(self, data):
@@ -129,16 +153,12 @@ class GroupMachine(RuleBasedStateMachine):
 
     def sync(self, member, offset=0):
         group = self.known()
-        ticket = Ticket("sync", member)
-        self.tickets.append(ticket)
         assignment = {}
         if group is not None and group.leader == member:
-            mark = f"{self.life}/{group.generation}/{len(self.tickets)}".encode()
+            mark = f"{self.life}/{group.generation}/{len(self.requests)}".encode()
             assignment = {m: mark + m.encode() for m in group.members}
-        self.groups.sync(
-            GROUP, self.generation(offset), member, None, None, None, assignment, ticket, self.now
-        )
-        self.settle()
+        sync = Sync(GROUP, self.generation(offset), member, None, None, None, assignment)
+        self.ask(lambda number: SyncRequested(number, sync))
 
     @initialize(count=st.integers(0, 3), instance=INSTANCES)
     def some_come(self, count, instance):
@@ -166,25 +186,28 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(data=st.data(), offset=st.sampled_from([0, 0, -1]))
     def heartbeat(self, data, offset):
         member = self.who(data)
-        code = self.groups.heartbeat(GROUP, self.generation(offset), member, None, self.now)
-        self.settle()
+        generation = self.generation(offset)
+        code = self.ask(lambda n: HeartbeatReceived(n, GROUP, generation, member, None))
         if code is ErrorCode.NONE:
             assert member in self.known().members
 
     @rule(data=st.data(), instance=INSTANCES)
     def leave(self, data, instance):
         member = self.who(data)
-        _, codes = self.groups.leave(GROUP, [(member, instance, None)], self.now)
-        self.settle()
-        if codes == [ErrorCode.NONE]:
+        leaving = (LeavingMember(member, instance, None),)
+        result = self.ask(lambda number: LeaveRequested(number, GROUP, leaving))
+        if result.members == (ErrorCode.NONE,):
             assert member not in self.known().members
             assert member not in self.known().pending_members
 
     @rule(data=st.data())
     def commit(self, data):
         member = self.who(data)
-        code, group = self.groups.check_commit(GROUP, self.generation(0), member, None, self.now)
-        assert (code is ErrorCode.NONE) == (group is not None)
+        generation = self.generation(0)
+        code = self.ask(lambda n: OffsetCommitRequested(n, GROUP, generation, member, None))
+        if code is ErrorCode.NONE:
+            assert self.known() is not None
+            assert member in self.known().members
 
     # --- the world --------------------------------------------------------------------------
 
@@ -198,8 +221,7 @@ class GroupMachine(RuleBasedStateMachine):
         if error is ErrorCode.NONE and life == self.life:
             values = self.stored.setdefault((life, store.generation), set())
             values.update(store.assignment.values())
-        self.groups.stored(store, error, self.now)
-        self.settle()
+        self.handle(RecordsStored(store.token, error))
 
     def write_all(self):
         while self.held:
@@ -208,13 +230,13 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1_000, 3_000, 7_000, 60_000, 300_000]))
     def time_passes(self, ms):
         end = self.now.mono_ms + ms
-        rings = 0
-        while (due := self.groups.timers.next_ms) is not None and due <= end:
+        expired = 0
+        while (due := self.timers.next_ms) is not None and due <= end:
             self._go_to(max(due, self.now.mono_ms))
-            while self.groups.ring(self.now):
-                rings += 1
-                assert rings < 10_000, "a timer that rings without end"
-                self.settle()
+            while (key := self.timers.pop(self.now.mono_ms)) is not None:
+                expired += 1
+                assert expired < 10_000, "timers expire without end"
+                self.handle(TimerExpired(key))
         self._go_to(end)
 
     def _go_to(self, mono_ms):
@@ -223,10 +245,11 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known() is not None)
     @rule()
     def leadership_is_lost(self):
-        self.groups.unload(self.known(), self.now)
-        self.settle()
+        self.handle(GroupUnloaded(GROUP))
         self.life += 1
-        assert all(t.answers for t in self.tickets), "somebody still waits for the old coordinator"
+        assert all(r.answers for r in self.requests.values()), (
+            "somebody still waits for the old coordinator"
+        )
 
     # --- laws -------------------------------------------------------------------------------
 
@@ -234,21 +257,24 @@ class GroupMachine(RuleBasedStateMachine):
     def facts_agree(self):
         group = self.known()
         if group is None:
-            assert not [t for t in self.tickets if not t.answers]
+            assert not [r for r in self.requests.values() if not r.answers]
             return
         assert (group.leader in group.members) if group.members else group.leader is None
         assert set(group.static_members.values()) <= set(group.members)
-        assert group.awaiting_join == sum(m.join is not None for m in group.members.values())
+        assert group.awaiting_join == sum(
+            m.join_request is not None for m in group.members.values()
+        )
         assert len(group.members) <= self.settings.max_size
-        waiting = {id(t) for t in self.tickets if not t.answers}
-        slots = {id(t) for m in group.members.values() for t in (m.join, m.sync) if t is not None}
+        waiting = {n for n, r in self.requests.items() if not r.answers}
+        members = group.members.values()
+        slots = {n for m in members for n in (m.join_request, m.sync_request) if n is not None}
         assert waiting == slots, "somebody waits whom nobody remembers"
         if group.state is GroupState.EMPTY:
             assert not group.members
         if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             assert group.members
         if group.state is GroupState.STABLE:
-            assert not [m for m in group.members.values() if m.sync is not None]
+            assert not [m for m in group.members.values() if m.sync_request is not None]
 
     def teardown(self):
         """In silence all members go, and nobody is left waiting."""
@@ -258,7 +284,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.write_all()
         group = self.known()
         assert group is None or not group.members
-        assert all(len(t.answers) == 1 for t in self.tickets)
+        assert all(len(r.answers) == 1 for r in self.requests.values())
+        assert not self.groups._pending_stores
 
 
 TestGroups = GroupMachine.TestCase

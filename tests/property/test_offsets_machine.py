@@ -15,10 +15,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ottla.coordinators.coordinator_log import NO_PRODUCER, Producer
 from ottla.coordinators.group_coordinator import GroupCoordinator
-from ottla.coordinators.group_records import GroupReplay
+from ottla.coordinators.group_records import GroupRecordReader
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import NOBODY, Producer
 from ottla.model.errors import ErrorCode as E
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import (
@@ -50,14 +50,14 @@ class Waiting:
 
 
 class Log:
-    """Stands for the StateLog of the coordinator."""
+    """Stands for the CoordinatorLog of the coordinator."""
 
     def __init__(self):
         self.batches = []
         self.waiting = []
         self.refuses = False
 
-    def standing(self, _index):
+    def check_status(self, _index):
         return E.NONE
 
     def partition_for(self, _key):
@@ -67,10 +67,9 @@ class Log:
     def end(self):
         return sum(parse_batch_header(b).count for b in self.batches)
 
-    def append(self, _index, records, then, *, producer=NOBODY, acks=-1, guard=None, settled=None):
-        del guard
+    def append(self, _index, records, on_done, *, producer=NO_PRODUCER, acks=-1, **more):
         if self.refuses:
-            then(E.NOT_ENOUGH_REPLICAS, -1)
+            on_done(E.NOT_ENOUGH_REPLICAS, -1)
             return
         at = self.end
         batch = build_batch(
@@ -83,9 +82,9 @@ class Log:
         )
         self.batches.append(bytes(batch))
         if acks == 0:
-            then(E.NONE, at)
+            on_done(E.NONE, at)
         else:
-            self.waiting.append(Waiting(at, then, settled))
+            self.waiting.append(Waiting(at, on_done, more.get("on_settled")))
 
     def mark(self, producer, committed, then):
         at = self.end
@@ -102,9 +101,9 @@ class Log:
         self.waiting.append(Waiting(at, then))
 
     def read(self):
-        replay, found = GroupReplay(), {}
+        replay, found = GroupRecordReader(), {}
         for batch in self.batches:
-            for _ in replay.batch(parse_batch_header(batch), iter_records(batch)):
+            for _ in replay.read_batch(parse_batch_header(batch), iter_records(batch)):
                 pass
         for _ in replay.build(found, 0):
             pass
@@ -130,7 +129,7 @@ class OffsetMachine(RuleBasedStateMachine):
         self.answers = []
         self.asked = 0
 
-    def commit(self, offsets, producer=NOBODY):
+    def commit(self, offsets, producer=NO_PRODUCER):
         self.now += 1
         self.asked += 1
         commits = {tp: Commit(offset, -1, "", self.now) for tp, offset in offsets.items()}

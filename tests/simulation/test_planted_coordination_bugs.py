@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from ottla.coordinators import group_coordinator
+from ottla.coordinators.coordinator_log import CoordinatorLog
 from ottla.coordinators.group import Group
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import GroupOffsets
-from ottla.coordinators.state_log import StateLog
 from ottla.coordinators.transaction_markers import TransactionMarkers
 from ottla.coordinators.transactions import Transactions
 from ottla.log import producers
@@ -72,28 +72,28 @@ def nobody_ends_what_timed_out(patch):
 
 
 def a_new_coordinator_knows_nothing(patch):
-    patch.setattr(group_coordinator._Replay, "batch", lambda *_: iter(()))
+    patch.setattr(group_coordinator._GroupLoader, "load_batch", lambda *_: iter(()))
 
 
 def commits_of_any_generation_count(patch):
-    check = Groups.check_commit
+    validate = Groups._offset_commit
 
-    def checked(self, group_id, generation, *rest, **more):
-        error, group = check(self, group_id, generation, *rest, **more)
+    def validated(self, event, now):
+        error = validate(self, event, now)
         if error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
-            return ErrorCode.NONE, self.groups.get(group_id)
-        return error, group
+            return ErrorCode.NONE
+        return error
 
-    patch.setattr(Groups, "check_commit", checked)
+    patch.setattr(Groups, "_offset_commit", validated)
 
 
 def offsets_are_acknowledged_by_the_leader_alone(patch):
-    append = StateLog.append
+    append = CoordinatorLog.append
 
     def alone(self, *args, **more):
         append(self, *args, **{**more, "acks": 1})
 
-    patch.setattr(StateLog, "append", alone)
+    patch.setattr(CoordinatorLog, "append", alone)
 
 
 def what_a_member_owns_now_is_not_taken_over(patch):

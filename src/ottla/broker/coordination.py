@@ -14,17 +14,16 @@ from ottla.broker.controller_mutation_quota import Charge
 from ottla.broker.metadata_cache import Change, MetadataCache
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
-from ottla.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
-from ottla.coordinators.state_log import StateLog
+from ottla.coordinators.coordinator_log import CoordinatorLog
+from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.transaction_coordinator import (
-    TRANSACTIONS_TOPIC,
     ProducerIdSource,
     TransactionCoordinator,
 )
 from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
@@ -58,26 +57,26 @@ class Coordination:
         self._store = store
         self._deletes_topics = config.flag("delete.topic.enable")
         self._default_counts = {
-            OFFSETS_TOPIC: config.integer("offsets.topic.num.partitions"),
-            TRANSACTIONS_TOPIC: config.integer("transaction.state.log.num.partitions"),
+            GROUP_METADATA_TOPIC: config.integer("offsets.topic.num.partitions"),
+            TRANSACTION_STATE_TOPIC: config.integer("transaction.state.log.num.partitions"),
         }
         self._counts: dict[str, int] = {}
         self._asking: dict[str, None] = {}
         self._creating: dict[str, None] = {}
         self.groups = GroupCoordinator(
-            world, config, replicas, lambda: self.partition_count(OFFSETS_TOPIC)
+            world, config, replicas, lambda: self.partition_count(GROUP_METADATA_TOPIC)
         )
         self.transactions = TransactionCoordinator(
             world,
             config,
             replicas,
-            lambda: self.partition_count(TRANSACTIONS_TOPIC),
+            lambda: self.partition_count(TRANSACTION_STATE_TOPIC),
             metadata,
             producer_ids,
             self._deleted_of,
         )
         self.verifier = TransactionVerifier(world, config, metadata, self.transactions)
-        self.logs: dict[int, StateLog] = {
+        self.logs: dict[int, CoordinatorLog] = {
             GROUP_KEY: self.groups.log,
             TRANSACTION_KEY: self.transactions.log,
         }
@@ -100,15 +99,15 @@ class Coordination:
 
     # --- what coordinators must hear of -----------------------------------------------------------
 
-    def _leadership_changed(self, gained: list[Partition], lost: list[Partition]) -> None:
-        for partition in lost:
+    def _leadership_changed(self, elected: list[Partition], resigned: list[Partition]) -> None:
+        for partition in resigned:
             log = self._by_topic.get(partition.tp.topic)
             if log is not None:
-                log.lost(partition)
-        for partition in gained:
+                log.on_resigned(partition)
+        for partition in elected:
             log = self._by_topic.get(partition.tp.topic)
             if log is not None:
-                log.gained(partition)
+                log.on_elected(partition)
 
     def _metadata_changed(self, change: Change) -> None:
         if change.deleted:

@@ -11,11 +11,11 @@ from functools import cache
 
 from ottla.broker.metadata_cache import Change, MetadataCache, Snapshot, TopicState
 from ottla.model.errors import ErrorCode
+from ottla.model.ids import INTERNAL_TOPICS
 from ottla.model.ports import Buffer
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.metadata import MetadataResponse
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 FIRST_FLEXIBLE_VERSION = 9
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.broker.state import BrokerState, check_move
+from ottla.broker.state import BrokerState, check_broker_transition
 from ottla.model.errors import ConnectionLostError
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class BrokerServices:
     served: Sequence[tuple[int, int, int]] = field(default=())
 
     def enter(self, state: BrokerState) -> None:
-        """Move to another state; InvalidBrokerMove if the table has no such move."""
-        check_move(self.state, state)
+        """Change to another state; IllegalTransitionError if the table does not have it."""
+        check_broker_transition(self.state, state)
         logger.info("broker state=%s from=%s", state.name, self.state.name)
         self.state = state
 

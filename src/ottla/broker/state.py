@@ -7,12 +7,13 @@ since 2.8, folders are loaded in RECOVERY whether they need recovery or not, and
 controller is no state of its own.
 """
 
-from collections.abc import Mapping
 from enum import IntEnum
+
+from ottla.model.transitions import TransitionTable, check_transition
 
 
 class BrokerState(IntEnum):
-    """Where a server stands between nothing and nothing."""
+    """What a server does, from before its start to after its end."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -24,7 +25,7 @@ class BrokerState(IntEnum):
 
 
 # Target state -> the states it may be entered from.
-BROKER_MOVES: Mapping[BrokerState, frozenset[BrokerState]] = {
+BROKER_TRANSITIONS: TransitionTable[BrokerState] = {
     BrokerState.STARTING: frozenset({BrokerState.NOT_RUNNING}),
     BrokerState.RECOVERY: frozenset({BrokerState.STARTING}),
     BrokerState.RUNNING: frozenset({BrokerState.RECOVERY}),
@@ -41,11 +42,6 @@ BROKER_MOVES: Mapping[BrokerState, frozenset[BrokerState]] = {
 }
 
 
-class InvalidBrokerMove(Exception):  # noqa: N818 - a name for the fact, as with InvalidTransition
-    """A server was asked to go where its state does not lead: our bug."""
-
-
-def check_move(before: BrokerState, after: BrokerState) -> None:
-    """Raise InvalidBrokerMove unless the table has the move."""
-    if before not in BROKER_MOVES.get(after, frozenset()):
-        raise InvalidBrokerMove(f"{before.name} -> {after.name} is no legal move")
+def check_broker_transition(before: BrokerState, after: BrokerState) -> None:
+    """Raise IllegalTransitionError unless the table has the transition."""
+    check_transition(BROKER_TRANSITIONS, "broker", before, after)

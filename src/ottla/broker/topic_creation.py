@@ -19,7 +19,13 @@ from ottla.controller.placement import BrokerRack, assign_replicas
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import is_usable_uuid, topic_name_problem, topics_collide
+from ottla.model.ids import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    is_usable_uuid,
+    topic_name_problem,
+    topics_collide,
+)
 from ottla.model.ports import World
 from ottla.zookeeper.errors import NodeExistsError
 
@@ -28,8 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
 MAX_NEW_PARTITIONS = 10_000
 """In one go, as in KRaft mode; a JVM broker in ZooKeeper mode runs out of memory instead."""
@@ -215,7 +219,7 @@ class TopicCreation:
     def defaults_for(self, name: str) -> NewTopic:
         """Return what a topic is like that comes into being by being asked for."""
         number = self._config.integer
-        if name == OFFSETS_TOPIC:
+        if name == GROUP_METADATA_TOPIC:
             return NewTopic(
                 name,
                 number("offsets.topic.num.partitions"),
@@ -226,7 +230,7 @@ class TopicCreation:
                     "segment.bytes": str(number("offsets.topic.segment.bytes")),
                 },
             )
-        if name == TRANSACTIONS_TOPIC:
+        if name == TRANSACTION_STATE_TOPIC:
             return NewTopic(
                 name,
                 number("transaction.state.log.num.partitions"),

@@ -1,30 +1,29 @@
 """One consumer group: its members, its generation, what it committed.
 
 A decider. Who may call: `groups`, and `group_records` to read and restore it. Invariants: the state
-moves only along `GROUP_MOVES`; the leader is a member, if there is any; each group instance id
-belongs to one member. Whoever waits for an answer stands in its member's `join` or `sync` slot as
-an opaque ticket. Kafka: `GroupMetadata` and `MemberMetadata`.
+changes only as `GROUP_TRANSITIONS` has it; the leader is a member, if there is any; each group
+instance id belongs to one member. A request that waits for its answer is known by its number, in
+its member's `join_request` or `sync_request`. Kafka: `GroupMetadata` and `MemberMetadata`.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.coordinators.group_states import GROUP_MOVES, GroupState, check_move
+from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState, check_group_transition
 from ottla.coordinators.offsets import GroupOffsets
-from ottla.coordinators.timers import Now, Timer
+from ottla.coordinators.timers import Now
+from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ids import TopicPartition
+from ottla.model.transitions import is_legal
 from ottla.wire.codec import decode_oldest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
-
-logger = logging.getLogger(__name__)
 
 CONSUMER = "consumer"
 """The protocol type of consumers, the only one whose metadata a coordinator reads."""
 
 CLASSIC = "classic"
-"""The group type: the only one in ZooKeeper mode."""
+"""The group type, the only one in ZooKeeper mode."""
 
 Protocols = Sequence[tuple[str, bytes]]
 """(name, metadata) of each assignor a member offers, the preferred one first."""
@@ -32,11 +31,11 @@ Protocols = Sequence[tuple[str, bytes]]
 NO_TIMESTAMP = -1
 
 MAX_SUBSCRIBED = 100_000
-"""Topics, of all members together, that are read in one go: 20 ms. Of more none is known."""
+"""Topics of all members together that are decoded at once (20 ms); of more, none is known."""
 
 
 class Member:
-    """One member. `join` and `sync` hold the ticket of a request that waits, or None."""
+    """One member. `join_request`, `sync_request`: the numbers of requests that wait, or None."""
 
     __slots__ = (
         "assignment",
@@ -44,13 +43,12 @@ class Member:
         "client_id",
         "instance_id",
         "is_new",
-        "join",
+        "join_request",
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
-        "sync",
-        "timer",
+        "sync_request",
     )
 
     def __init__(
@@ -73,24 +71,24 @@ class Member:
         self.protocols = tuple(protocols)
         self.assignment = assignment
         self.is_new = False
-        self.join: object | None = None
-        self.sync: object | None = None
-        self.timer: Timer | None = None
+        self.join_request: int | None = None
+        self.sync_request: int | None = None
 
     @property
-    def waits(self) -> bool:
-        """Whether it needs no heartbeat: it waits for an answer of ours and cannot send any."""
-        return not self.is_new and (self.join is not None or self.sync is not None)
+    def awaits_answer(self) -> bool:
+        """Whether the session must not expire: a client that waits for us sends no heartbeat."""
+        waits = self.join_request is not None or self.sync_request is not None
+        return waits and not self.is_new
 
     def metadata(self, protocol: str) -> bytes:
-        """Return what the member said for one of its assignors."""
+        """Return the member's metadata for one of its assignors; KeyError if it has none."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise KeyError(f"{self.member_id} does not offer {protocol}")
 
     def vote(self, candidates: set[str]) -> str:
-        """Return the member's favourite of assignors that all members offer."""
+        """Return the member's preferred assignor of those that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -106,7 +104,7 @@ class MemberSummary(NamedTuple):
 
 
 class Group:
-    """The group's facts and the moves that need no judgement."""
+    """The group's data, and the changes that keep it consistent."""
 
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
@@ -117,24 +115,23 @@ class Group:
         self.generation = 0
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self._offered: dict[str, int] = {}
-        """assignor -> how many members offer it"""
+        self._supported: dict[str, int] = {}
+        """assignor -> how many members support it"""
         self.static_members: dict[str, str] = {}
         """group instance id -> member id"""
-        self.pending_members: dict[str, Timer] = {}
+        self.pending_members: dict[str, None] = {}
         """ids that were given out and have not joined yet (KIP-394)"""
         self.pending_sync: dict[str, None] = {}
         """members of this generation that have not asked for their assignment"""
         self.offsets = GroupOffsets()
         self.subscribed_topics: frozenset[str] | None = None
         """None: unknown, so any topic may be subscribed"""
+        self.subscription_error: Exception | None = None
         self.awaiting_join = 0
-        self.join_timer: Timer | None = None
-        self.sync_timer: Timer | None = None
         self.initial_delay_ms: int | None = None
-        """while a first rebalance waits for more members: how long this wait is"""
-        self.initial_left_ms = 0
-        """how much longer it may be extended in all"""
+        """how long the first rebalance waits for more members now; None in any other rebalance"""
+        self.initial_remaining_ms = 0
+        """by how much this wait may still be extended"""
         self.new_member_added = False
 
     def __repr__(self) -> str:
@@ -142,15 +139,15 @@ class Group:
 
     # --- states -----------------------------------------------------------------------------------
 
-    def enter(self, state: GroupState, now: Now) -> None:
-        """Move to another state; InvalidGroupMove if the table has no such move."""
-        check_move(self.group_id, self.state, state)
+    def transition_to(self, state: GroupState, now: Now) -> None:
+        """Change to another state; IllegalTransitionError if the table does not have it."""
+        check_group_transition(self.group_id, self.state, state)
         self.state = state
         self.state_timestamp = now.wall_ms
 
     @property
     def can_rebalance(self) -> bool:
-        return self.state in GROUP_MOVES[GroupState.PREPARING_REBALANCE]
+        return is_legal(GROUP_TRANSITIONS, self.state, GroupState.PREPARING_REBALANCE)
 
     @property
     def all_joined(self) -> bool:
@@ -160,23 +157,22 @@ class Group:
     def rebalance_timeout_ms(self) -> int:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
-    def begin_generation(self, now: Now) -> None:
-        """Take who has joined as the members of the next generation."""
+    def init_next_generation(self, now: Now) -> None:
+        """Begin the next generation with the members there are."""
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
             self.protocol = self.select_protocol()
-            self.subscribed_topics = self._subscribed()
-            self.enter(GroupState.COMPLETING_REBALANCE, now)
+            self.transition_to(GroupState.COMPLETING_REBALANCE, now)
         else:
             self.protocol = None
-            self.subscribed_topics = self._subscribed()
-            self.enter(GroupState.EMPTY, now)
+            self.transition_to(GroupState.EMPTY, now)
+        self.update_subscribed_topics()
 
     # --- members ----------------------------------------------------------------------------------
 
-    def add(self, member: Member, protocol_type: str, ticket: object | None) -> None:
-        """Take a member in; `ticket` is its JoinGroup that waits, None for one that was loaded."""
+    def add(self, member: Member, protocol_type: str, join_request: int | None) -> None:
+        """Add a member; `join_request` is its JoinGroup that waits, None if it was loaded."""
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
             self.static_members[member.instance_id] = member.member_id
@@ -187,8 +183,8 @@ class Group:
             self.leader = member.member_id
         self.members[member.member_id] = member
         self._count(member, 1)
-        self.wait_join(member, ticket)
-        self._forget_pending(member.member_id)
+        self.set_join_request(member, join_request)
+        self.pending_members.pop(member.member_id, None)
 
     def update(
         self,
@@ -196,47 +192,40 @@ class Group:
         protocols: Protocols,
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
-        ticket: object | None,
+        join_request: int | None,
     ) -> None:
-        """Take over what a member says anew when it joins again."""
+        """Replace what a member says of itself when it joins again."""
         self._count(member, -1)
         member.protocols = tuple(protocols)
         self._count(member, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
-        self.wait_join(member, ticket)
+        self.set_join_request(member, join_request)
 
     def _count(self, member: Member, change: int) -> None:
         for name in {name for name, _ in member.protocols}:
-            self._offered[name] = self._offered.get(name, 0) + change
+            self._supported[name] = self._supported.get(name, 0) + change
 
-    def wait_join(self, member: Member, ticket: object | None) -> None:
-        """Put a JoinGroup into the member's slot, or take it out (None)."""
-        self.awaiting_join += (ticket is not None) - (member.join is not None)
-        member.join = ticket
+    def set_join_request(self, member: Member, join_request: int | None) -> None:
+        """Note the JoinGroup of a member that waits, None for none."""
+        self.awaiting_join += (join_request is not None) - (member.join_request is not None)
+        member.join_request = join_request
 
     def remove(self, member_id: str) -> Member | None:
-        """Forget a member, or an id that never joined; return it if it was a member."""
+        """Remove a member, or an id that never joined; return it if it was a member."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
-            self.wait_join(member, None)
+            self.set_join_request(member, None)
             if member.instance_id is not None:
                 self.static_members.pop(member.instance_id, None)
-            if member.timer is not None:
-                member.timer.cancel()
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        self._forget_pending(member_id)
+        self.pending_members.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         return member
 
-    def _forget_pending(self, member_id: str) -> None:
-        timer = self.pending_members.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
-
-    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> Member:
+    def replace_static_member(self, instance_id: str, old_id: str, new_id: str) -> Member:
         """Give a static member a new id; the place in the group stays (KIP-345)."""
         member = self.members.pop(old_id)
         member.member_id = new_id
@@ -247,17 +236,13 @@ class Group:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Have a leader that joined; False if there is nobody to be."""
+        """Make a member that has joined the leader; False if none has."""
         if self.leader is None:
             return False
-        if self.members[self.leader].join is not None:
+        if self.members[self.leader].join_request is not None:
             return True
         for member in self.members.values():
-            if member.join is not None:
-                logger.info(
-                    "group leader did not rejoin group=%s leader=%s new=%s",
-                    self.group_id, self.leader, member.member_id,
-                )  # fmt: skip
+            if member.join_request is not None:
                 self.leader = member.member_id
                 return True
         return False
@@ -265,24 +250,24 @@ class Group:
     # --- protocols --------------------------------------------------------------------------------
 
     def _candidates(self) -> set[str]:
-        """Return the assignors that every member offers."""
+        """Return the assignors that every member supports."""
         size = len(self.members)
-        return {name for name, count in self._offered.items() if count == size}
+        return {name for name, count in self._supported.items() if count == size}
 
-    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+    def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
         """Tell whether a member with these assignors may join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if self.protocol_type != protocol_type:
             return False
         if not self.members:
-            # All have left while a rebalance is under way: nobody is there to disagree.
+            # All have left while a rebalance is under way: there is nobody to agree with.
             return bool(protocols)
         size = len(self.members)
-        return any(self._offered.get(name) == size for name, _ in protocols)
+        return any(self._supported.get(name) == size for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Return the assignor with the most votes; of equals the one voted for first."""
+        """Return the assignor with the most votes; among equals the one voted for first."""
         candidates = self._candidates()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -290,40 +275,44 @@ class Group:
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
 
-    def _subscribed(self) -> frozenset[str] | None:
-        """Return what the members subscribe to; None if that is not known, so may be anything.
+    def update_subscribed_topics(self) -> None:
+        """Decode what the members subscribe to; `subscription_error` says why it cannot be done.
 
-        Of each only the fields of version 0 are read, as Kafka's `GroupMetadata` does: all versions
-        begin with them, and there are clients that name a newer version and stop after them.
+        Only the fields of version 0 are decoded, as Kafka's `GroupMetadata` does: all versions
+        begin with them, and some clients name a newer version and send no more than them.
         """
+        self.subscribed_topics = self.subscription_error = None
         if self.protocol_type != CONSUMER:
-            return None
+            return
         topics: set[str] = set()
-        left = MAX_SUBSCRIBED
+        remaining = MAX_SUBSCRIBED
         for member in self.members.values():
             try:
                 metadata = member.metadata(self.protocol or "")
-                left -= int.from_bytes(metadata[2:6])
-                if left < 0:
+                remaining -= int.from_bytes(metadata[2:6])
+                if remaining < 0:
                     raise WireError(f"more than {MAX_SUBSCRIBED} topics in all")
-                said = decode_oldest(ConsumerProtocolSubscription, metadata)
+                subscription = decode_oldest(ConsumerProtocolSubscription, metadata)
             except (OttlaError, KeyError) as error:
-                logger.warning(
-                    "subscription not understood group=%s protocol=%s error=%s",
-                    self.group_id, self.protocol, error,
-                )  # fmt: skip
-                return None
-            topics.update(said.topics)
-        return frozenset(topics)
+                self.subscription_error = error
+                return
+            topics.update(subscription.topics)
+        self.subscribed_topics = frozenset(topics)
 
-    def restore_subscription(self) -> None:
-        """Work out the subscribed topics of a group that was loaded."""
-        self.subscribed_topics = self._subscribed()
+    def subscription_warning(self) -> Log | None:
+        """Return a warning if the subscription of a member could not be decoded."""
+        if self.subscription_error is None:
+            return None
+        return warning(
+            f"subscription not understood group={self.group_id} protocol={self.protocol} "
+            f"error={self.subscription_error}"
+        )
 
-    def may_be_subscribed(self, topic: str) -> bool:
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Tell whether a member is, or may be, subscribed to a topic."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
-    # --- what others are shown ------------------------------------------------------------------
+    # --- descriptions ---------------------------------------------------------------------------
 
     def member_metadata(self) -> tuple[tuple[str, str | None, bytes], ...]:
         """Return (member id, instance id, metadata) of each member, for the leader to assign."""
@@ -349,7 +338,7 @@ class Group:
         ]
 
     def expired_offsets(self, wall_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Return the offsets that nobody used for long enough (KIP-211)."""
+        """Return the offsets that were not used for longer than the retention (KIP-211)."""
         offsets = self.offsets
         if self.protocol_type is not None and self.state is GroupState.EMPTY:
             since = self.state_timestamp
@@ -359,7 +348,7 @@ class Group:
                 lambda c: since if since != NO_TIMESTAMP else c.commit_timestamp,
             )
         if self.protocol_type is None:
-            # Only ever used to keep offsets.
+            # Only offsets were ever committed, nobody joined.
             return offsets.expired(wall_ms, retention_ms, lambda c: c.commit_timestamp)
         if (
             self.protocol_type == CONSUMER

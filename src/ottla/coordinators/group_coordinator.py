@@ -1,37 +1,56 @@
-"""The group coordinator: the shell that joins groups, their log and the event loop.
+"""The group coordinator: the shell around groups, with their log, their timers and the event loop.
 
-Who may call: the broker's handlers, and the broker to start and end it and to tell of leadership.
-Invariants: a request touches a group only if the group's partition is led and loaded here; one
-timer for all deadlines; effects of the decider are carried out in the order it left them, never
-while it is at work. Tickets are functions that take a result. Kafka:
-`GroupCoordinatorAdapter`, to `GroupCoordinator.validateGroupStatus` and to the appends and the
-cleaning of `GroupMetadataManager`.
+Who may call: the broker's handlers; the broker to start and close it. Invariants: a request reaches
+a group only if its partition is led and loaded here; one timer of the event loop for all deadlines;
+effects are carried out in the order in which the decider returned them. It maps the numbers of
+requests to functions that send the answer, and keys of timers to due times. Kafka:
+`GroupCoordinatorAdapter`, `GroupCoordinator.validateGroupStatus`, and the appends and the cleaning
+of `GroupMetadataManager`.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
+from ottla.coordinators.coordinator_log import NO_PRODUCER, AppendSettings, CoordinatorLog, Producer
 from ottla.coordinators.group import CLASSIC, CONSUMER, Group, MemberSummary
-from ottla.coordinators.group_records import GroupReplay, group_key, offset_key, offset_value
-from ottla.coordinators.group_states import GroupState
-from ottla.coordinators.group_values import (
-    Answer,
+from ottla.coordinators.group_events import (
+    Effect,
+    Event,
+    GroupDeleted,
+    GroupLoaded,
     GroupSettings,
+    GroupUnloaded,
+    HeartbeatReceived,
     Join,
+    JoinRequested,
     JoinResult,
-    Store,
+    LeaveRequested,
+    LeaveResult,
+    LeavingMember,
+    OffsetCommitRequested,
+    RecordsStored,
+    Reply,
+    StoreGroup,
+    Sync,
+    SyncRequested,
     SyncResult,
+    TimerExpired,
+    TimerKey,
 )
+from ottla.coordinators.group_records import GroupRecordReader, group_key, offset_key, offset_value
+from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import NOBODY, AppendSettings, Producer, StateLog
-from ottla.coordinators.timers import Now
+from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
+from ottla.model.effects import Log
 from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
@@ -40,13 +59,14 @@ from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
-AT_ONCE = 256
-"""Deadlines looked after in one turn of the loop."""
+MAX_EXPIRED_PER_TURN = 256
+"""Timers that expire in one turn of the event loop."""
 
 TIMER_ROUNDING_MS = 0.1
-"""What is due within this is due: a timer for it could not tell the difference."""
+"""A timer that is due within this has expired: the event loop cannot tell the difference."""
+
+NO_REQUEST = 0
+"""The number of requests that are answered at once."""
 
 _COMMIT_ERRORS = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -59,10 +79,10 @@ _COMMIT_ERRORS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""What a client is told of an append that failed: never the errors of a partition not its own."""
+"""The client's error for a failed append, without those of a partition that is not the client's."""
 
-_IN_THE_LOG = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""An append of which whoever reads the log from now on will know, whatever its client is told."""
+_COMMITTED = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""An append that is committed, so that everyone who reads the log finds it, whatever its error."""
 
 _STORE_ERRORS = {
     **_COMMIT_ERRORS,
@@ -72,9 +92,7 @@ _STORE_ERRORS = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
-Committed = Callable[[dict[TopicPartition, ErrorCode]], None]
-JoinTicket = Callable[[JoinResult], None]
-SyncTicket = Callable[[SyncResult], None]
+CommitCallback = Callable[[dict[TopicPartition, ErrorCode]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +126,31 @@ class FetchedOffset:
     error: ErrorCode = ErrorCode.NONE
 
 
-class _Replay:
-    """A partition of groups on its way into memory."""
+class _GroupLoader:
+    """Loads the groups of one partition."""
 
     def __init__(self, coordinator: "GroupCoordinator") -> None:
         self._coordinator = coordinator
-        self._records = GroupReplay()
+        self._records = GroupRecordReader()
 
-    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        return self._records.batch(header, records)
+    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        return _logged(self._records.read_batch(header, records))
 
     def finish(self) -> Iterator[None]:
         found: dict[str, Group] = {}
         coordinator = self._coordinator
-        yield from self._records.build(found, coordinator.now().wall_ms)
+        yield from _logged(self._records.build(found, coordinator.now().wall_ms))
         for group in found.values():
-            coordinator.take_over(group)
+            coordinator.on_group_loaded(group)
             yield
+
+
+def _logged(steps: Iterator[Log | None]) -> Iterator[None]:
+    """Write the warnings of a reader to the log."""
+    for log in steps:
+        if log is not None:
+            logger.log(log.level, "%s", log.text)
+        yield
 
 
 class GroupCoordinator:
@@ -152,10 +178,10 @@ class GroupCoordinator:
                 max_size=number("group.max.size"),
             )
         )
-        self.log = StateLog(
+        self.log = CoordinatorLog(
             world,
             replicas,
-            OFFSETS_TOPIC,
+            GROUP_METADATA_TOPIC,
             self,
             partitions,
             AppendSettings(
@@ -166,7 +192,12 @@ class GroupCoordinator:
         )
         self._producers: dict[int, dict[str, None]] = {}
         """producer id -> groups with offsets in its open transaction"""
-        self._settling = False
+        self._effects: deque[Effect] = deque()
+        self._running = False
+        self._waiting: dict[int, Callable[[Any], None]] = {}
+        """request -> the function that sends its answer"""
+        self._last_request = NO_REQUEST
+        self._timers: Timers[TimerKey] = Timers()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         self._closed = False
@@ -179,12 +210,12 @@ class GroupCoordinator:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to clean up after groups and topics that are gone; inside the event loop."""
+        """Begin to remove expired offsets and offsets of deleted topics; inside the event loop."""
         loop = asyncio.get_running_loop()
         self._cleaner = loop.create_task(self._clean(), name="group-cleaner")
 
     async def close(self) -> None:
-        """Serve nothing any more. Groups go on with whoever leads their partitions next."""
+        """Stop serving. The next leaders of the partitions load the groups."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -198,65 +229,100 @@ class GroupCoordinator:
     def now(self) -> Now:
         return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
 
-    # --- what StateLog asks (Keeper) --------------------------------------------------------------
+    # --- StateListener of the CoordinatorLog ------------------------------------------------------
 
-    def begin(self, index: int) -> _Replay:
+    def start_loading(self, index: int) -> _GroupLoader:
         del index
-        return _Replay(self)
+        return _GroupLoader(self)
 
-    def take_over(self, group: Group) -> None:
+    def on_group_loaded(self, group: Group) -> None:
         """Serve a group that was read from the log."""
         for producer_id in group.offsets.in_transactions:
             self._producers.setdefault(producer_id, {})[group.group_id] = None
-        self.groups.load(group, self.now())
-        self._settle()
+        self._handle(GroupLoaded(group))
 
-    def unload(self, index: int) -> None:
-        """Nothing yet: `standing` lets nobody reach the groups, `forget` takes them away."""
+    def on_resigned(self, index: int) -> None:
+        """Nothing yet: no request reaches the groups any more; `remove_state` removes them."""
 
-    def forget(self, indexes: Collection[int]) -> Iterator[None]:
-        """Let groups go to their new coordinators; whoever waits is told to look for those."""
+    def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
+        """Unload groups; clients that wait are told to look for the new coordinator."""
         partition_for = self.log.partition_for
         for group in list(self.groups.groups.values()):
             if partition_for(group.group_id) in indexes and group.state is not GroupState.DEAD:
                 for producer_id in group.offsets.in_transactions:
                     self._forget_producer(producer_id, group.group_id)
-                self.groups.unload(group, self.now())
-                self._settle()
+                self._handle(GroupUnloaded(group.group_id))
             yield
 
-    # --- carrying out -----------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Carry out what the decider left, and set the timer."""
-        if self._settling:
-            return
-        self._settling = True
+    def _handle(self, event: Event) -> None:
+        """Pass an event to the decider and carry out the effects."""
+        self._run(self.groups.handle(event, self.now()))
+
+    def _run(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects in their order; those that follow from one come after all before."""
+        if not self._running:
+            self._carry_out_all(effects)
+            self._schedule_timer()
+        else:
+            self._effects.extend(effects)
+
+    def _carry_out_all(self, effects: Iterable[Effect]) -> None:
+        self._effects.extend(effects)
+        self._running = True
         try:
-            while effects := self.groups.take_effects():
-                for effect in effects:
-                    if isinstance(effect, Answer):
-                        effect.ticket(effect.result)  # type: ignore[operator]
-                    else:
-                        self._write(effect)
+            while self._effects:
+                self._carry_out(self._effects.popleft())
         finally:
-            self._settling = False
-        self._arm()
+            self._running = False
 
-    def _write(self, store: Store) -> None:
-        group_id = store.group.group_id
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case SetTimer(key, due_ms):
+                self._timers.set(key, due_ms)
+            case CancelTimer(key):
+                self._timers.cancel(key)
+            case Reply(request_id, result):
+                self._waiting.pop(request_id)(result)
+            case StoreGroup():
+                self._write(effect)
+            case Log(level, text):
+                logger.log(level, "%s", text)
+
+    def _request(self, respond: Callable[[Any], None]) -> int:
+        """Return the number of a new request; `respond` gets its result, at once or later."""
+        self._last_request += 1
+        self._waiting[self._last_request] = respond
+        return self._last_request
+
+    def _answer_now(self, event: HeartbeatReceived | LeaveRequested | OffsetCommitRequested) -> Any:
+        """Pass an event to the decider that is always answered at once; return its result."""
+        result = None
+        effects = []
+        for effect in self.groups.handle(event, self.now()):
+            if isinstance(effect, Reply) and effect.request_id == NO_REQUEST:
+                result = effect.result
+            else:
+                effects.append(effect)
+        self._run(effects)
+        return result
+
+    def _write(self, store: StoreGroup) -> None:
+        group_id = store.group_id
         record = Record(timestamp=self._clock.wall_ms(), key=group_key(group_id), value=store.value)
 
-        def written(error: ErrorCode, _at: int) -> None:
+        def on_done(error: ErrorCode, _base_offset: int) -> None:
             if error is not ErrorCode.NONE:
                 logger.info("group not stored group=%s error=%s", group_id, error.name)
-            self.groups.stored(store, _STORE_ERRORS.get(error, error), self.now())
-            self._settle()
+            self._handle(RecordsStored(store.token, _STORE_ERRORS.get(error, error)))
 
-        self.log.append(self.log.partition_for(group_id), [record], written)
+        self.log.append(self.log.partition_for(group_id), [record], on_done)
 
-    def _arm(self) -> None:
-        due_ms = self.groups.timers.next_ms
+    # --- timers -----------------------------------------------------------------------------------
+
+    def _schedule_timer(self) -> None:
+        due_ms = self._timers.next_ms
         if due_ms is None or self._closed:
             return
         if self._timer is not None:
@@ -265,92 +331,70 @@ class GroupCoordinator:
             self._timer.cancel()
         self._timer_at_ms = due_ms
         delay_s = max(0.0, due_ms / 1000 - self._clock.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
-    def _tick(self) -> None:
-        """Look after what is due. A loop root."""
+    def _on_timer(self) -> None:
+        """Let timers expire that are due. A loop root."""
         self._timer = None
         now = self.now()
         if 0 < self._timer_at_ms - now.mono_ms < TIMER_ROUNDING_MS:
             # The deadline is kept in milliseconds, the loop's clock counts seconds: rounded, it can
-            # be a hair before the deadline, and the delay that is left too small to move it.
+            # be just before the deadline, and the delay that is left too small to move it.
             now = now._replace(mono_ms=self._timer_at_ms)
         try:
-            for _ in range(AT_ONCE):
-                if not self.groups.ring(now):
+            for _ in range(MAX_EXPIRED_PER_TURN):
+                key = self._timers.pop(now.mono_ms)
+                if key is None:
                     break
+                self._carry_out_all(self.groups.handle(TimerExpired(key), now))
         except Exception:
-            logger.exception("a group's deadline failed")
-        self._settle()
-
-    # --- who may ask ------------------------------------------------------------------------------
-
-    def standing(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
-        """Return NONE if this broker serves the group, else what to tell the client."""
-        if not group_id and not may_be_empty:
-            return ErrorCode.INVALID_GROUP_ID
-        return self.log.standing(self.log.partition_for(group_id))
+            logger.exception("a group's timer failed")
+        self._schedule_timer()
 
     # --- membership -------------------------------------------------------------------------------
 
-    def join(self, request: Join, ticket: JoinTicket) -> None:
-        error = self.standing(request.group_id)
-        if error is not ErrorCode.NONE:
-            ticket(JoinResult(error, request.member_id))
-            return
-        self.groups.join(request, ticket, self.now())
-        self._settle()
+    def validate_group_status(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """Return NONE if this broker serves the group, else the error for the client."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        return self.log.check_status(self.log.partition_for(group_id))
 
-    def sync(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        protocol_type: str | None,
-        protocol: str | None,
-        assignment: Mapping[str, bytes],
-        ticket: SyncTicket,
-    ) -> None:
-        error = self.standing(group_id)
+    def join(self, join: Join, respond: Callable[[JoinResult], None]) -> None:
+        """Join a group; `respond` is called when the rebalance ends, or at once with an error."""
+        error = self.validate_group_status(join.group_id)
+        if error is not ErrorCode.NONE:
+            respond(JoinResult(error, join.member_id))
+            return
+        self._handle(JoinRequested(self._request(respond), join))
+
+    def sync(self, sync: Sync, respond: Callable[[SyncResult], None]) -> None:
+        """Ask for an assignment; `respond` is called when the leader's is in the log."""
+        error = self.validate_group_status(sync.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance that was under way is lost anyway; old clients do not know the code.
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
-            ticket(SyncResult(error))
+            respond(SyncResult(error))
             return
-        self.groups.sync(
-            group_id,
-            generation,
-            member_id,
-            instance_id,
-            protocol_type,
-            protocol,
-            assignment,
-            ticket,
-            self.now(),
-        )
-        self._settle()
+        self._handle(SyncRequested(self._request(respond), sync))
 
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
     ) -> ErrorCode:
-        error = self.standing(group_id)
+        error = self.validate_group_status(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE  # its member is being read; no reason to join anew
+            return ErrorCode.NONE  # its member is being loaded; no reason to join again
         if error is not ErrorCode.NONE:
             return error
-        return self.groups.heartbeat(group_id, generation, member_id, instance_id, self.now())
+        event = HeartbeatReceived(NO_REQUEST, group_id, generation, member_id, instance_id)
+        return cast("ErrorCode", self._answer_now(event))
 
-    def leave(
-        self, group_id: str, leaving: list[tuple[str, str | None, str | None]]
-    ) -> tuple[ErrorCode, list[ErrorCode]]:
-        error = self.standing(group_id)
+    def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
+        error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
-            return error, []
-        result = self.groups.leave(group_id, leaving, self.now())
-        self._settle()
-        return result
+            return LeaveResult(error)
+        event = LeaveRequested(NO_REQUEST, group_id, tuple(members))
+        return cast("LeaveResult", self._answer_now(event))
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -361,32 +405,32 @@ class GroupCoordinator:
         member_id: str,
         instance_id: str | None,
         commits: Mapping[TopicPartition, Commit],
-        then: Committed,
+        respond: CommitCallback,
         *,
-        producer: Producer = NOBODY,
+        producer: Producer = NO_PRODUCER,
         guard: object = TRUSTED,
     ) -> None:
-        """Write offsets; `then` gets an error for each partition when they are in the log.
+        """Write offsets; `respond` gets an error for each partition when they are in the log.
 
-        With a `producer` they belong to its transaction, verified under `guard`, and show only
-        after `complete_transaction`.
+        With a `producer` they belong to its transaction, verified under `guard`, and are visible
+        only after `complete_transaction`.
         """
         transactional = producer.transactional
         # Older clients commit for the group without a name.
-        error = self.standing(group_id, may_be_empty=not transactional)
-        group = None
+        error = self.validate_group_status(group_id, may_be_empty=not transactional)
         if error is ErrorCode.NONE:
-            error, group = self.groups.check_commit(
-                group_id, generation, member_id, instance_id, self.now(),
-                transactional=transactional,
-            )  # fmt: skip
-        if group is None:
-            then(dict.fromkeys(commits, error))
+            event = OffsetCommitRequested(
+                NO_REQUEST, group_id, generation, member_id, instance_id, transactional
+            )
+            error = self._answer_now(event)
+        if error is not ErrorCode.NONE:
+            respond(dict.fromkeys(commits, error))
             return
+        group = self.groups.groups[group_id]
         kept = {tp: c for tp, c in commits.items() if len(c.metadata) <= self._metadata_max}
         results = dict.fromkeys(commits, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not kept:
-            then(results)
+            respond(results)
             return
         timestamp = self._clock.wall_ms()
         records = [
@@ -400,46 +444,46 @@ class GroupCoordinator:
         else:
             offsets.prepare(kept)
 
-        def written(failure: ErrorCode, at: int) -> None:
-            if at < 0 or failure in _IN_THE_LOG:
-                settled(failure, at)
-            results.update(dict.fromkeys(kept, _COMMIT_ERRORS.get(failure, failure)))
-            then(results)
+        def on_done(failure: ErrorCode, base_offset: int) -> None:
+            if base_offset < 0 or failure in _COMMITTED:
+                on_settled(failure, base_offset)
+            results.update(dict.fromkeys(kept, self.as_commit_error(failure)))
+            respond(results)
 
-        def settled(failure: ErrorCode, at: int) -> None:
-            self._commit_settled(group, kept, failure, at, producer)
+        def on_settled(failure: ErrorCode, base_offset: int) -> None:
+            self._on_offsets_stored(group, kept, failure, base_offset, producer)
 
         self.log.append(
             self.log.partition_for(group_id),
             records,
-            written,
+            on_done,
             producer=producer,
             guard=guard,
-            settled=settled,
+            on_settled=on_settled,
         )
 
     @staticmethod
     def as_commit_error(failure: ErrorCode) -> ErrorCode:
-        """Return what a client is told of offsets that could not be written."""
+        """Return the client's error for offsets that could not be written."""
         return _COMMIT_ERRORS.get(failure, failure)
 
-    def _commit_settled(
+    def _on_offsets_stored(
         self,
         group: Group,
         commits: Mapping[TopicPartition, Commit],
         failure: ErrorCode,
-        at: int,
+        base_offset: int,
         producer: Producer,
     ) -> None:
         if group.state is GroupState.DEAD:
-            return  # the next coordinator reads it from the log
+            return  # the next coordinator loads them from the log
         offsets, producer_id = group.offsets, producer.producer_id
-        if failure in _IN_THE_LOG:
+        if failure in _COMMITTED:
             self._commits += len(commits)
             if producer.transactional:
-                offsets.appended_in_transaction(producer_id, commits, at)
+                offsets.appended_in_transaction(producer_id, commits, base_offset)
             else:
-                offsets.appended(commits, at)
+                offsets.appended(commits, base_offset)
         elif producer.transactional:
             offsets.failed_in_transaction(producer_id, commits)
             if producer_id not in offsets.in_transactions:
@@ -450,7 +494,7 @@ class GroupCoordinator:
     def complete_transaction(
         self, producer_id: int, indexes: Iterable[int], *, committed: bool
     ) -> None:
-        """Show a transaction's offsets, or drop them: its marker is in these partitions."""
+        """Make a transaction's offsets visible, or drop them: these partitions have its marker."""
         ended = set(indexes)
         for group_id in list(self._producers.get(producer_id, ())):
             if self.log.partition_for(group_id) in ended:
@@ -469,8 +513,8 @@ class GroupCoordinator:
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """Return the offsets of the partitions named, of all that have one if None are."""
-        error = self.standing(group_id, may_be_empty=True)
+        """Return the offsets of these partitions; with None, of all that have one."""
+        error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error, []
         group = self.groups.groups.get(group_id)
@@ -488,8 +532,8 @@ class GroupCoordinator:
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
-        """Forget offsets of partitions that no member reads (KIP-496)."""
-        error = self.standing(group_id)
+        """Delete offsets of partitions that no member reads (KIP-496)."""
+        error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
         group = self.groups.groups.get(group_id)
@@ -500,7 +544,7 @@ class GroupCoordinator:
         in_use = [
             tp
             for tp in partitions
-            if group.state is not GroupState.EMPTY and group.may_be_subscribed(tp.topic)
+            if group.state is not GroupState.EMPTY and group.is_subscribed_to(tp.topic)
         ]
         free = [tp for tp in partitions if tp not in in_use]
         if free:
@@ -526,17 +570,17 @@ class GroupCoordinator:
         return error, [
             GroupOverview(g.group_id, g.protocol_type or "", g.state.value)
             for g in self.groups.groups.values()
-            if (not wanted or g.state.value.lower() in wanted) and self._ours(g)
+            if (not wanted or g.state.value.lower() in wanted) and self._is_served(g)
         ]
 
-    def _ours(self, group: Group) -> bool:
-        """Tell whether a group is here for good, not about to be forgotten."""
+    def _is_served(self, group: Group) -> bool:
+        """Tell whether a group in memory is not about to be unloaded."""
         if not self.log.unloading:
             return True
-        return self.standing(group.group_id, may_be_empty=True) is ErrorCode.NONE
+        return self.validate_group_status(group.group_id, may_be_empty=True) is ErrorCode.NONE
 
     def describe(self, group_id: str) -> GroupDescription:
-        error = self.standing(group_id, may_be_empty=True)
+        error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return GroupDescription(error, group_id)
         group = self.groups.groups.get(group_id)
@@ -553,8 +597,8 @@ class GroupCoordinator:
         )
 
     def delete(self, group_id: str) -> ErrorCode:
-        """Forget an empty group and all its offsets."""
-        error = self.standing(group_id, may_be_empty=True)
+        """Delete an empty group and all its offsets."""
+        error = self.validate_group_status(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error
         group = self.groups.groups.get(group_id)
@@ -565,7 +609,7 @@ class GroupCoordinator:
         for producer_id in group.offsets.in_transactions:
             self._forget_producer(producer_id, group_id)
         removed = group.offsets.remove(list(group.offsets.committed))
-        self.groups.remove(group, self.now())
+        self._handle(GroupDeleted(group_id))
         self._write_tombstones(group, removed)
         logger.info("group deleted group=%s offsets=%d", group_id, len(removed))
         return ErrorCode.NONE
@@ -573,13 +617,13 @@ class GroupCoordinator:
     # --- cleaning ---------------------------------------------------------------------------------
 
     def partitions_deleted(self, deleted: Iterable[TopicPartition]) -> None:
-        """Hear of partitions that are gone: offsets in them mean nothing any more."""
+        """Have offsets of deleted partitions removed."""
         self._deleted.extend(deleted)
         if self._deleted:
             self._wake_cleaner.set()
 
     async def _clean(self) -> None:
-        """Expire offsets now and then, and drop those of deleted topics. A loop root."""
+        """Remove expired offsets from time to time, and those of deleted topics. A loop root."""
         while True:
             await wait_at_most(self._wake_cleaner, self._retention_check_s)
             self._wake_cleaner.clear()
@@ -601,12 +645,12 @@ class GroupCoordinator:
             self._remove_offsets(group, gone)
 
     def _remove_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
-        """Forget offsets, and the group too if nothing of it is left."""
+        """Remove offsets, and the group too if nothing else is left of it."""
         removed = group.offsets.remove(partitions)
         empty = group.state is GroupState.EMPTY and not group.pending_members
         if empty and not group.offsets.any:
-            self.groups.remove(group, self.now())
-            logger.info("group forgotten group=%s generation=%d", group.group_id, group.generation)
+            self._handle(GroupDeleted(group.group_id))
+            logger.info("group removed group=%s generation=%d", group.group_id, group.generation)
         self._write_tombstones(group, removed)
 
     def _write_tombstones(self, group: Group, removed: Iterable[TopicPartition]) -> None:
@@ -618,12 +662,12 @@ class GroupCoordinator:
         if not records:
             return
 
-        def written(error: ErrorCode, _at: int) -> None:
+        def on_done(error: ErrorCode, _base_offset: int) -> None:
             if error is not ErrorCode.NONE:
                 logger.warning("tombstones not written group=%s error=%s", group_id, error.name)
 
-        # Nobody waits: should they be lost, the next coordinator cleans up once more.
-        self.log.append(self.log.partition_for(group_id), records, written, acks=0)
+        # Not waited for: if they are lost, the next coordinator removes the offsets again.
+        self.log.append(self.log.partition_for(group_id), records, on_done, acks=0)
 
     def statistics(self) -> dict[str, object]:
         states = dict.fromkeys((s.value for s in GroupState if s is not GroupState.DEAD), 0)
@@ -633,7 +677,7 @@ class GroupCoordinator:
             "groups": len(self.groups.groups),
             "states": states,
             "offsets": sum(len(g.offsets) for g in self.groups.groups.values()),
-            "timers": len(self.groups.timers),
+            "timers": len(self._timers),
             "commits_total": self._commits,
             "expired_total": self._expired,
             "log": self.log.statistics(),

@@ -1,18 +1,17 @@
 """A group and its offsets as records of `__consumer_offsets`, and back.
 
 A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
-coordinator; what cannot be read is skipped with a warning, never fatal, since it may be of a later
-version. Kafka: the record functions of `GroupMetadataManager` and its
-`doLoadGroupsAndOffsets`.
+coordinator; a record that cannot be decoded is skipped with a warning, since it may be of a later
+version. Kafka: the record functions of `GroupMetadataManager` and its `doLoadGroupsAndOffsets`.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.offsets import Commit, Recorded
+from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_versioned, encode_versioned
@@ -23,8 +22,6 @@ from ottla.wire.messages.group_records import (
     OffsetCommitValue,
 )
 from ottla.wire.records import COMMIT, BatchHeader, Record, parse_control_record
-
-logger = logging.getLogger(__name__)
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -110,7 +107,7 @@ def read_group(group_id: str, raw: bytes, wall_ms: int) -> Group:
         group.state = GroupState.STABLE
         if group.leader not in group.members:
             group.leader = next(iter(group.members))
-    group.restore_subscription()
+    group.update_subscribed_topics()
     return group
 
 
@@ -126,21 +123,22 @@ def read_commit(raw: bytes) -> Commit:
 
 
 class _Raw(NamedTuple):
-    """An offset's value as it stands in the log, and the base offset of its batch."""
+    """An offset's value as it is in the log, and the base offset of its batch."""
 
     value: bytes
     at: int
 
 
 RECORDS_IN_A_STEP = 64
-"""Read before others may have their turn."""
+"""Read before other tasks may run."""
 
 
-class GroupReplay:
-    """What a partition's records say, gathered in log order; values are decoded once, at the end.
+class GroupRecordReader:
+    """Reads the records of a partition in log order; values are decoded once, at the end.
 
-    A key's bytes stand for what it names until then: of a million commits of one partition only
-    the last is ever decoded.
+    Until then a key is kept as its bytes: of a million commits of one partition only the last is
+    decoded. The iterators yield a warning where there is one, None otherwise; other tasks may run
+    after each.
     """
 
     def __init__(self) -> None:
@@ -148,8 +146,8 @@ class GroupReplay:
         self._in_transactions: dict[int, dict[bytes, _Raw]] = {}
         self._groups: dict[bytes, bytes] = {}
 
-    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        """Take in one batch, in steps. Errors of single records are logged and passed over."""
+    def read_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[Log | None]:
+        """Read one batch in steps."""
         if header.is_control:
             self._end_transaction(header, records)
             return
@@ -159,7 +157,7 @@ class GroupReplay:
         first = None
         for n, record in enumerate(records, 1):
             if n % RECORDS_IN_A_STEP == 0:
-                yield
+                yield None
             if first is None:
                 first = record.offset
             key = record.key or b""
@@ -176,7 +174,7 @@ class GroupReplay:
                 else:
                     self._groups[key[2:]] = record.value
             else:
-                logger.warning("unknown key in a group's log kind=%d at=%d", kind, record.offset)
+                yield warning(f"unknown key in a group's log kind={kind} offset={record.offset}")
 
     def _end_transaction(self, header: BatchHeader, records: Iterator[Record]) -> None:
         if not header.count:
@@ -189,33 +187,38 @@ class GroupReplay:
                 if known is None or known.at < raw.at:
                     self._offsets[key] = raw
 
-    def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[None]:
-        """Put the groups with their offsets into `found`, step by step."""
+    def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[Log | None]:
+        """Put the groups with their offsets into `found`, in steps."""
         for key, raw in self._groups.items():
             try:
                 name = decode_versioned(GroupMetadataKey, _prefixed(GROUP_KEY_VERSION, key)).group
-                found[name] = read_group(name, raw, wall_ms)
+                group = found[name] = read_group(name, raw, wall_ms)
             except (OttlaError, AssertionError) as error:
-                logger.warning("group not understood key=%r error=%s", key, error)
-            yield
+                yield warning(f"group not understood key={key!r} error={error}")
+                continue
+            yield group.subscription_warning()
         for key, raw_offset in self._offsets.items():
             decoded = _read_offset(key, raw_offset)
-            if decoded is not None:
-                name, tp, recorded = decoded
-                _group(found, name, wall_ms).offsets.committed[tp] = recorded
-            yield
+            if isinstance(decoded, Log):
+                yield decoded
+                continue
+            name, tp, recorded = decoded
+            _group(found, name, wall_ms).offsets.committed[tp] = recorded
+            yield None
         for producer_id, waiting in self._in_transactions.items():
             for key, raw_offset in waiting.items():
                 decoded = _read_offset(key, raw_offset)
-                if decoded is not None:
-                    name, tp, recorded = decoded
-                    offsets = _group(found, name, wall_ms).offsets
-                    offsets.restore_in_transaction(producer_id, tp, recorded)
-                yield
+                if isinstance(decoded, Log):
+                    yield decoded
+                    continue
+                name, tp, recorded = decoded
+                offsets = _group(found, name, wall_ms).offsets
+                offsets.restore_in_transaction(producer_id, tp, recorded)
+                yield None
 
 
 def _group(found: dict[str, Group], name: str, wall_ms: int) -> Group:
-    """Return a group, made if it has only ever kept offsets here."""
+    """Return a group; one without a record of its own, which has only offsets, is created."""
     group = found.get(name)
     if group is None:
         group = found[name] = Group(name, wall_ms)
@@ -226,11 +229,10 @@ def _prefixed(version: int, key: bytes) -> bytes:
     return version.to_bytes(2, "big") + key
 
 
-def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, Recorded] | None:
+def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, Recorded] | Log:
     try:
         named = decode_versioned(OffsetCommitKey, _prefixed(OFFSET_KEY_VERSION, key))
         commit = read_commit(raw.value)
     except OttlaError as error:
-        logger.warning("offset not understood key=%r error=%s", key, error)
-        return None
+        return warning(f"offset not understood key={key!r} error={error}")
     return named.group, TopicPartition(named.topic, named.partition), Recorded(commit, raw.at)

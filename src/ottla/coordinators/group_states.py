@@ -4,12 +4,13 @@ A decider. Who may call: this room; documentation draws its diagram from the tab
 `GroupState`.
 """
 
-from collections.abc import Mapping
 from enum import Enum
+
+from ottla.model.transitions import TransitionTable, check_transition
 
 
 class GroupState(Enum):
-    """Where a group stands; the value is its name on the wire."""
+    """The value is the name on the wire."""
 
     EMPTY = "Empty"
     """no member; it may hold offsets"""
@@ -28,7 +29,7 @@ class GroupState(Enum):
 
 
 # Target state -> the states it may be entered from.
-GROUP_MOVES: Mapping[GroupState, frozenset[GroupState]] = {
+GROUP_TRANSITIONS: TransitionTable[GroupState] = {
     GroupState.PREPARING_REBALANCE: frozenset(
         {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
     ),
@@ -39,11 +40,6 @@ GROUP_MOVES: Mapping[GroupState, frozenset[GroupState]] = {
 }
 
 
-class InvalidGroupMove(Exception):  # noqa: N818 - a name for the fact, as with InvalidTransition
-    """A group was asked to go where its state does not lead: our bug."""
-
-
-def check_move(group_id: str, before: GroupState, after: GroupState) -> None:
-    """Raise InvalidGroupMove unless the table has the move."""
-    if before not in GROUP_MOVES[after]:
-        raise InvalidGroupMove(f"group {group_id}: {before.value} -> {after.value}")
+def check_group_transition(group_id: str, before: GroupState, after: GroupState) -> None:
+    """Raise IllegalTransitionError unless the table has the transition."""
+    check_transition(GROUP_TRANSITIONS, f"group {group_id}", before, after)

@@ -1,47 +1,75 @@
 """Groups: joins, generations, heartbeats and departures of all groups on this broker.
 
-A decider: time is an argument (`Now`), chance comes in with the request (`Join.fresh`), and what is
-to be done in the world is left in `effects`: answers to tickets, and records to be written, whose
-outcome comes back through `stored`. Who may call: `group_coordinator`, which has checked before
-that the group's partition is ours and loaded. Invariants:
-- every JoinGroup and SyncGroup gets exactly one answer, sooner or later
-- a generation has one leader; assignments go out only in the generation they were made for, and
-  only when they stand in the log
-- members that must answer have a deadline in `timers`
+A decider: events go in through `handle`, with the time, and effects come out, in the order in which
+they are to be carried out; both are values (`group_events`). Who may call: `group_coordinator`,
+which has checked before that this broker leads the group's partition and has loaded it. Invariants:
+- every JoinGroup and SyncGroup gets exactly one `Reply`, at once or later
+- a generation has one leader; assignments are sent only in the generation they were made for, and
+  only when they are committed in the log
+- each member that has to send something has a timer
 
-Kafka: `GroupCoordinator` (KIP-62, KIP-134, KIP-345, KIP-389, KIP-394, KIP-800,
-KIP-814). The protocol of KIP-848 does not exist in ZooKeeper mode.
+Kafka: `GroupCoordinator` (KIP-62, KIP-134, KIP-345, KIP-389, KIP-394, KIP-800, KIP-814). The
+protocol of KIP-848 does not exist in ZooKeeper mode.
 """
 
-import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ottla.coordinators.group import Group, Member
+from ottla.coordinators.group_effects import GroupEffects
+from ottla.coordinators.group_events import (
+    NO_MEMBER,
+    Effect,
+    Event,
+    GroupDeleted,
+    GroupLoaded,
+    GroupSettings,
+    GroupTimer,
+    GroupUnloaded,
+    HeartbeatReceived,
+    Join,
+    JoinRequested,
+    JoinResult,
+    LeaveRequested,
+    LeaveResult,
+    LeavingMember,
+    OffsetCommitRequested,
+    RecordsStored,
+    StaticMemberReplacement,
+    StoreGroup,
+    StoreReason,
+    SyncRequested,
+    SyncResult,
+    TimerExpired,
+    TimerKey,
+    join_result,
+    sync_result,
+)
 from ottla.coordinators.group_records import group_value
 from ottla.coordinators.group_states import GroupState
-from ottla.coordinators.group_values import (
-    NO_MEMBER,
-    Answer,
-    GroupSettings,
-    Join,
-    JoinResult,
-    Reason,
-    Store,
-    Swap,
-    SyncResult,
+from ottla.coordinators.group_validation import (
+    accepts_joining_member,
+    validate_generation,
+    validate_member,
+    validate_offset_commit,
 )
-from ottla.coordinators.timers import Now, Timer, Timers
+from ottla.coordinators.timers import Now
 from ottla.model.errors import ErrorCode
 
-logger = logging.getLogger(__name__)
-
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A first JoinGroup may wait so long: its sender cannot heartbeat, it does not know its id yet."""
+"""How long a first JoinGroup may wait: its sender has no id yet, so it cannot heartbeat."""
 
-POSTPONED_AT_LEAST_MS = 100
-"""A rebalance that nobody came to is looked at again no sooner, whatever timeouts clients name."""
+MIN_POSTPONED_JOIN_MS = 100
+"""A rebalance that no member joins is tried again no sooner, whatever timeouts clients ask for."""
 
 S = GroupState
+
+
+class _PendingStore(NamedTuple):
+    """A record that is being written, and the group it was made of."""
+
+    store: StoreGroup
+    group: Group
 
 
 class Groups:
@@ -50,269 +78,282 @@ class Groups:
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
-        self.timers = Timers()
-        self._effects: list[Answer | Store] = []
+        self._pending_stores: dict[int, _PendingStore] = {}
+        self._last_token = 0
+        self._effects = GroupEffects()
 
-    def take_effects(self) -> list[Answer | Store]:
-        """Return what is to be done, in order, and forget it."""
-        effects, self._effects = self._effects, []
-        return effects
+    def handle(self, event: Event, now: Now) -> list[Effect]:
+        """Take in an event; return what is to be done, in order."""
+        match event:
+            case HeartbeatReceived():
+                self._effects.reply(event.request_id, self._heartbeat(event, now))
+            case OffsetCommitRequested():
+                self._effects.reply(event.request_id, self._offset_commit(event, now))
+            case TimerExpired(key):
+                self._on_timer(key, now)
+            case JoinRequested(request_id, join):
+                self._join(join, request_id, now)
+            case SyncRequested():
+                self._sync(event, now)
+            case LeaveRequested():
+                self._effects.reply(event.request_id, self._leave(event, now))
+            case RecordsStored(token, error):
+                self._records_stored(token, error, now)
+            case GroupLoaded(group):
+                self._on_group_loaded(group, now)
+            case GroupUnloaded(group_id):
+                self._on_group_unloaded(self.groups[group_id], now)
+            case GroupDeleted(group_id):
+                self._on_group_deleted(self.groups[group_id], now)
+        return self._effects.take()
 
     # --- JoinGroup --------------------------------------------------------------------------------
 
-    def join(self, request: Join, ticket: object, now: Now) -> None:
-        """Take in a JoinGroup; the answer to `ticket` may come now or when the rebalance ends."""
+    def _join(self, join: Join, request_id: int, now: Now) -> None:
+        """Answer now, or when the rebalance ends that the member takes part in."""
         settings = self.settings
-        timeout_ms = request.session_timeout_ms
+        timeout_ms = join.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
-            self._refuse(ticket, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            self._effects.reply_join_error(
+                request_id, ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id
+            )
             return
-        group = self.groups.get(request.group_id)
-        is_new = request.member_id == NO_MEMBER
+        group = self.groups.get(join.group_id)
+        is_new = join.member_id == NO_MEMBER
         if group is None:
             if not is_new:
-                self._refuse(ticket, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                self._effects.reply_join_error(
+                    request_id, ErrorCode.UNKNOWN_MEMBER_ID, join.member_id
+                )
                 return
-            group = self.groups[request.group_id] = Group(request.group_id, now.wall_ms)
-        if not self._has_room(group, request.member_id):
-            group.remove(request.member_id)
-            self._refuse(ticket, ErrorCode.GROUP_MAX_SIZE_REACHED)
+            group = self.groups[join.group_id] = Group(join.group_id, now.wall_ms)
+        if not accepts_joining_member(group, join.member_id, settings.max_size):
+            self._remove(group, join.member_id)
+            self._effects.reply_join_error(request_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif group.state is S.DEAD:
-            self._refuse(ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        elif not group.supports(request.protocol_type, request.protocols):
-            self._refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            self._effects.reply_join_error(
+                request_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, join.member_id
+            )
+        elif not group.supports_protocols(join.protocol_type, join.protocols):
+            self._effects.reply_join_error(
+                request_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id
+            )
         elif is_new:
-            self._join_new(group, request, ticket, now)
+            self._join_new_member(group, join, request_id, now)
         else:
-            self._join_known(group, request, ticket, now)
-        self._try_complete_join(group, now)
+            self._join_current_member(group, join, request_id, now)
+        self._maybe_complete_join(group, now)
 
-    def _refuse(self, ticket: object, error: ErrorCode, member_id: str = NO_MEMBER) -> None:
-        self._effects.append(Answer(ticket, JoinResult(error, member_id)))
-
-    def _has_room(self, group: Group, member_id: str) -> bool:
-        """Tell whether group.max.size lets this member in (KIP-389)."""
-        if group.state in (S.EMPTY, S.DEAD):
-            return True
-        member = group.members.get(member_id)
-        if group.state is S.PREPARING_REBALANCE:
-            # Those who wait count, not the members: a group that has become too large for a
-            # lowered setting loses the last who rejoin.
-            waits = member is not None and member.join is not None
-            return waits or group.awaiting_join < self.settings.max_size
-        return member is not None or len(group.members) < self.settings.max_size
-
-    def _join_new(self, group: Group, request: Join, ticket: object, now: Now) -> None:
-        name = request.client_id if request.instance_id is None else request.instance_id
-        member_id = f"{name}-{request.fresh}"
-        if request.instance_id is not None:
-            old_id = group.static_members.get(request.instance_id)
+    def _join_new_member(self, group: Group, join: Join, request_id: int, now: Now) -> None:
+        name = join.client_id if join.instance_id is None else join.instance_id
+        member_id = f"{name}-{join.member_id_suffix}"
+        if join.instance_id is not None:
+            old_id = group.static_members.get(join.instance_id)
             if old_id is not None:
-                self._return_static(group, request, old_id, member_id, ticket, now)
+                self._replace_static_member(group, join, old_id, member_id, request_id, now)
                 return
-        elif request.id_required:
-            timer = Timer(lambda at: self._pending_expired(group, member_id, at))
-            group.pending_members[member_id] = timer
-            self.timers.set(timer, now.mono_ms + request.session_timeout_ms)
-            self._refuse(ticket, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        elif join.requires_known_member_id:
+            group.pending_members[member_id] = None
+            self._effects.set_timer(
+                GroupTimer.PENDING_MEMBER, group, now, join.session_timeout_ms, member_id
+            )
+            self._effects.reply_join_error(request_id, ErrorCode.MEMBER_ID_REQUIRED, member_id)
             return
-        self._add_member(group, request, member_id, ticket, now)
+        self._add_member(group, join, member_id, request_id, now)
 
-    def _join_known(self, group: Group, request: Join, ticket: object, now: Now) -> None:
-        member_id = request.member_id
-        if member_id in group.pending_members and request.instance_id is None:
-            self._add_member(group, request, member_id, ticket, now)
+    def _join_current_member(self, group: Group, join: Join, request_id: int, now: Now) -> None:
+        member_id = join.member_id
+        if member_id in group.pending_members and join.instance_id is None:
+            self._add_member(group, join, member_id, request_id, now)
             return
-        error = self._check_member(group, member_id, request.instance_id)
+        error = validate_member(group, member_id, join.instance_id)
+        self._effects.fenced(error, group, member_id, join.instance_id)
         if error is not ErrorCode.NONE:
-            self._refuse(ticket, error, member_id)
+            self._effects.reply_join_error(request_id, error, member_id)
             return
         member = group.members[member_id]
-        same = member.protocols == tuple(request.protocols)
+        same = member.protocols == tuple(join.protocols)
         if group.state is S.EMPTY:
-            self._refuse(ticket, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
+            self._effects.reply_join_error(request_id, ErrorCode.UNKNOWN_MEMBER_ID, member_id)
         elif same and (
             group.state is S.COMPLETING_REBALANCE
-            # A leader may rejoin because of what it sees of topics: that is a reason to rebalance.
+            # A leader that rejoins has seen a change of topics: that needs a rebalance.
             or (group.state is S.STABLE and group.leader != member_id)
         ):
-            # Its first answer was lost, perhaps. The generation is the one it belongs to.
+            # The first answer may have been lost. It belongs to the current generation.
             leads = group.state is S.COMPLETING_REBALANCE and group.leader == member_id
-            self._effects.append(Answer(ticket, self._joined(group, member, as_leader=leads)))
+            self._effects.reply(request_id, join_result(group, member, as_leader=leads))
         else:
-            self._supersede(member)
+            if member.join_request is not None:
+                # Its client has sent another one since, on another connection.
+                self._effects.reply_join_error(
+                    member.join_request, ErrorCode.REBALANCE_IN_PROGRESS, member_id
+                )
             group.update(
                 member,
-                request.protocols,
-                request.rebalance_timeout_ms,
-                request.session_timeout_ms,
-                ticket,
+                join.protocols,
+                join.rebalance_timeout_ms,
+                join.session_timeout_ms,
+                request_id,
             )
-            self._rebalance(group, now, f"{member_id} joins again: {request.reason}")
-
-    def _supersede(self, member: Member) -> None:
-        """Answer a JoinGroup that waits while its sender asks anew, on another connection."""
-        if member.join is not None:
-            self._refuse(member.join, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self._prepare_rebalance(group, now, f"{member_id} joins again: {join.reason}")
 
     def _add_member(
-        self, group: Group, request: Join, member_id: str, ticket: object, now: Now
+        self, group: Group, join: Join, member_id: str, request_id: int, now: Now
     ) -> None:
         member = Member(
             member_id,
-            request.instance_id,
-            request.client_id,
-            request.client_host,
-            request.rebalance_timeout_ms,
-            request.session_timeout_ms,
-            request.protocols,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.rebalance_timeout_ms,
+            join.session_timeout_ms,
+            join.protocols,
         )
         member.is_new = True
         if group.state is S.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
-        group.add(member, request.protocol_type, ticket)
-        self._expect(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance(group, now, f"{member_id} joins: {request.reason}")
-
-    def _joined(self, group: Group, member: Member, *, as_leader: bool) -> JoinResult:
-        return JoinResult(
-            ErrorCode.NONE,
-            member.member_id,
-            group.generation,
-            group.protocol_type,
-            group.protocol,
-            group.leader or "",
-            members=group.member_metadata() if as_leader else (),
-        )
+        if member_id in group.pending_members:
+            self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
+        group.add(member, join.protocol_type, request_id)
+        self._effects.set_heartbeat_timer(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._prepare_rebalance(group, now, f"{member_id} joins: {join.reason}")
 
     # --- static members (KIP-345) -----------------------------------------------------------------
 
-    def _return_static(
-        self, group: Group, request: Join, old_id: str, new_id: str, ticket: object, now: Now
+    def _replace_static_member(
+        self, group: Group, join: Join, old_id: str, new_id: str, request_id: int, now: Now
     ) -> None:
-        """Let a static member come back under a new id; without a rebalance, if that can be."""
-        assert request.instance_id is not None
+        """Give a static member that comes back its new id, without a rebalance if possible."""
+        assert join.instance_id is not None
         old_leader = group.leader
-        member = group.replace_static(request.instance_id, old_id, new_id)
-        if member.join is not None:
-            self._refuse(member.join, ErrorCode.FENCED_INSTANCE_ID, old_id)
-            group.wait_join(member, None)
-        if member.sync is not None:
-            self._answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
-        swap = Swap(
-            request.instance_id,
+        member = self._rename_member(group, join.instance_id, old_id, new_id)
+        if member.join_request is not None:
+            self._effects.reply_join_error(
+                member.join_request, ErrorCode.FENCED_INSTANCE_ID, old_id
+            )
+            group.set_join_request(member, None)
+        self._effects.reply_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        replacement = StaticMemberReplacement(
+            request_id,
+            join.instance_id,
             old_id,
             new_id,
             old_leader,
             member.protocols,
             member.rebalance_timeout_ms,
             member.session_timeout_ms,
-            request.may_skip_assignment,
-            ticket,
+            join.supports_skipping_assignment,
         )
         group.update(
             member,
-            request.protocols,
-            request.rebalance_timeout_ms,
-            request.session_timeout_ms,
-            ticket,
+            join.protocols,
+            join.rebalance_timeout_ms,
+            join.session_timeout_ms,
+            request_id,
         )
-        self._expect(group, member, now, member.session_timeout_ms)
+        self._effects.set_heartbeat_timer(group, member, now)
         if group.state is S.STABLE and group.select_protocol() == group.protocol:
             assignment = {m.member_id: m.assignment for m in group.members.values()}
-            self._store(group, Reason.STATIC_MEMBER, assignment, swap)
+            self._store(group, StoreReason.STATIC_MEMBER, assignment, replacement)
         elif group.state is not S.PREPARING_REBALANCE:
-            # The old id may be on its way into an assignment that would not fit any more.
-            self._rebalance(group, now, f"static member {request.instance_id} came back")
+            # The leader may be about to assign to the old id.
+            self._prepare_rebalance(group, now, f"static member {join.instance_id} came back")
 
-    def _static_stored(self, store: Store, error: ErrorCode, now: Now) -> None:
-        group, swap = store.group, store.swap
-        assert swap is not None
-        member = group.members.get(swap.new_id)
-        if member is None or member.join is not swap.ticket:
+    def _rename_member(self, group: Group, instance_id: str, old_id: str, new_id: str) -> Member:
+        """Replace the id of a static member. The caller sets its heartbeat timer."""
+        self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, old_id)
+        return group.replace_static_member(instance_id, old_id, new_id)
+
+    def _static_member_stored(
+        self, group: Group, store: StoreGroup, error: ErrorCode, now: Now
+    ) -> None:
+        replacement = store.replacement
+        assert replacement is not None
+        member = group.members.get(replacement.new_id)
+        if member is None or member.join_request != replacement.request_id:
             return  # answered meanwhile: fenced, removed, or part of a rebalance
         if group.state is not S.STABLE or group.generation != store.generation:
-            return  # a rebalance has begun, which answers
+            return  # the rebalance that has begun answers
         if error is not ErrorCode.NONE:
-            logger.warning("static member not stored group=%s error=%s", group, error.name)
+            self._effects.warn(f"static member not stored group={group} error={error.name}")
             group.update(
                 member,
-                swap.protocols,
-                swap.rebalance_timeout_ms,
-                swap.session_timeout_ms,
+                replacement.old_protocols,
+                replacement.old_rebalance_timeout_ms,
+                replacement.old_session_timeout_ms,
                 None,
             )
-            group.replace_static(swap.instance_id, swap.new_id, swap.old_id)
-            self._expect(group, member, now, member.session_timeout_ms)
+            self._rename_member(
+                group, replacement.instance_id, replacement.new_id, replacement.old_id
+            )
+            self._effects.set_heartbeat_timer(group, member, now)
             result = JoinResult(
                 error,
                 NO_MEMBER,
                 group.generation,
                 group.protocol_type,
                 group.protocol,
-                swap.old_leader or "",
+                replacement.old_leader or "",
             )
-            self._effects.append(Answer(swap.ticket, result))
+            self._effects.reply(replacement.request_id, result)
             return
-        group.wait_join(member, None)
-        leads = group.leader == swap.new_id
-        if swap.may_skip_assignment:
-            result = self._joined(group, member, as_leader=leads)._replace(skip_assignment=leads)
+        group.set_join_request(member, None)
+        leads = group.leader == replacement.new_id
+        if replacement.supports_skipping_assignment:
+            result = join_result(group, member, as_leader=leads)
+            result = result._replace(skip_assignment=leads)
         else:
-            # An older client that led would assign anew, for nothing: the old id leads, it reads.
-            result = self._joined(group, member, as_leader=False)
-            result = result._replace(leader=swap.old_leader or "")
-        self._effects.append(Answer(swap.ticket, result))
-        self._expect(group, member, now, member.session_timeout_ms)
+            # An older client that leads would assign again, for nothing: it is told that its old
+            # id leads.
+            result = join_result(group, member, as_leader=False)
+            result = result._replace(leader=replacement.old_leader or "")
+        self._effects.reply(replacement.request_id, result)
+        self._effects.set_heartbeat_timer(group, member, now)
 
     # --- rebalance --------------------------------------------------------------------------------
 
-    def _rebalance(self, group: Group, now: Now, reason: str) -> None:
-        """Ask all members to join anew, unless that is under way or no longer possible."""
+    def _prepare_rebalance(self, group: Group, now: Now, reason: str) -> None:
+        """Have all members join again, unless that is under way or not possible any more."""
         if not group.can_rebalance:
             return
         if group.state is S.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-            self._propagate(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
+            self._reply_all_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._stop_sync_timer(group)
         was_empty = group.state is S.EMPTY
-        group.enter(S.PREPARING_REBALANCE, now)
-        logger.info(
-            "rebalance begins group=%s old_generation=%d reason=%s",
-            group.group_id, group.generation, reason,
-        )  # fmt: skip
+        group.transition_to(S.PREPARING_REBALANCE, now)
+        self._effects.info(
+            f"rebalance begins group={group.group_id} old_generation={group.generation} "
+            f"reason={reason}"
+        )
         if was_empty:
             delay_ms = self.settings.initial_rebalance_delay_ms
             group.initial_delay_ms = delay_ms
-            group.initial_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self._wait_for_joins(group, now, delay_ms)
+            group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self._effects.set_timer(GroupTimer.JOIN, group, now, delay_ms)
         else:
             group.initial_delay_ms = None
-            self._wait_for_joins(group, now, group.rebalance_timeout_ms)
-            self._try_complete_join(group, now)
+            self._effects.set_timer(GroupTimer.JOIN, group, now, group.rebalance_timeout_ms)
+            self._maybe_complete_join(group, now)
 
-    def _wait_for_joins(self, group: Group, now: Now, wait_ms: float) -> None:
-        if group.join_timer is None:
-            group.join_timer = Timer(lambda at: self._join_timer_rang(group, at))
-        self.timers.set(group.join_timer, now.mono_ms + wait_ms)
-
-    def _join_timer_rang(self, group: Group, now: Now) -> None:
+    def _on_join_timeout(self, group: Group, now: Now) -> None:
         if group.state is not S.PREPARING_REBALANCE:
             return
         waited_ms = group.initial_delay_ms
-        if waited_ms is not None and group.new_member_added and group.initial_left_ms:
-            # Somebody came while we waited: others may be about to (KIP-134).
+        if waited_ms is not None and group.new_member_added and group.initial_remaining_ms:
+            # A member joined meanwhile, so others may follow (KIP-134).
             group.new_member_added = False
-            delay_ms = min(self.settings.initial_rebalance_delay_ms, group.initial_left_ms)
-            group.initial_left_ms = max(group.initial_left_ms - waited_ms, 0)
+            delay_ms = min(self.settings.initial_rebalance_delay_ms, group.initial_remaining_ms)
+            group.initial_remaining_ms = max(group.initial_remaining_ms - waited_ms, 0)
             group.initial_delay_ms = delay_ms
-            self._wait_for_joins(group, now, delay_ms)
+            self._effects.set_timer(GroupTimer.JOIN, group, now, delay_ms)
             return
         self._complete_join(group, now)
 
-    def _try_complete_join(self, group: Group, now: Now) -> None:
-        """End the joining at once when all are there; a first rebalance waits for its delay."""
+    def _maybe_complete_join(self, group: Group, now: Now) -> None:
+        """Complete the join if all members have joined; a first rebalance waits for its delay."""
         if (
             group.state is S.PREPARING_REBALANCE
             and group.initial_delay_ms is None
@@ -321,69 +362,72 @@ class Groups:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: Now) -> None:
-        """Begin the next generation with those who are there."""
-        late = [m for m in group.members.values() if m.join is None and m.instance_id is None]
+        """Begin the next generation with the members that have joined (Kafka: onCompleteJoin)."""
+        late = [
+            m for m in group.members.values() if m.join_request is None and m.instance_id is None
+        ]
         for member in late:
-            group.remove(member.member_id)
+            self._remove(group, member.member_id)
         if late:
-            logger.info(
-                "members did not rejoin group=%s removed=%s",
-                group.group_id, [m.member_id for m in late],
-            )  # fmt: skip
-        if group.members and not group.elect_joined_leader():
-            # Static members only, none of them here: wait until their sessions are over.
+            removed = [m.member_id for m in late]
+            self._effects.info(f"members did not rejoin group={group.group_id} removed={removed}")
+        if group.members and not self._elect_leader(group):
+            # Static members only, and none has joined: wait until their sessions expire.
             group.initial_delay_ms = None
-            again_ms = max(group.rebalance_timeout_ms, POSTPONED_AT_LEAST_MS)
-            self._wait_for_joins(group, now, again_ms)
+            wait_ms = max(group.rebalance_timeout_ms, MIN_POSTPONED_JOIN_MS)
+            self._effects.set_timer(GroupTimer.JOIN, group, now, wait_ms)
             return
-        if group.join_timer is not None:
-            group.join_timer.cancel()
+        self._effects.cancel_timer(GroupTimer.JOIN, group)
         group.initial_delay_ms = None
         group.new_member_added = False
-        group.begin_generation(now)
+        group.init_next_generation(now)
+        self._effects.log(group.subscription_warning())
         if not group.members:
-            logger.info("group is empty group=%s generation=%d", group.group_id, group.generation)
-            self._store(group, Reason.EMPTY_GENERATION, {})
+            self._effects.info(
+                f"group is empty group={group.group_id} generation={group.generation}"
+            )
+            self._store(group, StoreReason.EMPTY_GENERATION, {})
             return
-        logger.info(
-            "generation begins group=%s generation=%d members=%d protocol=%s leader=%s",
-            group.group_id, group.generation, len(group.members), group.protocol, group.leader,
-        )  # fmt: skip
+        self._effects.info(
+            f"generation begins group={group.group_id} generation={group.generation} "
+            f"members={len(group.members)} protocol={group.protocol} leader={group.leader}"
+        )
         for member in group.members.values():
-            ticket = member.join
-            if ticket is not None:
+            if member.join_request is not None:
                 leads = group.leader == member.member_id
-                self._effects.append(Answer(ticket, self._joined(group, member, as_leader=leads)))
-                group.wait_join(member, None)
-            self._expect(group, member, now, member.session_timeout_ms)
+                result = join_result(group, member, as_leader=leads)
+                self._effects.reply(member.join_request, result)
+                group.set_join_request(member, None)
+            self._effects.set_heartbeat_timer(group, member, now)
             member.is_new = False
             group.pending_sync[member.member_id] = None
-        if group.sync_timer is None:
-            group.sync_timer = Timer(lambda at: self._sync_timer_rang(group, at))
-        self.timers.set(group.sync_timer, now.mono_ms + group.rebalance_timeout_ms)
+        self._effects.set_timer(GroupTimer.SYNC, group, now, group.rebalance_timeout_ms)
+
+    def _elect_leader(self, group: Group) -> bool:
+        """Make a member that has joined the leader; False if none has."""
+        old_leader = group.leader
+        elected = group.elect_joined_leader()
+        if group.leader != old_leader:
+            self._effects.info(
+                f"group leader did not rejoin group={group.group_id} leader={old_leader} "
+                f"new={group.leader}"
+            )
+        return elected
 
     # --- SyncGroup --------------------------------------------------------------------------------
 
-    def sync(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        protocol_type: str | None,
-        protocol: str | None,
-        assignment: Mapping[str, bytes],
-        ticket: object,
-        now: Now,
-    ) -> None:
-        """Take in a SyncGroup; the answer waits for the leader's assignment to be in the log."""
-        group = self.groups.get(group_id)
+    def _sync(self, event: SyncRequested, now: Now) -> None:
+        """Answer when the leader's assignment is committed in the log."""
+        request_id, sync = event
+        group = self.groups.get(sync.group_id)
         if group is None:
-            self._effects.append(Answer(ticket, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)))
+            self._effects.reply(request_id, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        error = self._check_generation(group, generation, member_id, instance_id)
+        member_id = sync.member_id
+        error = validate_generation(group, sync.generation, member_id, sync.instance_id)
+        self._effects.fenced(error, group, member_id, sync.instance_id)
         if error is ErrorCode.NONE:
-            if protocol_type not in (None, group.protocol_type) or protocol not in (
+            if sync.protocol_type not in (None, group.protocol_type) or sync.protocol not in (
                 None,
                 group.protocol,
             ):
@@ -393,280 +437,236 @@ class Groups:
             elif group.state is S.PREPARING_REBALANCE:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
-            self._effects.append(Answer(ticket, SyncResult(error)))
+            self._effects.reply(request_id, SyncResult(error))
             return
         member = group.members[member_id]
         group.pending_sync.pop(member_id, None)
         if not group.pending_sync:
             self._stop_sync_timer(group)
         if group.state is S.STABLE:
-            self._effects.append(Answer(ticket, self._assigned(group, member)))
-            self._expect(group, member, now, member.session_timeout_ms)
+            self._effects.reply(request_id, sync_result(group, member))
+            self._effects.set_heartbeat_timer(group, member, now)
             return
-        if member.sync is not None:
-            self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.sync = ticket
+        self._effects.reply_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_request = request_id
         if group.leader == member_id:
-            everyone = {m: assignment.get(m, b"") for m in group.members}
-            missing = [m for m in group.members if m not in assignment]
+            everyone = {m: sync.assignment.get(m, b"") for m in group.members}
+            missing = [m for m in group.members if m not in sync.assignment]
             if missing:
-                logger.warning("members without assignment group=%s %s", group_id, missing)
-            self._store(group, Reason.ASSIGNMENT, everyone)
-
-    def _assigned(self, group: Group, member: Member) -> SyncResult:
-        return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
-
-    def _answer_sync(self, member: Member, result: SyncResult) -> None:
-        if member.sync is not None:
-            self._effects.append(Answer(member.sync, result))
-            member.sync = None
-
-    def _propagate(self, group: Group, error: ErrorCode, now: Now) -> None:
-        """Answer every SyncGroup that waits."""
-        for member in group.members.values():
-            if member.sync is not None:
-                ok = error is ErrorCode.NONE
-                self._answer_sync(
-                    member, self._assigned(group, member) if ok else SyncResult(error)
+                self._effects.warn(
+                    f"members without assignment group={group.group_id} members={missing}"
                 )
-                self._expect(group, member, now, member.session_timeout_ms)
+            self._store(group, StoreReason.ASSIGNMENT, everyone)
+
+    def _reply_all_syncs(self, group: Group, error: ErrorCode, now: Now) -> None:
+        """Answer every SyncGroup that waits: with the assignment, or with an error."""
+        for member in group.members.values():
+            if member.sync_request is not None:
+                ok = error is ErrorCode.NONE
+                self._effects.reply_sync(
+                    member, sync_result(group, member) if ok else SyncResult(error)
+                )
+                self._effects.set_heartbeat_timer(group, member, now)
 
     def _store(
         self,
         group: Group,
-        reason: Reason,
+        reason: StoreReason,
         assignment: Mapping[str, bytes],
-        swap: Swap | None = None,
+        replacement: StaticMemberReplacement | None = None,
     ) -> None:
-        value = group_value(group, assignment)
-        self._effects.append(Store(group, group.generation, value, reason, assignment, swap))
+        self._last_token += 1
+        store = StoreGroup(
+            self._last_token,
+            group.group_id,
+            group.generation,
+            group_value(group, assignment),
+            reason,
+            assignment,
+            replacement,
+        )
+        self._pending_stores[store.token] = _PendingStore(store, group)
+        self._effects.store(store)
 
-    def stored(self, store: Store, error: ErrorCode, now: Now) -> None:
-        """Go on after a group's record was written, or was not."""
-        group = store.group
-        if store.reason is Reason.STATIC_MEMBER:
-            self._static_stored(store, error, now)
-        elif store.reason is Reason.EMPTY_GENERATION:
+    def _records_stored(self, token: int, error: ErrorCode, now: Now) -> None:
+        store, group = self._pending_stores.pop(token)
+        if store.reason is StoreReason.STATIC_MEMBER:
+            self._static_member_stored(group, store, error, now)
+        elif store.reason is StoreReason.EMPTY_GENERATION:
             if error is not ErrorCode.NONE:
-                # The generation before comes back with the next coordinator, and its sessions end.
-                logger.warning("empty group not stored group=%s error=%s", group, error.name)
+                # The next coordinator loads the generation before; its sessions will expire.
+                self._effects.warn(f"empty group not stored group={group} error={error.name}")
         elif group.state is S.COMPLETING_REBALANCE and group.generation == store.generation:
             if error is not ErrorCode.NONE:
                 for member in group.members.values():
                     member.assignment = b""
-                self._propagate(group, error, now)
-                self._rebalance(group, now, f"{error.name} when its assignment was stored")
+                self._reply_all_syncs(group, error, now)
+                reason = f"{error.name} when its assignment was stored"
+                self._prepare_rebalance(group, now, reason)
             else:
                 for member in group.members.values():
                     member.assignment = store.assignment[member.member_id]
-                group.enter(S.STABLE, now)
-                self._propagate(group, ErrorCode.NONE, now)
+                group.transition_to(S.STABLE, now)
+                self._reply_all_syncs(group, ErrorCode.NONE, now)
 
     def _stop_sync_timer(self, group: Group) -> None:
         group.pending_sync.clear()
-        if group.sync_timer is not None:
-            group.sync_timer.cancel()
+        self._effects.cancel_timer(GroupTimer.SYNC, group)
 
-    def _sync_timer_rang(self, group: Group, now: Now) -> None:
-        """Remove members that joined a generation and never asked for their assignment."""
+    def _on_sync_timeout(self, group: Group, now: Now) -> None:
+        """Remove the members of a generation that have not asked for their assignment."""
         if group.state not in (S.COMPLETING_REBALANCE, S.STABLE) or not group.pending_sync:
             return
         late = list(group.pending_sync)
         for member_id in late:
-            group.remove(member_id)
-        logger.info("members did not sync group=%s removed=%s", group.group_id, late)
-        self._rebalance(group, now, f"{late} did not sync")
+            self._remove(group, member_id)
+        self._effects.info(f"members did not sync group={group.group_id} removed={late}")
+        self._prepare_rebalance(group, now, f"{late} did not sync")
 
     # --- Heartbeat and LeaveGroup -----------------------------------------------------------------
 
-    def _check_member(self, group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Check that a member is one, and that its instance id is still its own."""
-        if instance_id is not None:
-            owner = group.static_members.get(instance_id)
-            if owner is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if owner != member_id:
-                logger.info(
-                    "static member fenced group=%s instance=%s member=%s current=%s",
-                    group.group_id, instance_id, member_id, owner,
-                )  # fmt: skip
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
-
-    def _check_generation(
-        self, group: Group, generation: int, member_id: str, instance_id: str | None
-    ) -> ErrorCode:
-        if group.state is S.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._check_member(group, member_id, instance_id)
-        if error is ErrorCode.NONE and generation != group.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        return error
-
-    def heartbeat(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None, now: Now
-    ) -> ErrorCode:
-        """Take note that a member is alive; tell it if it has to join anew."""
-        group = self.groups.get(group_id)
+    def _heartbeat(self, event: HeartbeatReceived, now: Now) -> ErrorCode:
+        """Extend the member's session; the error says whether it has to join again."""
+        group = self.groups.get(event.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error = self._check_generation(group, generation, member_id, instance_id)
+        error = validate_generation(group, event.generation, event.member_id, event.instance_id)
+        self._effects.fenced(error, group, event.member_id, event.instance_id)
         if error is not ErrorCode.NONE:
             return error
-        member = group.members[member_id]
-        self._expect(group, member, now, member.session_timeout_ms)
+        self._effects.set_heartbeat_timer(group, group.members[event.member_id], now)
         if group.state is S.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _expect(self, group: Group, member: Member, now: Now, within_ms: float) -> None:
-        """Have a member show up within this time."""
-        timer = member.timer
-        if timer is None:
-            timer = member.timer = Timer(lambda at: self._session_over(group, member, at))
-        self.timers.set(timer, now.mono_ms + within_ms)
-
-    def _session_over(self, group: Group, member: Member, now: Now) -> None:
-        if group.members.get(member.member_id) is not member or member.waits:
+    def _on_session_timeout(self, group: Group, member_id: str, now: Now) -> None:
+        member = group.members.get(member_id)
+        if member is None or member.awaits_answer:
             return
-        logger.info("session over group=%s member=%s", group.group_id, member.member_id)
-        self._remove_member(group, member, now, f"session of {member.member_id} is over")
+        self._effects.info(f"session over group={group.group_id} member={member_id}")
+        self._remove_member(group, member, now, f"session of {member_id} is over")
 
-    def _pending_expired(self, group: Group, member_id: str, now: Now) -> None:
-        group.remove(member_id)
-        self._try_complete_join(group, now)
+    def _on_pending_member_timeout(self, group: Group, member_id: str, now: Now) -> None:
+        self._remove(group, member_id)
+        self._maybe_complete_join(group, now)
 
     def _remove_member(self, group: Group, member: Member, now: Now, reason: str) -> None:
-        if member.join is not None:
-            self._refuse(member.join, ErrorCode.UNKNOWN_MEMBER_ID)
-        self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-        group.remove(member.member_id)
+        """Remove a member, answer its requests that wait, and rebalance the others."""
+        if member.join_request is not None:
+            self._effects.reply_join_error(member.join_request, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._effects.reply_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._remove(group, member.member_id)
         if group.state in (S.STABLE, S.COMPLETING_REBALANCE):
-            self._rebalance(group, now, reason)
+            self._prepare_rebalance(group, now, reason)
         else:
-            self._try_complete_join(group, now)
+            self._maybe_complete_join(group, now)
 
-    def leave(
-        self,
-        group_id: str,
-        leaving: list[tuple[str, str | None, str | None]],
-        now: Now,
-    ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """Let members go: (member id or "", instance id, reason) each; an error for each."""
-        group = self.groups.get(group_id)
+    def _remove(self, group: Group, member_id: str) -> None:
+        """Remove a member, or an id that never joined, and its timer."""
+        if member_id in group.pending_members:
+            self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
+        if group.remove(member_id) is not None:
+            self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, member_id)
+
+    def _leave(self, event: LeaveRequested, now: Now) -> LeaveResult:
+        group = self.groups.get(event.group_id)
         if group is None:
-            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+            return LeaveResult(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members))
         if group.state is S.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        return ErrorCode.NONE, [self._leave(group, *one, now) for one in leaving]
+            return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return LeaveResult(
+            ErrorCode.NONE, tuple(self._leave_one(group, member, now) for member in event.members)
+        )
 
-    def _leave(
-        self, group: Group, member_id: str, instance_id: str | None, reason: str | None, now: Now
-    ) -> ErrorCode:
+    def _leave_one(self, group: Group, leaving: LeavingMember, now: Now) -> ErrorCode:
+        member_id, instance_id, reason = leaving
         if member_id == NO_MEMBER:
-            # An administrator names a static member by what he knows of it.
+            # An administrator removes a static member, of which he knows the instance id only.
             current = group.static_members.get(instance_id) if instance_id is not None else None
             if current is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             member_id = current
         elif member_id in group.pending_members:
-            group.remove(member_id)
-            self._try_complete_join(group, now)
+            self._remove(group, member_id)
+            self._maybe_complete_join(group, now)
             return ErrorCode.NONE
         else:
-            error = self._check_member(group, member_id, instance_id)
+            error = validate_member(group, member_id, instance_id)
+            self._effects.fenced(error, group, member_id, instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        logger.info("member leaves group=%s member=%s reason=%s", group.group_id, member_id, reason)
+        self._effects.info(
+            f"member leaves group={group.group_id} member={member_id} reason={reason}"
+        )
         self._remove_member(group, group.members[member_id], now, f"{member_id} leaves: {reason}")
         return ErrorCode.NONE
 
-    # --- commits ----------------------------------------------------------------------------------
+    # --- offset commits ---------------------------------------------------------------------------
 
-    def check_commit(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        now: Now,
-        *,
-        transactional: bool = False,
-    ) -> tuple[ErrorCode, Group | None]:
-        """Judge an OffsetCommit; the group is there if the answer is NONE, made if need be."""
-        group = self.groups.get(group_id)
+    def _offset_commit(self, event: OffsetCommitRequested, now: Now) -> ErrorCode:
+        """Tell whether offsets may be committed; with NONE the group exists, created if need be."""
+        group = self.groups.get(event.group_id)
         if group is None:
-            if generation >= 0 and not transactional:
-                return ErrorCode.ILLEGAL_GENERATION, None
-            group = self.groups[group_id] = Group(group_id, now.wall_ms)
-        error = self._may_commit(group, generation, member_id, instance_id, transactional)
-        if error is ErrorCode.NONE and not transactional and group.state is not S.EMPTY:
+            if event.generation >= 0 and not event.transactional:
+                return ErrorCode.ILLEGAL_GENERATION
+            group = self.groups[event.group_id] = Group(event.group_id, now.wall_ms)
+        error = validate_offset_commit(group, event)
+        self._effects.fenced(error, group, event.member_id, event.instance_id)
+        if error is ErrorCode.NONE and not event.transactional and group.state is not S.EMPTY:
             if group.state is S.COMPLETING_REBALANCE:
-                # It knows the new generation, so it will not miss that it has to sync first.
-                return ErrorCode.REBALANCE_IN_PROGRESS, None
-            member = group.members[member_id]
-            self._expect(group, member, now, member.session_timeout_ms)
-        return error, group if error is ErrorCode.NONE else None
+                # It knows the new generation, so it will learn that it has to sync first.
+                return ErrorCode.REBALANCE_IN_PROGRESS
+            self._effects.set_heartbeat_timer(group, group.members[event.member_id], now)
+        return error
 
-    def _may_commit(
-        self,
-        group: Group,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        transactional: bool,
-    ) -> ErrorCode:
-        if group.state is S.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and group.state is S.EMPTY:
-            return ErrorCode.NONE  # a consumer that assigns itself, or an administrator
-        if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
-            return self._check_generation(group, generation, member_id, instance_id)
-        # Old transactional producers know neither member nor generation.
-        if transactional or group.state is S.EMPTY:
-            return ErrorCode.NONE
-        return ErrorCode.UNKNOWN_MEMBER_ID
+    # --- groups come and go -----------------------------------------------------------------------
 
-    # --- coming and going of groups ---------------------------------------------------------------
-
-    def load(self, group: Group, now: Now) -> None:
-        """Take over a group that was read from the log."""
+    def _on_group_loaded(self, group: Group, now: Now) -> None:
         assert group.state in (S.EMPTY, S.STABLE)
         self.groups[group.group_id] = group
         if len(group.members) > self.settings.max_size:
-            self._rebalance(group, now, f"more than group.max.size={self.settings.max_size}")
+            reason = f"more than group.max.size={self.settings.max_size}"
+            self._prepare_rebalance(group, now, reason)
         for member in group.members.values():
-            self._expect(group, member, now, member.session_timeout_ms)
+            self._effects.set_heartbeat_timer(group, member, now)
 
-    def unload(self, group: Group, now: Now) -> None:
-        """Let a group go to its new coordinator; whoever waits is told to look for that."""
-        self.groups.pop(group.group_id, None)
-        group.enter(S.DEAD, now)
-        for member in list(group.members.values()):
-            if member.join is not None:
-                self._refuse(member.join, ErrorCode.NOT_COORDINATOR, member.member_id)
-                group.wait_join(member, None)
-            self._answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-            if member.timer is not None:
-                member.timer.cancel()
-        self._forget_timers(group)
+    def _on_group_unloaded(self, group: Group, now: Now) -> None:
+        """Answer all requests that wait with NOT_COORDINATOR, and remove the group from memory."""
+        del self.groups[group.group_id]
+        group.transition_to(S.DEAD, now)
+        for member in group.members.values():
+            if member.join_request is not None:
+                self._effects.reply_join_error(
+                    member.join_request, ErrorCode.NOT_COORDINATOR, member.member_id
+                )
+                group.set_join_request(member, None)
+            self._effects.reply_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+            self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, member.member_id)
+        self._cancel_group_timers(group)
 
-    def remove(self, group: Group, now: Now) -> None:
-        """Forget an empty group for good."""
-        group.enter(S.DEAD, now)
-        self.groups.pop(group.group_id, None)
-        self._forget_timers(group)
+    def _on_group_deleted(self, group: Group, now: Now) -> None:
+        group.transition_to(S.DEAD, now)
+        del self.groups[group.group_id]
+        self._cancel_group_timers(group)
 
-    def _forget_timers(self, group: Group) -> None:
+    # --- timers -----------------------------------------------------------------------------------
+
+    def _cancel_group_timers(self, group: Group) -> None:
         self._stop_sync_timer(group)
-        for timer in (group.join_timer, *group.pending_members.values()):
-            if timer is not None:
-                timer.cancel()
+        self._effects.cancel_timer(GroupTimer.JOIN, group)
+        for member_id in group.pending_members:
+            self._effects.cancel_timer(GroupTimer.PENDING_MEMBER, group, member_id)
 
-    def ring(self, now: Now) -> bool:
-        """Let one timer that is due have its say; False if none is."""
-        timer = self.timers.pop(now.mono_ms)
-        if timer is None:
-            return False
-        timer.ring(now)
-        return True
+    def _on_timer(self, key: TimerKey, now: Now) -> None:
+        group = self.groups.get(key.group_id)
+        if group is None:
+            return
+        match key.kind:
+            case GroupTimer.JOIN:
+                self._on_join_timeout(group, now)
+            case GroupTimer.SYNC:
+                self._on_sync_timeout(group, now)
+            case GroupTimer.HEARTBEAT:
+                self._on_session_timeout(group, key.member_id, now)
+            case GroupTimer.PENDING_MEMBER:
+                self._on_pending_member_timeout(group, key.member_id, now)

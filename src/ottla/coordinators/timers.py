@@ -1,14 +1,16 @@
 """Timers: one heap for the deadlines of all members of all groups.
 
-A decider: time is an argument. Who may call: the coordinators. Invariants: a timer is in the heap
-at most once at a time it counts, at or before its deadline; moving a deadline further away, which
-every heartbeat does, touches one attribute and not the heap. Kafka: timing wheel under
-`DelayedHeartbeat`, `DelayedJoin` and `DelayedSync`.
+A decider: time is an argument. Who may call: the coordinators. A timer is known by its key; what it
+means is known by whoever set it. Invariants: a key has at most one entry in the heap that counts,
+at or before its deadline; moving a deadline further away, which every heartbeat does, does not
+touch the heap. Kafka: the timing wheel under `DelayedHeartbeat`, `DelayedJoin` and `DelayedSync`.
 """
 
 import heapq
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Now(NamedTuple):
@@ -18,60 +20,77 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-class Timer:
-    """One deadline and what it means."""
+class SetTimer(NamedTuple, Generic[Key]):
+    """Effect: let the timer expire at `due_ms` of the monotonic clock, and not when set before."""
 
-    __slots__ = ("due_ms", "queued_ms", "ring")
-
-    def __init__(self, ring: Callable[[Now], None]) -> None:
-        self.ring = ring
-        self.due_ms: float | None = None
-        self.queued_ms: float | None = None  # its place in the heap
-
-    def cancel(self) -> None:
-        self.due_ms = None
+    key: Key
+    due_ms: float
 
 
-class Timers:
-    """The heap."""
+class CancelTimer(NamedTuple, Generic[Key]):
+    """Effect: do not let the timer expire."""
+
+    key: Key
+
+
+class _Timer:
+    __slots__ = ("due_ms", "queued_ms")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timer]] = []
+        self.due_ms: float | None = None  # None: cancelled
+        self.queued_ms: float | None = None  # its place in the heap
+
+
+class Timers(Generic[Key]):
+    """Keys and when they expire, in milliseconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Key]] = []
+        self._timers: dict[Key, _Timer] = {}
         self._count = 0
 
-    def set(self, timer: Timer, due_ms: float) -> None:
-        """Let `timer` ring at `due_ms`, and no more at the time it was set to before."""
+    def set(self, key: Key, due_ms: float) -> None:
+        """Let `key` expire at `due_ms`, and not at the time it was set to before."""
+        timer = self._timers.get(key)
+        if timer is None:
+            timer = self._timers[key] = _Timer()
         timer.due_ms = due_ms
         queued_ms = timer.queued_ms
         if queued_ms is None or due_ms < queued_ms:
-            self._push(timer, due_ms)
+            self._push(key, timer, due_ms)
 
-    def _push(self, timer: Timer, due_ms: float) -> None:
+    def cancel(self, key: Key) -> None:
+        """Do not let `key` expire; nothing happens if it is not set."""
+        timer = self._timers.get(key)
+        if timer is not None:
+            timer.due_ms = None
+
+    def _push(self, key: Key, timer: _Timer, due_ms: float) -> None:
         timer.queued_ms = due_ms
         self._count += 1
-        heapq.heappush(self._heap, (due_ms, self._count, timer))
+        heapq.heappush(self._heap, (due_ms, self._count, key))
 
     @property
     def next_ms(self) -> float | None:
-        """When to look again; there may be nothing to ring then. None: nothing is set."""
+        """When to call `pop` again; it may find nothing then. None: no timer is set."""
         return self._heap[0][0] if self._heap else None
 
-    def pop(self, now_ms: float) -> Timer | None:
-        """Return a timer that is due, None if none is."""
+    def pop(self, now_ms: float) -> Key | None:
+        """Return a key that has expired, None if none has."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
-            queued_ms, _, timer = heapq.heappop(heap)
-            if queued_ms != timer.queued_ms:
-                continue  # it was set to an earlier time since, and stands in the heap for that
+            queued_ms, _, key = heapq.heappop(heap)
+            timer = self._timers.get(key)
+            if timer is None or queued_ms != timer.queued_ms:
+                continue  # it was set to an earlier time since, which has an entry of its own
             timer.queued_ms = None
             due_ms = timer.due_ms
-            if due_ms is None:
+            if due_ms is not None and due_ms > now_ms:
+                self._push(key, timer, due_ms)
                 continue
-            if due_ms > now_ms:
-                self._push(timer, due_ms)
-                continue
-            timer.due_ms = None
-            return timer
+            del self._timers[key]
+            if due_ms is not None:
+                return key
         return None
 
     def __len__(self) -> int:

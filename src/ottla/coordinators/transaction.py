@@ -14,9 +14,8 @@ from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction_states import (
     ENDING,
     MAY_EXPIRE,
-    InvalidTransactionMove,
     TransactionState,
-    check_move,
+    check_transaction_transition,
 )
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -33,6 +32,10 @@ class ProducerFencedError(OttlaError):
     """A newer producer with the same transactional id exists (KIP-360: or a lost answer)."""
 
     code = ErrorCode.PRODUCER_FENCED
+
+
+class IllegalTransactionStateError(Exception):
+    """A transactional id was asked for what its state or epoch does not allow: a bug of ours."""
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -84,7 +87,9 @@ class Transaction:
     def fence(self) -> Transition:
         """Raise the epoch, so that the transaction under way can be aborted."""
         if self.epoch == MAX_EPOCH:
-            raise InvalidTransactionMove(f"{self.transactional_id}: no epoch left to fence with")
+            raise IllegalTransactionStateError(
+                f"{self.transactional_id}: no epoch left to fence with"
+            )
         epoch = self.epoch if self.fence_failed else self.epoch + 1
         return self._prepare(
             S.PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_EPOCH, update_ms=self.update_ms
@@ -96,7 +101,7 @@ class Transaction:
         `expected` is the epoch it says it has, None for a producer that starts.
         """
         if self.exhausted:
-            raise InvalidTransactionMove(f"{self.transactional_id}: no epoch left")
+            raise IllegalTransactionStateError(f"{self.transactional_id}: no epoch left")
         epoch, last_epoch = self.epoch + 1, NO_EPOCH
         if expected is not None:
             if self.epoch in (NO_EPOCH, expected):
@@ -168,10 +173,10 @@ class Transaction:
         start_ms: int | None = None,
     ) -> Transition:
         if self.pending is not None:
-            raise InvalidTransactionMove(
+            raise IllegalTransactionStateError(
                 f"{self.transactional_id}: {state.label} while {self.pending.label} is pending"
             )
-        check_move(self.transactional_id, self.state, state)
+        check_transaction_transition(self.transactional_id, self.state, state)
         self.pending = state
         return Transition(
             state,
@@ -187,9 +192,9 @@ class Transaction:
     # --- what the log took ------------------------------------------------------------------------
 
     def complete(self, to: Transition) -> None:
-        """Become what was written; InvalidTransactionMove if that is not what was prepared."""
+        """Become what was written; IllegalTransactionStateError if it was not prepared."""
         if self.pending is not to.state or not self._fits(to):
-            raise InvalidTransactionMove(f"{self} cannot become {to}")
+            raise IllegalTransactionStateError(f"{self} cannot become {to}")
         if to.state is S.EMPTY:
             self.last_producer_id, self.producer_id = self.producer_id, to.producer_id
             self.epoch, self.last_epoch = to.epoch, to.last_epoch

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from ottla.coordinators.state_log import AppendSettings, StateLog
+from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction
 from ottla.coordinators.transaction_markers import DeletedOf, Leaders, TransactionMarkers
 from ottla.coordinators.transaction_records import (
-    TransactionReplay,
+    TransactionRecordReader,
     transaction_key,
     transaction_value,
 )
@@ -36,15 +36,13 @@ from ottla.coordinators.transactions import (
 )
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
-
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 AGAIN_S = 0.1
 """Before the second try to write what must be written; each further one waits twice as long."""
@@ -80,16 +78,16 @@ class ProducerIdSource(Protocol):
     async def next(self) -> int: ...
 
 
-class _Replay:
+class _TransactionLoader:
     """A partition of transactional ids on its way into memory."""
 
     def __init__(self, coordinator: "TransactionCoordinator", shard: Shard) -> None:
         self._coordinator = coordinator
         self._shard = shard
-        self._records = TransactionReplay()
+        self._records = TransactionRecordReader()
 
-    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        return self._records.batch(header, records)
+    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        return self._records.read_batch(header, records)
 
     def finish(self) -> Iterator[None]:
         known = self._shard.transactions
@@ -130,10 +128,10 @@ class TransactionCoordinator:
         self.transactions = Transactions(
             number("transaction.max.timeout.ms"), number("transactional.id.expiration.ms")
         )
-        self.log = StateLog(
+        self.log = CoordinatorLog(
             world,
             replicas,
-            TRANSACTIONS_TOPIC,
+            TRANSACTION_STATE_TOPIC,
             self,
             partitions,
             AppendSettings(),
@@ -186,11 +184,11 @@ class TransactionCoordinator:
     def _now(self) -> Now:
         return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
 
-    # --- what StateLog asks (Keeper) --------------------------------------------------------------
+    # --- StateListener of the CoordinatorLog ------------------------------------------------------
 
-    def begin(self, index: int) -> _Replay:
-        partition = self._replicas.hosted(TRANSACTIONS_TOPIC, index)
-        return _Replay(self, self.transactions.begin(index, partition.leader_epoch))
+    def start_loading(self, index: int) -> _TransactionLoader:
+        partition = self._replicas.hosted(TRANSACTION_STATE_TOPIC, index)
+        return _TransactionLoader(self, self.transactions.begin(index, partition.leader_epoch))
 
     def serve(self, shard: Shard) -> None:
         """Go on with the transactions of a partition that has just been read."""
@@ -198,10 +196,10 @@ class TransactionCoordinator:
             self.transactions.serve(shard, self._now())
             self._settle()
 
-    def unload(self, index: int) -> None:
+    def on_resigned(self, index: int) -> None:
         self.transactions.unload(index)
 
-    def forget(self, indexes: Collection[int]) -> Iterator[None]:
+    def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
         """Nothing is left to be done: the transactions went with their shard."""
         del indexes
         return iter(())
@@ -287,7 +285,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, None
         index = self.log.partition_for(transactional_id)
-        error = self.log.standing(index)
+        error = self.log.check_status(index)
         if error is not ErrorCode.NONE:
             return error, None
         return ErrorCode.NONE, self.transactions.shards[index]

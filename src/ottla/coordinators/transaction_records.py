@@ -70,7 +70,7 @@ RECORDS_IN_A_STEP = 64
 """Read before others may have their turn."""
 
 
-class TransactionReplay:
+class TransactionRecordReader:
     """What a partition's records say, gathered in log order; values are decoded once, at the end.
 
     A value stands undecoded until then: of an id's thousand transactions only the last counts.
@@ -79,7 +79,7 @@ class TransactionReplay:
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
 
-    def batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+    def read_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
         """Take in one batch, in steps."""
         if header.is_control:
             return

@@ -4,12 +4,13 @@ A decider. Who may call: this room; documentation draws its diagram from the tab
 `TransactionState`; names and numbers are those on the wire and in `__transaction_state`.
 """
 
-from collections.abc import Mapping
 from enum import IntEnum
+
+from ottla.model.transitions import TransitionTable, check_transition
 
 
 class TransactionState(IntEnum):
-    """Where a transactional id stands; the value is its number in the log."""
+    """The value is the number in the log."""
 
     EMPTY = 0
     """no transaction yet with this producer epoch"""
@@ -44,7 +45,7 @@ class TransactionState(IntEnum):
 S = TransactionState
 
 # Target state -> the states it may be entered from.
-TRANSACTION_MOVES: Mapping[TransactionState, frozenset[TransactionState]] = {
+TRANSACTION_TRANSITIONS: TransitionTable[TransactionState] = {
     S.EMPTY: frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}),
     S.ONGOING: frozenset({S.ONGOING, S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}),
     S.PREPARE_COMMIT: frozenset({S.ONGOING}),
@@ -59,13 +60,8 @@ MAY_EXPIRE = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 ENDING = frozenset({S.PREPARE_COMMIT, S.PREPARE_ABORT})
 
 
-class InvalidTransactionMove(Exception):  # noqa: N818 - a name for the fact, as with groups
-    """A transactional id was asked to go where its state does not lead: our bug."""
-
-
-def check_move(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
-    """Raise InvalidTransactionMove unless the table has the move."""
-    if before not in TRANSACTION_MOVES[after]:
-        raise InvalidTransactionMove(
-            f"transactional id {transactional_id}: {before.label} -> {after.label}"
-        )
+def check_transaction_transition(
+    transactional_id: str, before: TransactionState, after: TransactionState
+) -> None:
+    """Raise IllegalTransitionError unless the table has the transition."""
+    check_transition(TRANSACTION_TRANSITIONS, f"transactional id {transactional_id}", before, after)

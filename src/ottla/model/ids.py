@@ -16,6 +16,12 @@ ONE_UUID = bytes(15) + b"\x01"
 NO_LEADER = -1
 NO_EPOCH = -1
 MAX_TOPIC_NAME_LENGTH = 249
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+"""Topics that only brokers write to: the logs of the group and transaction coordinators."""
+
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 

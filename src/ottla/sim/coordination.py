@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.admin.operations.coordinators import GROUP
-from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
-from ottla.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from ottla.coordinators.transaction_states import MAY_EXPIRE
 from ottla.model.errors import RETRIABLE
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
 from ottla.sim.checkers import LogRecord, few
@@ -79,7 +77,7 @@ class Coordination:
         self.copies = [TopicPartition(COPIES, p) for p in range(plan.partitions) if plan.copiers]
         self.internal = [
             TopicPartition(topic, p)
-            for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+            for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
             for p in range(INTERNAL_PARTITIONS)
             if plan.coordinated
         ]

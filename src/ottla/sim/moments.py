@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.sim.target import Target
 from ottla.sim.world import Node, Simulation
 
@@ -244,7 +244,7 @@ def leader_cut_off_from_followers(hand: Hand) -> str | None:
     if len(hand.running()) < len(nodes) or any(blocked(n.name) for n in nodes):
         return None
     led = hand.led_partitions()
-    led.sort(key=lambda one: one[0].topic != "__transaction_state")
+    led.sort(key=lambda one: one[0].topic != TRANSACTION_STATE_TOPIC)
     chosen = next(((t, leader, isr) for t, leader, isr in led if len(isr) > 1), None)
     if chosen is None:
         return None

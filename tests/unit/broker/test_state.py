@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from ottla.broker.state import BROKER_MOVES, BrokerState, InvalidBrokerMove, check_move
+from ottla.broker.state import BROKER_TRANSITIONS, BrokerState, check_broker_transition
+from ottla.model.transitions import IllegalTransitionError
 
 B = BrokerState
 LIFE = [
@@ -32,21 +33,21 @@ def test_the_numbers_are_those_of_kafkas_metric():
 
 def test_a_whole_life_is_legal():
     for before, after in itertools.pairwise(LIFE):
-        check_move(before, after)
+        check_broker_transition(before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(B, B)), ids=lambda s: s.name)
 def test_only_what_the_table_has_is_legal(before, after):
-    if before in BROKER_MOVES.get(after, ()):
-        check_move(before, after)
+    if before in BROKER_TRANSITIONS.get(after, ()):
+        check_broker_transition(before, after)
         return
-    with pytest.raises(InvalidBrokerMove, match=f"{before.name} -> {after.name}"):
-        check_move(before, after)
+    with pytest.raises(IllegalTransitionError, match=f"{before.name} -> {after.name}"):
+        check_broker_transition(before, after)
 
 
 def test_every_state_of_a_running_server_leads_to_its_end():
     for state in (B.STARTING, B.RECOVERY, B.RUNNING, B.PENDING_CONTROLLED_SHUTDOWN):
-        check_move(state, B.SHUTTING_DOWN)
+        check_broker_transition(state, B.SHUTTING_DOWN)
 
 
 def test_a_start_that_fails_ends_as_not_running(scene):

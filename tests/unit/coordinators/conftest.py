@@ -1,12 +1,28 @@
-"""A desk at which members of groups are served, with a clock that stands until it is moved."""
+"""The decider of groups with a clock that the test moves, and effects carried out at once."""
 
 import itertools
+from collections import deque
 
 import pytest
 
-from ottla.coordinators.group_values import Answer, GroupSettings, Join
+from ottla.coordinators.group_events import (
+    GroupSettings,
+    HeartbeatReceived,
+    Join,
+    JoinRequested,
+    LeaveRequested,
+    LeavingMember,
+    OffsetCommitRequested,
+    RecordsStored,
+    Reply,
+    StoreGroup,
+    Sync,
+    SyncRequested,
+    TimerExpired,
+)
 from ottla.coordinators.groups import Groups
-from ottla.coordinators.timers import Now
+from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
+from ottla.model.effects import Log
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -23,8 +39,8 @@ def subscription(*topics):
 RANGE = (("range", subscription("t")),)
 
 
-class Ticket:
-    """Whoever waits for an answer. It may come once."""
+class Request:
+    """A request that waits for its answer. It may be answered once."""
 
     def __init__(self):
         self.answers = []
@@ -49,12 +65,15 @@ class Desk:
     def __init__(self, **settings):
         defaults = {"initial_rebalance_delay_ms": 3000}
         self.groups = Groups(GroupSettings(**(defaults | settings)))
+        self.timers = Timers()
         self.now = Now(START_MS, START_WALL_MS)
         self.holding = False
         self.store_error = ErrorCode.NONE
         self.stores = []
         self.stored = []
-        self._fresh = itertools.count(1)
+        self.requests = {}
+        self.lines = []
+        self._suffixes = itertools.count(1)
 
     def group(self, name=GROUP):
         return self.groups.groups[name]
@@ -62,38 +81,57 @@ class Desk:
     def state(self, name=GROUP):
         return self.group(name).state.value
 
-    # --- time and effects -------------------------------------------------------------------
+    # --- time, events and effects -----------------------------------------------------------
 
-    def settle(self):
-        while effects := self.groups.take_effects():
-            for effect in effects:
-                if isinstance(effect, Answer):
-                    effect.ticket.answers.append(effect.result)
-                elif self.holding:
-                    self.stores.append(effect)
-                else:
-                    self._store(effect, self.store_error)
+    def handle(self, event):
+        """Pass an event to the decider and carry out the effects."""
+        effects = deque(self.groups.handle(event, self.now))
+        while effects:
+            match effects.popleft():
+                case Reply(request_id, result):
+                    self.requests[request_id].answers.append(result)
+                case SetTimer(key, due_ms):
+                    self.timers.set(key, due_ms)
+                case CancelTimer(key):
+                    self.timers.cancel(key)
+                case Log(_, text):
+                    self.lines.append(text)
+                case StoreGroup() as store if self.holding:
+                    self.stores.append(store)
+                case StoreGroup() as store:
+                    effects.extend(self._store(store, self.store_error))
+
+    def ask(self, event_of):
+        """Pass in a request; `event_of` makes its event from its number."""
+        request_id = len(self.requests) + 1
+        request = self.requests[request_id] = Request()
+        self.handle(event_of(request_id))
+        return request
 
     def _store(self, store, error):
         self.stored.append((store.reason.name, store.generation, error))
-        self.groups.stored(store, error, self.now)
+        return self.groups.handle(RecordsStored(store.token, error), self.now)
 
     def release(self, error=ErrorCode.NONE):
         """Let one record that was held be written, or not."""
-        self._store(self.stores.pop(0), error)
-        self.settle()
+        store = self.stores.pop(0)
+        self.stored.append((store.reason.name, store.generation, error))
+        self.handle(RecordsStored(store.token, error))
 
     def run(self, ms):
-        """Let time pass, and everything happen that is due meanwhile."""
-        end = self.now.mono_ms + ms
+        """Let time pass, and every timer expire that is due meanwhile; return how many did."""
+        end, expired = self.now.mono_ms + ms, 0
         while True:
-            due = self.groups.timers.next_ms
+            due = self.timers.next_ms
             if due is None or due > end:
                 break
             self._go_to(max(due, self.now.mono_ms))
-            while self.groups.ring(self.now):
-                self.settle()
+            while (key := self.timers.pop(self.now.mono_ms)) is not None:
+                expired += 1
+                assert expired < 1_000, "timers expire without end"
+                self.handle(TimerExpired(key))
         self._go_to(end)
+        return expired
 
     def _go_to(self, mono_ms):
         self.now = Now(mono_ms, START_WALL_MS + int(mono_ms - START_MS))
@@ -104,60 +142,58 @@ class Desk:
         self, member_id="", *, group=GROUP, instance=None, protocols=RANGE, session_ms=10_000,
         rebalance_ms=60_000, protocol_type="consumer", id_required=False, may_skip=False,
     ):  # fmt: skip
-        ticket = Ticket()
-        request = Join(
+        join = Join(
             group, member_id, instance, "client", "/127.0.0.1", session_ms, rebalance_ms,
-            protocol_type, tuple(protocols), str(next(self._fresh)), id_required, may_skip,
+            protocol_type, tuple(protocols), str(next(self._suffixes)), id_required, may_skip,
         )  # fmt: skip
-        self.groups.join(request, ticket, self.now)
-        self.settle()
-        return ticket
+        return self.ask(lambda number: JoinRequested(number, join))
 
     def sync(
         self, member_id, generation=None, assignment=None, *, group=GROUP, instance=None,
         protocol_type=None, protocol=None,
     ):  # fmt: skip
-        ticket = Ticket()
         if generation is None:
             generation = self.group(group).generation
-        self.groups.sync(
-            group, generation, member_id, instance, protocol_type, protocol,
-            assignment or {}, ticket, self.now,
-        )  # fmt: skip
-        self.settle()
-        return ticket
+        sync = Sync(
+            group, generation, member_id, instance, protocol_type, protocol, assignment or {}
+        )
+        return self.ask(lambda number: SyncRequested(number, sync))
 
     def heartbeat(self, member_id, generation=None, *, group=GROUP, instance=None):
         if generation is None:
             generation = self.group(group).generation
-        code = self.groups.heartbeat(group, generation, member_id, instance, self.now)
-        self.settle()
-        return code
+        return self.ask(
+            lambda number: HeartbeatReceived(number, group, generation, member_id, instance)
+        ).result
 
     def leave(self, *members, group=GROUP):
         """Leave: a member id, or (member id, instance id)."""
         named = [m if isinstance(m, tuple) else (m, None) for m in members]
-        code, codes = self.groups.leave(group, [(*m, "test") for m in named], self.now)
-        self.settle()
-        return code if code is not ErrorCode.NONE else codes
+        leaving = tuple(LeavingMember(*m, "test") for m in named)
+        code, codes = self.ask(lambda number: LeaveRequested(number, group, leaving)).result
+        return code if code is not ErrorCode.NONE else list(codes)
 
-    def check_commit(self, generation=-1, member_id="", instance=None, **more):
-        return self.groups.check_commit(GROUP, generation, member_id, instance, self.now, **more)[0]
+    def commit(self, generation=-1, member_id="", instance=None, *, transactional=False):
+        return self.ask(
+            lambda number: OffsetCommitRequested(
+                number, GROUP, generation, member_id, instance, transactional
+            )
+        ).result
 
     # --- shorthands -------------------------------------------------------------------------
 
-    def run_until_answered(self, tickets):
+    def run_until_answered(self, requests):
         """Let no more time pass than it takes."""
-        while any(t.waiting for t in tickets):
-            self.run(max(0, self.groups.timers.next_ms - self.now.mono_ms))
+        while any(t.waiting for t in requests):
+            self.run(max(0, self.timers.next_ms - self.now.mono_ms))
 
     def stable(self, count=1, **join):
         """Make a stable group; return the member ids, the leader first."""
-        tickets = [self.join(**join) for _ in range(count)]
-        self.run_until_answered(tickets)
-        assert all(t.error is ErrorCode.NONE for t in tickets), [t.answers for t in tickets]
-        ids = [t.result.member_id for t in tickets]
-        leader = tickets[0].result.leader
+        requests = [self.join(**join) for _ in range(count)]
+        self.run_until_answered(requests)
+        assert all(t.error is ErrorCode.NONE for t in requests), [t.answers for t in requests]
+        ids = [t.result.member_id for t in requests]
+        leader = requests[0].result.leader
         ids.sort(key=lambda m: m != leader)
         group = join.get("group", GROUP)
         followers = [self.sync(m, group=group) for m in ids[1:]]
@@ -168,10 +204,10 @@ class Desk:
 
     def static_pair(self, **join):
         """Make a stable group of the static members L, who leads, and F; return their ids."""
-        tickets = [self.join(instance=name, **join) for name in ("L", "F")]
-        self.run_until_answered(tickets)
-        leader, follower = (t.result.member_id for t in tickets)
-        assert tickets[0].result.leader == leader
+        requests = [self.join(instance=name, **join) for name in ("L", "F")]
+        self.run_until_answered(requests)
+        leader, follower = (t.result.member_id for t in requests)
+        assert requests[0].result.leader == leader
         waiting = self.sync(follower, instance="F")
         self.sync(leader, assignment={leader: b"l", follower: b"f"}, instance="L")
         assert waiting.result.assignment == b"f"

@@ -1,8 +1,9 @@
 """Groups and offsets as records, and back (Kafka's GroupMetadataManagerTest)."""
 
+from ottla.coordinators.coordinator_log import java_hash, partition_for
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_records import (
-    GroupReplay,
+    GroupRecordReader,
     group_key,
     group_value,
     offset_key,
@@ -12,7 +13,7 @@ from ottla.coordinators.group_records import (
 )
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import java_hash, partition_for
+from ottla.model.effects import LogLevel
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.group_records import GroupMetadataValue
@@ -36,13 +37,13 @@ class Log:
     """Batches one after the other, as a partition holds them."""
 
     def __init__(self):
-        self.replay = GroupReplay()
+        self.replay = GroupRecordReader()
+        self.warnings = []
         self.end = 0
 
     def _take(self, batch, count):
         view = memoryview(batch)
-        for _ in self.replay.batch(parse_batch_header(view), iter_records(view)):
-            pass
+        self._read(self.replay.read_batch(parse_batch_header(view), iter_records(view)))
         self.end += count
         return self
 
@@ -65,9 +66,14 @@ class Log:
     @property
     def groups(self):
         found = {}
-        for _ in self.replay.build(found, WALL):
-            pass
+        self._read(self.replay.build(found, WALL))
         return found
+
+    def _read(self, steps):
+        for found in steps:
+            if found is not None:
+                assert found.level is LogLevel.WARNING
+                self.warnings.append(found.text.partition(" understood")[0].partition(" kind")[0])
 
     def offsets(self, group="g"):
         return {tp: r.commit.offset for tp, r in self.groups[group].offsets.committed.items()}
@@ -196,7 +202,10 @@ def test_what_is_not_understood_is_passed_over():
     future = (offset_key("x", T0), b"\0\x63what")
     unknown = (b"\0\x63", b"?")
     log = Log().add(offset(T0, 1), broken, future, unknown, (b"", b""))
+    assert log.warnings == ["unknown key in a group's log"] * 2
+    log.warnings.clear()
     assert log.offsets() == {T0: 1}
+    assert log.warnings == ["group not", "offset not"]
     assert list(log.groups) == ["g"]
 
 

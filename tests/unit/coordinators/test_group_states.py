@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from ottla.coordinators.group import Group, Member
-from ottla.coordinators.group_states import GROUP_MOVES, GroupState, InvalidGroupMove
+from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
 from ottla.coordinators.timers import Now
+from ottla.model.transitions import IllegalTransitionError
 
 S = GroupState
 NOW = Now(0.0, 1000)
@@ -26,12 +27,12 @@ def test_only_what_the_table_has_is_legal(before, after):
     group = Group("g", 0)
     group.state = before
     if (before, after) in LEGAL:
-        group.enter(after, NOW)
+        group.transition_to(after, NOW)
         assert (group.state, group.state_timestamp) == (after, 1000)
     else:
-        with pytest.raises(InvalidGroupMove):
-            group.enter(after, NOW)
-    assert (before in GROUP_MOVES[after]) == ((before, after) in LEGAL)
+        with pytest.raises(IllegalTransitionError):
+            group.transition_to(after, NOW)
+    assert (before in GROUP_TRANSITIONS[after]) == ((before, after) in LEGAL)
 
 
 def member(name, *protocols, instance=None):
@@ -63,22 +64,22 @@ def test_select_protocol_chooses_what_all_offer():
 def test_supports_protocols():
     group = Group("g", 0)
     offer = [("range", b""), ("roundrobin", b"")]
-    assert group.supports("consumer", offer)
-    assert not group.supports("", offer)
-    assert not group.supports("consumer", [])
+    assert group.supports_protocols("consumer", offer)
+    assert not group.supports_protocols("", offer)
+    assert not group.supports_protocols("consumer", [])
     first = member("a", "range", "roundrobin")
-    group.enter(S.PREPARING_REBALANCE, NOW)
+    group.transition_to(S.PREPARING_REBALANCE, NOW)
     group.add(first, "consumer", None)
-    assert group.supports("consumer", [("roundrobin", b"")])
-    assert group.supports("consumer", [("foo", b""), ("range", b"")])
-    assert not group.supports("connect", [("range", b"")])
-    assert not group.supports("consumer", [("foo", b"")])
+    assert group.supports_protocols("consumer", [("roundrobin", b"")])
+    assert group.supports_protocols("consumer", [("foo", b""), ("range", b"")])
+    assert not group.supports_protocols("connect", [("range", b"")])
+    assert not group.supports_protocols("consumer", [("foo", b"")])
     group.add(member("b", "roundrobin"), "consumer", None)
-    assert not group.supports("consumer", [("range", b"")])
+    assert not group.supports_protocols("consumer", [("range", b"")])
     group.update(first, [("sticky", b"")], 1, 1, None)
-    assert not group.supports("consumer", [("sticky", b""), ("roundrobin", b"")])
+    assert not group.supports_protocols("consumer", [("sticky", b""), ("roundrobin", b"")])
     group.remove("b")
-    assert group.supports("consumer", [("sticky", b"")])
+    assert group.supports_protocols("consumer", [("sticky", b"")])
 
 
 def test_the_leader_is_always_a_member():
@@ -92,13 +93,13 @@ def test_the_leader_is_always_a_member():
 
 def test_replacing_a_static_member_keeps_its_place():
     group = group_of(member("a", "range", instance="i"), member("b", "range"))
-    group.replace_static("i", "a", "c")
+    group.replace_static_member("i", "a", "c")
     assert group.leader == "c"
     assert group.static_members == {"i": "c"}
     assert set(group.members) == {"b", "c"}
     assert group.select_protocol() == "range"
     with pytest.raises(KeyError):
-        group.replace_static("i", "a", "d")
+        group.replace_static_member("i", "a", "d")
 
 
 def test_a_group_instance_belongs_to_one_member():
@@ -111,13 +112,13 @@ def test_waiting_joins_are_counted():
     group = group_of(member("a", "range"))
     assert not group.all_joined
     one = group.members["a"]
-    group.wait_join(one, object())
+    group.set_join_request(one, 0)
     assert group.all_joined
-    group.wait_join(one, object())
+    group.set_join_request(one, 1)
     assert group.all_joined
     assert group.awaiting_join == 1
-    group.wait_join(one, None)
+    group.set_join_request(one, None)
     assert group.awaiting_join == 0
-    group.add(member("b", "range"), "consumer", object())
+    group.add(member("b", "range"), "consumer", 2)
     group.remove("b")
     assert group.awaiting_join == 0

@@ -1,4 +1,4 @@
-"""The one timer of the group coordinator: whatever the rounding, it rings and does not spin."""
+"""The one timer of the group coordinator: whatever the rounding, it expires and does not spin."""
 
 import asyncio
 import random
@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from ottla.coordinators import group_coordinator
 from ottla.coordinators.group_coordinator import GroupCoordinator
-from ottla.coordinators.timers import Timer
+from ottla.coordinators.group_events import GroupTimer, TimerKey
+from ottla.coordinators.timers import SetTimer
 
 
 class Loop:
@@ -38,11 +39,21 @@ def ask_for(patch, loop):
     patch.setattr(group_coordinator, "asyncio", found)
 
 
-def coordinator(loop):
+KEY = TimerKey(GroupTimer.JOIN, "g")
+
+
+def coordinator(loop, expired):
     config = SimpleNamespace(
         integer=lambda _name: 5_000, interval_s=lambda _name: 5.0, text=lambda _name: "3.9"
     )
-    return GroupCoordinator(SimpleNamespace(clock=loop), config, None, lambda: 1)
+    found = GroupCoordinator(SimpleNamespace(clock=loop), config, None, lambda: 1)
+
+    def handle(event, now):
+        expired.append((event.key, now))
+        return []
+
+    found.groups = SimpleNamespace(handle=handle)
+    return found
 
 
 def test_a_deadline_between_two_roundings_is_kept(monkeypatch):
@@ -55,31 +66,28 @@ def test_a_deadline_between_two_roundings_is_kept(monkeypatch):
     for _ in range(5_000):
         loop = Loop(chance.uniform(0, 1_000))
         ask_for(monkeypatch, loop)
-        groups = coordinator(loop)
-        rung = []
-        timer = Timer(rung.append)
+        expired = []
+        groups = coordinator(loop, expired)
         due_ms = loop.monotonic() * 1000 + chance.choice([3_000, 45_000, chance.uniform(0, 10)])
-        groups.groups.timers.set(timer, due_ms)
-        groups._arm()
-        while not rung and turns < 5_100:
+        groups._run([SetTimer(KEY, due_ms)])
+        while not expired and turns < 5_100:
             loop.turn()
             turns += 1
-        assert rung, (loop.now_s, due_ms)
+        assert expired, (loop.now_s, due_ms)
         assert abs(loop.monotonic() * 1000 - due_ms) < 0.1
     assert turns == 5_000, "one turn for each"
 
 
-def test_nothing_rings_early(monkeypatch):
+def test_nothing_expires_early(monkeypatch):
     """A timer that comes too early, for whatever reason, waits for the rest."""
     loop = Loop(10.0)
     ask_for(monkeypatch, loop)
-    groups = coordinator(loop)
-    rung = []
-    groups.groups.timers.set(Timer(rung.append), 13_000.0)
-    groups._arm()
+    expired = []
+    groups = coordinator(loop, expired)
+    groups._run([SetTimer(KEY, 13_000.0)])
     loop.next = (12.9, loop.next[1])
     loop.turn()
-    assert not rung
+    assert not expired
     loop.turn()
-    assert len(rung) == 1
+    assert [key for key, _ in expired] == [KEY]
     assert loop.now_s >= 12.9999

@@ -4,6 +4,7 @@ from struct import pack
 
 import pytest
 
+from ottla.coordinators.group_events import GroupLoaded, GroupUnloaded
 from ottla.model.errors import ErrorCode as E
 from ottla.wire.codec import encode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -23,9 +24,9 @@ def test_join_group_unknown_consumer_new_group(desk):
 
 
 def test_valid_join_group(desk):
-    ticket = desk.join()
+    request = desk.join()
     desk.run(3_000)
-    result = ticket.result
+    result = request.result
     assert result.error is E.NONE
     assert result.member_id == "client-1"
     assert result.generation == 1
@@ -121,11 +122,11 @@ def test_pending_member_leaves_group(quick):
 
 
 def test_should_delay_initial_rebalance_on_empty_group(desk):
-    ticket = desk.join()
+    request = desk.join()
     desk.run(2_999)
-    assert ticket.waiting
+    assert request.waiting
     desk.run(1)
-    assert ticket.error is E.NONE
+    assert request.error is E.NONE
 
 
 def test_should_reset_rebalance_delay_when_new_member_joins_in_initial_rebalance(desk):
@@ -143,13 +144,13 @@ def test_should_reset_rebalance_delay_when_new_member_joins_in_initial_rebalance
 
 
 def test_should_delay_rebalance_up_to_rebalance_timeout(desk):
-    tickets = [desk.join(rebalance_ms=8_000)]
+    requests = [desk.join(rebalance_ms=8_000)]
     for _ in range(3):
         desk.run(2_000)
-        tickets.append(desk.join(rebalance_ms=8_000))
-        assert tickets[0].waiting
+        requests.append(desk.join(rebalance_ms=8_000))
+        assert requests[0].waiting
     desk.run(2_000)
-    assert [t.error for t in tickets] == [E.NONE] * 4
+    assert [t.error for t in requests] == [E.NONE] * 4
 
 
 def test_a_later_rebalance_of_a_group_with_members_knows_no_delay(desk):
@@ -191,9 +192,9 @@ def test_last_joining_members_are_kicked_out_when_rejoining_with_max_size():
     desk = Desk(max_size=3, initial_rebalance_delay_ms=0)
     ids = desk.stable(3)
     desk.groups.settings = type(desk.groups.settings)(max_size=2)
-    tickets = [desk.join(m) for m in ids]
-    assert tickets[2].error is E.GROUP_MAX_SIZE_REACHED
-    assert tickets[0].result.generation == tickets[1].result.generation == 2
+    requests = [desk.join(m) for m in ids]
+    assert requests[2].error is E.GROUP_MAX_SIZE_REACHED
+    assert requests[0].result.generation == requests[1].result.generation == 2
     assert ids[2] not in desk.group().members
 
 
@@ -319,7 +320,9 @@ def test_subscribed_topics_follow_the_generation(quick):
 def test_topics_of_an_unreadable_subscription_are_unknown(quick):
     quick.stable(protocols=[("range", b"\x00")])
     assert quick.group().subscribed_topics is None
-    assert quick.group().may_be_subscribed("anything")
+    assert quick.group().is_subscribed_to("anything")
+    (line,) = [line for line in quick.lines if line.startswith("subscription not understood")]
+    assert line.startswith("subscription not understood group=g protocol=range error=")
 
 
 def version_0_as(version, *topics, user_data=None):
@@ -366,8 +369,7 @@ def test_a_group_of_another_kind_subscribes_to_nothing_we_know(quick):
 def test_unloading_sends_everybody_to_the_new_coordinator(quick):
     leader, follower = quick.stable(2)
     waiting = quick.join(leader)
-    quick.groups.unload(quick.group(), quick.now)
-    quick.settle()
+    quick.handle(GroupUnloaded(GROUP))
     assert waiting.error is E.NOT_COORDINATOR
     assert quick.groups.groups == {}
     quick.run(1_000_000)
@@ -379,8 +381,7 @@ def test_unloading_answers_who_waits_for_an_assignment(quick):
     quick.run(0)
     waiting = quick.sync(second.result.member_id)
     assert waiting.waiting
-    quick.groups.unload(quick.group(), quick.now)
-    quick.settle()
+    quick.handle(GroupUnloaded(GROUP))
     assert waiting.error is E.NOT_COORDINATOR
     assert first.error is E.NONE
 
@@ -390,7 +391,6 @@ def test_a_loaded_group_that_is_too_large_rebalances():
     ids = desk.stable(3)
     group = desk.group()
     other = Desk(max_size=2)
-    other.groups.load(group, other.now)
-    other.settle()
+    other.handle(GroupLoaded(group))
     assert other.state() == "PreparingRebalance"
     assert other.heartbeat(ids[0]) is E.REBALANCE_IN_PROGRESS

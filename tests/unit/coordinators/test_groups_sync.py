@@ -11,9 +11,9 @@ from .conftest import GROUP
 
 def completing(desk, count=2, **join):
     """Make a group that waits for its assignment; return the ids, the leader first."""
-    tickets = [desk.join(**join) for _ in range(count)]
+    requests = [desk.join(**join) for _ in range(count)]
     desk.run(0)
-    return [t.result.member_id for t in tickets]
+    return [t.result.member_id for t in requests]
 
 
 def dead(desk):
@@ -214,18 +214,18 @@ def test_heartbeat_and_commit_maintain_the_session(quick):
         quick.run(6_000)
         assert quick.heartbeat(leader) is E.NONE
         quick.run(6_000)
-        assert quick.check_commit(1, leader) is E.NONE
+        assert quick.commit(1, leader) is E.NONE
     assert quick.state() == "Stable"
-    assert len(quick.groups.timers) <= 3
+    assert len(quick.timers) <= 3
 
 
 def test_thousands_of_heartbeats_cost_no_heap(quick):
     ids = quick.stable(200, session_ms=1_000_000)
-    before = len(quick.groups.timers)
+    before = len(quick.timers)
     for _ in range(50):
         quick.run(1_000)
         assert all(quick.heartbeat(m) is E.NONE for m in ids)
-    assert len(quick.groups.timers) <= before
+    assert len(quick.timers) <= before
 
 
 def test_a_rebalance_does_not_end_the_session_of_who_waits(quick):
@@ -286,55 +286,55 @@ def test_batch_leave(quick):
 
 
 def test_commit_offset_from_unknown_group(quick):
-    assert quick.check_commit(1, "m") is E.ILLEGAL_GENERATION
+    assert quick.commit(1, "m") is E.ILLEGAL_GENERATION
     assert GROUP not in quick.groups.groups
 
 
 def test_commit_offset_with_default_generation(quick):
-    assert quick.check_commit() is E.NONE
+    assert quick.commit() is E.NONE
     assert quick.state() == "Empty"
     # An administrator may name anything for an empty group.
-    assert quick.check_commit(-1, "whoever", "instance") is E.NONE
+    assert quick.commit(-1, "whoever", "instance") is E.NONE
 
 
 def test_commit_offsets_of_a_group_with_members(quick):
     (leader,) = quick.stable()
-    assert quick.check_commit() is E.UNKNOWN_MEMBER_ID
-    assert quick.check_commit(1, leader) is E.NONE
-    assert quick.check_commit(2, leader) is E.ILLEGAL_GENERATION
-    assert quick.check_commit(1, "nobody") is E.UNKNOWN_MEMBER_ID
+    assert quick.commit() is E.UNKNOWN_MEMBER_ID
+    assert quick.commit(1, leader) is E.NONE
+    assert quick.commit(2, leader) is E.ILLEGAL_GENERATION
+    assert quick.commit(1, "nobody") is E.UNKNOWN_MEMBER_ID
     quick.leave(leader)
-    assert quick.check_commit() is E.NONE
-    assert quick.check_commit(2, leader) is E.UNKNOWN_MEMBER_ID
+    assert quick.commit() is E.NONE
+    assert quick.commit(2, leader) is E.UNKNOWN_MEMBER_ID
 
 
 def test_commit_offset_in_completing_rebalance(quick):
     leader, _ = completing(quick)
-    assert quick.check_commit(1, leader) is E.REBALANCE_IN_PROGRESS
-    assert quick.check_commit(1, "nobody") is E.UNKNOWN_MEMBER_ID
-    assert quick.check_commit(2, leader) is E.ILLEGAL_GENERATION
+    assert quick.commit(1, leader) is E.REBALANCE_IN_PROGRESS
+    assert quick.commit(1, "nobody") is E.UNKNOWN_MEMBER_ID
+    assert quick.commit(2, leader) is E.ILLEGAL_GENERATION
 
 
 def test_commit_offset_while_preparing(quick):
     leader, follower = quick.stable(2)
     quick.join(leader)
-    assert quick.check_commit(1, follower) is E.NONE
+    assert quick.commit(1, follower) is E.NONE
 
 
 def test_offset_commit_dead_group(quick):
     dead(quick)
-    assert quick.check_commit(1, "m") is E.COORDINATOR_NOT_AVAILABLE
-    assert quick.check_commit() is E.COORDINATOR_NOT_AVAILABLE
+    assert quick.commit(1, "m") is E.COORDINATOR_NOT_AVAILABLE
+    assert quick.commit() is E.COORDINATOR_NOT_AVAILABLE
 
 
 def test_transactional_commits(quick):
-    assert quick.check_commit(transactional=True) is E.NONE
+    assert quick.commit(transactional=True) is E.NONE
     assert quick.state() == "Empty"
     (leader,) = quick.stable()
     # Before version 3 the request names neither member nor generation.
-    assert quick.check_commit(transactional=True) is E.NONE
-    assert quick.check_commit(1, leader, transactional=True) is E.NONE
-    assert quick.check_commit(1, "nobody", transactional=True) is E.UNKNOWN_MEMBER_ID
-    assert quick.check_commit(5, leader, transactional=True) is E.ILLEGAL_GENERATION
-    fenced = quick.check_commit(1, leader, "instance", transactional=True)
+    assert quick.commit(transactional=True) is E.NONE
+    assert quick.commit(1, leader, transactional=True) is E.NONE
+    assert quick.commit(1, "nobody", transactional=True) is E.UNKNOWN_MEMBER_ID
+    assert quick.commit(5, leader, transactional=True) is E.ILLEGAL_GENERATION
+    fenced = quick.commit(1, leader, "instance", transactional=True)
     assert fenced is E.UNKNOWN_MEMBER_ID

@@ -1,73 +1,90 @@
 """The heap of deadlines."""
 
-from ottla.coordinators.timers import Now, Timer, Timers
+from ottla.coordinators.timers import Timers
 
 
-def ringing(timers, now_ms):
-    rang = []
-    while timer := timers.pop(now_ms):
-        timer.ring(Now(now_ms, 0))
-        rang.append(timer)
-    return rang
+def expired(timers, now_ms):
+    found = []
+    while (key := timers.pop(now_ms)) is not None:
+        found.append(key)
+    return found
 
 
-def silent():
-    return Timer(lambda _now: None)
-
-
-def test_rings_in_order_and_once():
-    timers, a, b = Timers(), silent(), silent()
-    timers.set(b, 20)
-    timers.set(a, 10)
+def test_timers_expire_in_order_and_once():
+    timers = Timers()
+    timers.set("b", 20)
+    timers.set("a", 10)
     assert timers.next_ms == 10
-    assert ringing(timers, 9) == []
-    assert ringing(timers, 30) == [a, b]
-    assert ringing(timers, 99) == []
+    assert expired(timers, 9) == []
+    assert expired(timers, 30) == ["a", "b"]
+    assert expired(timers, 99) == []
     assert timers.next_ms is None
 
 
 def test_moving_a_deadline_away_does_not_touch_the_heap():
-    timers, a = Timers(), silent()
-    timers.set(a, 10)
-    for due in range(11, 1000):
-        timers.set(a, due)
-    assert len(timers) == 1
-    assert ringing(timers, 998) == []
-    assert len(timers) == 1
-    assert ringing(timers, 999) == [a]
-
-
-def test_an_earlier_deadline_counts_and_its_forerunner_does_not():
-    timers, a = Timers(), silent()
-    timers.set(a, 300)
-    timers.set(a, 10)
-    assert ringing(timers, 10) == [a]
-    assert ringing(timers, 400) == []
-    timers.set(a, 500)
-    assert ringing(timers, 450) == []
-    assert ringing(timers, 500) == [a]
-
-
-def test_a_cancelled_timer_is_silent_and_may_be_set_again():
-    timers, a = Timers(), silent()
-    timers.set(a, 10)
-    a.cancel()
-    assert ringing(timers, 20) == []
-    timers.set(a, 30)
-    assert ringing(timers, 30) == [a]
-
-
-def test_a_timer_may_be_set_while_it_rings():
     timers = Timers()
-    rang = []
+    timers.set("a", 10)
+    for due in range(11, 1000):
+        timers.set("a", due)
+    assert len(timers) == 1
+    assert expired(timers, 998) == []
+    assert len(timers) == 1
+    assert expired(timers, 999) == ["a"]
 
-    def again(now):
-        rang.append(now.mono_ms)
-        if len(rang) < 3:
-            timers.set(timer, now.mono_ms + 5)
 
-    timer = Timer(again)
-    timers.set(timer, 1)
+def test_an_earlier_deadline_replaces_a_later_one():
+    timers = Timers()
+    timers.set("a", 300)
+    timers.set("a", 10)
+    assert expired(timers, 10) == ["a"]
+    assert expired(timers, 400) == []
+    timers.set("a", 500)
+    assert expired(timers, 450) == []
+    assert expired(timers, 500) == ["a"]
+
+
+def test_a_deadline_set_to_a_time_it_had_before_counts_once():
+    timers = Timers()
+    timers.set("a", 300)
+    timers.set("a", 10)
+    assert expired(timers, 10) == ["a"]
+    timers.set("a", 300)
+    assert expired(timers, 300) == ["a"]
+    assert expired(timers, 10**6) == []
+
+
+def test_a_cancelled_timer_does_not_expire_and_may_be_set_again():
+    timers = Timers()
+    timers.cancel("a")
+    timers.set("a", 10)
+    timers.cancel("a")
+    assert expired(timers, 20) == []
+    timers.set("a", 30)
+    assert expired(timers, 30) == ["a"]
+    timers.set("a", 40)
+    timers.cancel("a")
+    timers.set("a", 50)
+    assert expired(timers, 49) == []
+    assert expired(timers, 50) == ["a"]
+
+
+def test_nothing_is_kept_of_timers_that_are_over():
+    timers = Timers()
+    for number in range(100):
+        timers.set(number, number)
+        if number % 2:
+            timers.cancel(number)
+    assert expired(timers, 100) == list(range(0, 100, 2))
+    assert (len(timers), timers._timers) == (0, {})
+
+
+def test_a_timer_may_be_set_when_it_expires():
+    timers = Timers()
+    timers.set("a", 1)
+    at = []
     for now_ms in range(20):
-        ringing(timers, now_ms)
-    assert rang == [1, 6, 11]
+        for key in expired(timers, now_ms):
+            at.append(now_ms)
+            if len(at) < 3:
+                timers.set(key, now_ms + 5)
+    assert at == [1, 6, 11]

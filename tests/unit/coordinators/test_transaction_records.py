@@ -4,7 +4,7 @@ import struct
 
 from ottla.coordinators.transaction import Transaction, Transition
 from ottla.coordinators.transaction_records import (
-    TransactionReplay,
+    TransactionRecordReader,
     read_transaction,
     transaction_key,
     transaction_value,
@@ -43,10 +43,10 @@ def test_what_was_written_is_read():
 
 
 def replay(*records):
-    gathered = TransactionReplay()
+    gathered = TransactionRecordReader()
     batch = memoryview(build_batch([Record(timestamp=1, key=k, value=v) for k, v in records]))
     for _, header in iter_batches(batch):
-        for _ in gathered.batch(header, iter_records(batch)):
+        for _ in gathered.read_batch(header, iter_records(batch)):
             pass
     found = [gathered.read(key, raw) for key, raw in gathered.found.items()]
     return {t.transactional_id: t.state for t in found if t is not None}

@@ -5,10 +5,9 @@ import pytest
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import MAX_EPOCH, Transaction
 from ottla.coordinators.transaction_states import (
-    TRANSACTION_MOVES,
-    InvalidTransactionMove,
+    TRANSACTION_TRANSITIONS,
     TransactionState,
-    check_move,
+    check_transaction_transition,
 )
 from ottla.coordinators.transactions import (
     Again,
@@ -23,6 +22,7 @@ from ottla.coordinators.transactions import (
 )
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.transitions import IllegalTransitionError
 
 S = TransactionState
 E = ErrorCode
@@ -135,11 +135,13 @@ def bench():
 def test_every_move_is_in_the_table_or_raises():
     for before in S:
         for after in S:
-            if before in TRANSACTION_MOVES[after]:
-                check_move(ID, before, after)
+            if before in TRANSACTION_TRANSITIONS[after]:
+                check_transaction_transition(ID, before, after)
             else:
-                with pytest.raises(InvalidTransactionMove, match=before.label):
-                    check_move(ID, before, after)
+                with pytest.raises(
+                    IllegalTransitionError, match=f"{ID}: {before.name} -> {after.name}"
+                ):
+                    check_transaction_transition(ID, before, after)
     assert S.PREPARE_EPOCH_FENCE.label == "PrepareEpochFence"
 
 

@@ -1,7 +1,7 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: what members say to their coordinator.
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: requests of members to their coordinator.
 
 Who may call: the router. Invariants: no task per request: a join or sync that has to wait is a
-`Pending` whose `complete` the coordinator calls. Kafka: the handlers of the same names in
+`Pending`, which is completed when the coordinator answers. Kafka: the handlers of the same names in
 `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
@@ -11,7 +11,14 @@ from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
-from ottla.coordinators.group_values import NO_MEMBER, Join, JoinResult, SyncResult
+from ottla.coordinators.group_events import (
+    NO_MEMBER,
+    Join,
+    JoinResult,
+    LeavingMember,
+    Sync,
+    SyncResult,
+)
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
@@ -59,34 +66,37 @@ def join_group(
         request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
         request.protocol_type,
         tuple((p.name, bytes(p.metadata)) for p in request.protocols),
-        fresh=str(uuid.UUID(bytes=entropy, version=4)),
-        id_required=version >= FIRST_JOIN_WITH_KNOWN_IDS,
-        may_skip_assignment=version >= FIRST_JOIN_WITH_SKIPPING,
+        member_id_suffix=str(uuid.UUID(bytes=entropy, version=4)),
+        requires_known_member_id=version >= FIRST_JOIN_WITH_KNOWN_IDS,
+        supports_skipping_assignment=version >= FIRST_JOIN_WITH_SKIPPING,
         reason=request.reason,
     )
 
-    def ticket(result: JoinResult) -> None:
-        protocol = result.protocol
-        if protocol is None and version < FIRST_JOIN_WITH_NULL_PROTOCOL:
-            protocol = ""
-        member = JoinGroupResponse.JoinGroupResponseMember
-        response = JoinGroupResponse(
-            error_code=result.error,
-            generation_id=result.generation,
-            protocol_type=result.protocol_type,
-            protocol_name=protocol,
-            leader=result.leader,
-            skip_assignment=result.skip_assignment,
-            member_id=result.member_id,
-            members=[
-                member(member_id=m, group_instance_id=instance, metadata=metadata)
-                for m, instance, metadata in result.members
-            ],
-        )
-        pending.complete(answer(header, response))
+    def respond(result: JoinResult) -> None:
+        pending.complete(answer(header, _join_response(version, result)))
 
-    server.coordination.groups.join(join, ticket)
+    server.coordination.groups.join(join, respond)
     return pending
+
+
+def _join_response(version: int, result: JoinResult) -> JoinGroupResponse:
+    protocol = result.protocol
+    if protocol is None and version < FIRST_JOIN_WITH_NULL_PROTOCOL:
+        protocol = ""
+    member = JoinGroupResponse.JoinGroupResponseMember
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            member(member_id=m, group_instance_id=instance, metadata=metadata)
+            for m, instance, metadata in result.members
+        ],
+    )
 
 
 def sync_group(
@@ -102,7 +112,7 @@ def sync_group(
         return answer(header, SyncGroupResponse(error_code=code))
     pending = conn.pending(pipelined=False)
 
-    def ticket(result: SyncResult) -> None:
+    def respond(result: SyncResult) -> None:
         response = SyncGroupResponse(
             error_code=result.error,
             protocol_type=result.protocol_type,
@@ -111,7 +121,7 @@ def sync_group(
         )
         pending.complete(answer(header, response))
 
-    server.coordination.groups.sync(
+    sync = Sync(
         request.group_id,
         request.generation_id,
         request.member_id,
@@ -119,8 +129,8 @@ def sync_group(
         request.protocol_type,
         request.protocol_name,
         {a.member_id: bytes(a.assignment) for a in request.assignments},
-        ticket,
     )
+    server.coordination.groups.sync(sync, respond)
     return pending
 
 
@@ -143,11 +153,12 @@ def leave_group(
     request: LeaveGroupRequest,
 ) -> Sequence[Buffer]:
     many = header.api_version >= FIRST_LEAVE_OF_MANY
-    leaving: list[tuple[str, str | None, str | None]] = (
-        [(m.member_id, m.group_instance_id, m.reason) for m in request.members]
-        if many
-        else [(request.member_id, None, None)]
-    )
+    if many:
+        leaving = [
+            LeavingMember(m.member_id, m.group_instance_id, m.reason) for m in request.members
+        ]
+    else:
+        leaving = [LeavingMember(request.member_id, None, None)]
     code, codes = server.coordination.groups.leave(request.group_id, leaving)
     if not many:
         if code is ErrorCode.NONE:

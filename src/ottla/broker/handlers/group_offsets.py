@@ -1,8 +1,8 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: what groups have read.
+"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that groups have committed.
 
 Who may call: the router. Invariants: a commit is answered when it is in the log of all in-sync
 replicas; partitions that do not exist are refused here and never reach the group. Version 0 of
-commit and fetch speaks of znodes under /consumers, not of the group's log, as it always did.
+commit and fetch is for znodes under /consumers, not for the group's log, as in Kafka.
 Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
@@ -75,7 +75,7 @@ def offset_commit(
     }
     pending = conn.pending(pipelined=False)
 
-    def then(found: Mapping[TopicPartition, ErrorCode]) -> None:
+    def respond(found: Mapping[TopicPartition, ErrorCode]) -> None:
         pending.complete(answer(header, _committed({**results, **found})))
 
     server.coordination.groups.commit(
@@ -84,7 +84,7 @@ def offset_commit(
         request.member_id,
         request.group_instance_id,
         commits,
-        then,
+        respond,
     )
     return pending
 

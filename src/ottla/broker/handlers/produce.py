@@ -37,7 +37,7 @@ from ottla.model.errors import (
     OttlaError,
     UnsupportedFormatError,
 )
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import INTERNAL_TOPICS, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.replication.partition import Partition
@@ -56,7 +56,6 @@ logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 MAGIC_AT = 16
 ATTRIBUTES_AT = 21
 CODEC_MASK = 0x07

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer
-from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
@@ -67,7 +66,7 @@ def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -
     """Append one marker; return its partition if the in-sync replicas are to be waited for."""
     tp = TopicPartition(result.topic, result.index)
     groups = server.coordination.groups.log
-    if tp.topic == OFFSETS_TOPIC and groups.standing(tp.partition) is not ErrorCode.NONE:
+    if tp.topic == GROUP_METADATA_TOPIC and groups.check_status(tp.partition) is not ErrorCode.NONE:
         result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return None
     now_ms = server.world.clock.wall_ms()
@@ -111,7 +110,9 @@ def _response(
     answers = []
     for marker in request.markers:
         topics = by_marker.get(id(marker), {})
-        written = [x.index for x in topics.get(OFFSETS_TOPIC, ()) if x.code is ErrorCode.NONE]
+        written = [
+            x.index for x in topics.get(GROUP_METADATA_TOPIC, ()) if x.code is ErrorCode.NONE
+        ]
         if written:
             groups.complete_transaction(
                 marker.producer_id, written, committed=marker.transaction_result

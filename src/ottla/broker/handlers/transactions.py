@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.answers import answer
 from ottla.broker.handlers.leadership import by_topic
-from ottla.coordinators.group_coordinator import OFFSETS_TOPIC
+from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.state_log import Producer
 from ottla.coordinators.transactions import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.wire.headers import RequestHeader
@@ -160,7 +159,7 @@ def add_offsets(
     server.coordination.transactions.add_partitions(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-        [TopicPartition(OFFSETS_TOPIC, index)],
+        [TopicPartition(GROUP_METADATA_TOPIC, index)],
         added,
     )
     return pending
@@ -212,11 +211,11 @@ def txn_offset_commit(
         return answer(header, _committed(results, header.api_version))
     pending = conn.pending(pipelined=False)
 
-    def then(found: Codes) -> None:
+    def respond(found: Codes) -> None:
         whole = {**results, **found}
         pending.complete(answer(header, _committed(whole, header.api_version)))
 
-    _verified_commit(server, header.api_version, request, commits, then)
+    _verified_commit(server, header.api_version, request, commits, respond)
     return pending
 
 
@@ -225,12 +224,12 @@ def _verified_commit(
     version: int,
     request: TxnOffsetCommitRequest,
     commits: Mapping[TopicPartition, Commit],
-    then: Any,
+    respond: Any,
 ) -> None:
     """Have the group's partition verified as part of the transaction, then write the offsets."""
     groups, verifier = server.coordination.groups, server.coordination.verifier
     producer = Producer(request.producer_id, request.producer_epoch)
-    home = TopicPartition(OFFSETS_TOPIC, groups.log.partition_for(request.group_id))
+    home = TopicPartition(GROUP_METADATA_TOPIC, groups.log.partition_for(request.group_id))
 
     def write(guard: object) -> None:
         groups.commit(
@@ -239,14 +238,14 @@ def _verified_commit(
             request.member_id,
             request.group_instance_id,
             commits,
-            then,
+            respond,
             producer=producer,
             guard=guard,
         )
 
-    error = groups.standing(request.group_id)
+    error = groups.validate_group_status(request.group_id)
     if error is not ErrorCode.NONE:
-        then(dict.fromkeys(commits, error))
+        respond(dict.fromkeys(commits, error))
         return
     if not verifier.enabled:
         write(TRUSTED)
@@ -254,7 +253,7 @@ def _verified_commit(
     try:
         log = server.replicas.hosted(*home).local_log(leader_only=True)
     except OttlaError:
-        then(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
+        respond(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
         return
     guard = log.producers.begin_verification(
         producer.producer_id, producer.epoch, OFFSETS_SEQUENCE, server.world.clock.wall_ms()
@@ -266,7 +265,7 @@ def _verified_commit(
     def verified(verdict: Codes) -> None:
         failure = verdict.get(home)
         if failure is not None:
-            then(dict.fromkeys(commits, groups.as_commit_error(failure)))
+            respond(dict.fromkeys(commits, groups.as_commit_error(failure)))
         else:
             write(guard)
 

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.coordinators import state_log
+from ottla.coordinators import coordinator_log
+from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog, Producer
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.coordinators.group_events import Sync
 from ottla.coordinators.group_records import group_key, group_value
 from ottla.coordinators.group_states import GroupState
-from ottla.coordinators.state_log import AppendSettings, Producer, StateLog
 from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
 from ottla.model.errors import CorruptRecordError, NotEnoughReplicasError, NotLeaderError
 from ottla.model.errors import ErrorCode as E
@@ -104,12 +105,12 @@ class FakePartition:
             waiter.reached(self)
 
 
-class Replay:
-    def __init__(self, keeper, index):
-        self.keeper, self.index = keeper, index
+class Loader:
+    def __init__(self, listener, index):
+        self.listener, self.index = listener, index
         self.keys = []
 
-    def batch(self, header, records):
+    def load_batch(self, header, records):
         if header.count == 1:
             assert header.base_offset == len(self.keys)
         for record in records:
@@ -118,26 +119,26 @@ class Replay:
 
     def finish(self):
         yield
-        self.keeper.keys[self.index] = self.keys
-        self.keeper.finished += 1
+        self.listener.keys[self.index] = self.keys
+        self.listener.finished += 1
         yield
 
 
-class Keeper:
+class Listener:
     def __init__(self):
         self.keys = {}
         self.unloaded = []
         self.begun = 0
         self.finished = 0
 
-    def begin(self, index):
+    def start_loading(self, index):
         self.begun += 1
-        return Replay(self, index)
+        return Loader(self, index)
 
-    def unload(self, index):
+    def on_resigned(self, index):
         self.unloaded.append(index)
 
-    def forget(self, indexes):
+    def remove_state(self, indexes):
         for index in indexes:
             for _ in range(len(self.keys.get(index, ()))):
                 yield
@@ -160,13 +161,13 @@ class Rig:
     def __init__(self, *partitions, **settings):
         self.clock = Clock()
         self.partitions = {p.tp.partition: p for p in partitions}
-        self.keeper = Keeper()
+        self.listener = Listener()
         self.workers = Workers()
         replicas = SimpleNamespace(
             clock=self.clock, purgatory=Purgatory(self.clock), hosted=self.hosted
         )
-        self.log = StateLog(
-            SimpleNamespace(clock=self.clock, workers=self.workers), replicas, TOPIC, self.keeper,
+        self.log = CoordinatorLog(
+            SimpleNamespace(clock=self.clock, workers=self.workers), replicas, TOPIC, self.listener,
             lambda: len(self.partitions), AppendSettings(**settings),
         )  # fmt: skip
 
@@ -175,10 +176,10 @@ class Rig:
 
     async def loaded(self, index=0):
         for _ in range(10_000):
-            if self.log.standing(index) is E.NONE:
+            if self.log.check_status(index) is E.NONE:
                 return
             await asyncio.sleep(0)
-        raise AssertionError(self.log.standing(index))
+        raise AssertionError(self.log.check_status(index))
 
     def append(self, index=0, **more):
         heard = []
@@ -194,16 +195,16 @@ def run(scenario):
 def test_a_partition_is_served_when_all_of_it_has_been_read():
     async def scenario():
         rig = Rig(FakePartition(200))
-        assert rig.log.standing(0) is E.NOT_COORDINATOR
-        rig.log.gained(rig.partitions[0])
+        assert rig.log.check_status(0) is E.NOT_COORDINATOR
+        rig.log.on_elected(rig.partitions[0])
         seen = set()
-        while rig.log.standing(0) is not E.NONE:
-            seen.add(rig.log.standing(0))
+        while rig.log.check_status(0) is not E.NONE:
+            seen.add(rig.log.check_status(0))
             assert rig.append() == [(E.COORDINATOR_LOAD_IN_PROGRESS, -1)]
             assert rig.log.loading
             await asyncio.sleep(0)
         assert seen == {E.COORDINATOR_LOAD_IN_PROGRESS}
-        assert rig.keeper.keys[0] == [b"k%d" % n for n in range(200)]
+        assert rig.listener.keys[0] == [b"k%d" % n for n in range(200)]
         assert rig.log.epoch(0) == 5
         assert not rig.log.loading
 
@@ -214,11 +215,11 @@ def test_what_was_appended_while_it_was_read_is_read_too():
     async def scenario():
         partition = FakePartition(50)
         rig = Rig(partition)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         await asyncio.sleep(0)
         partition.log.add([Record(key=b"late", value=b"v")])
         await rig.loaded()
-        assert rig.keeper.keys[0][-1] == b"late"
+        assert rig.listener.keys[0][-1] == b"late"
 
     run(scenario)
 
@@ -230,17 +231,17 @@ def test_what_is_not_committed_is_not_served_before_it_is():
         first, second = FakePartition(6), FakePartition(3, index=1)
         first.log.high_watermark = 5
         rig = Rig(first, second)
-        rig.log.gained(first)
-        rig.log.gained(second)
+        rig.log.on_elected(first)
+        rig.log.on_elected(second)
         await rig.loaded(1)  # nobody waits for another partition
-        assert rig.log.standing(0) is E.COORDINATOR_LOAD_IN_PROGRESS
+        assert rig.log.check_status(0) is E.COORDINATOR_LOAD_IN_PROGRESS
         assert rig.append() == [(E.COORDINATOR_LOAD_IN_PROGRESS, -1)]
-        assert rig.keeper.finished == 1
+        assert rig.listener.finished == 1
         assert [w.required_offset for w in first.waiters] == [6]
         first.commit()
         await rig.loaded()
-        assert (rig.keeper.begun, rig.keeper.finished) == (2, 2)
-        assert len(rig.keeper.keys[0]) == 6
+        assert (rig.listener.begun, rig.listener.finished) == (2, 2)
+        assert len(rig.listener.keys[0]) == 6
 
     run(scenario)
 
@@ -250,23 +251,23 @@ def test_losing_it_before_it_is_committed_serves_nothing():
         partition = FakePartition(6)
         partition.log.high_watermark = 0
         rig = Rig(partition)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         for _ in range(1000):
             await asyncio.sleep(0)
         (waiter,) = partition.waiters
         partition.waiters.clear()
         waiter.lost(E.NOT_LEADER_OR_FOLLOWER)
-        rig.log.lost(partition)
+        rig.log.on_resigned(partition)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert rig.log.standing(0) is E.NOT_COORDINATOR
-        assert rig.keeper.finished == 0
-        rig.log.gained(partition)  # to lead once more: read anew, in a new tenure
+        assert rig.log.check_status(0) is E.NOT_COORDINATOR
+        assert rig.listener.finished == 0
+        rig.log.on_elected(partition)  # to lead once more: read anew, as a new leadership
         for _ in range(1000):
             await asyncio.sleep(0)
         partition.commit()
         await rig.loaded()
-        assert (rig.keeper.begun, rig.keeper.finished) == (2, 1)
+        assert (rig.listener.begun, rig.listener.finished) == (2, 1)
 
     run(scenario)
 
@@ -280,10 +281,10 @@ def test_what_is_not_in_memory_is_brought_by_a_worker(evicted):
         rig = Rig(partition)
         log = partition.log
         log.cold, log.stays_cold = True, evicted
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         await rig.loaded()
-        assert rig.keeper.keys[0] == [b"k0", b"k1", b"k2"]
-        assert log.brought == [(100, 0)] * (state_log.TRIES_IN_MEMORY if evicted else 1)
+        assert rig.listener.keys[0] == [b"k0", b"k1", b"k2"]
+        assert log.brought == [(100, 0)] * (coordinator_log.TRIES_IN_MEMORY if evicted else 1)
         # Where memory is too small for it to stay there, the loop waits after all.
         assert log.waited_for_disk == evicted
 
@@ -300,12 +301,12 @@ def test_one_large_batch_is_read_in_slices(codec):
         partition.log.add(records, codec=codec)
         # One batch counts as one offset here.
         rig = Rig(partition)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         turns = 0
-        while rig.log.standing(0) is not E.NONE:
+        while rig.log.check_status(0) is not E.NONE:
             turns += 1
             await asyncio.sleep(0)
-        assert len(rig.keeper.keys[0]) == 10_000
+        assert len(rig.listener.keys[0]) == 10_000
         # The clock moves by a millisecond with each look, so a slice is no longer than its time.
         assert turns > 10_000 / 10
         assert rig.workers.ran == ([read_payload] if codec else [])
@@ -318,14 +319,14 @@ def test_losing_it_amid_a_batch_ends_the_reading():
         partition = FakePartition()
         partition.log.add([Record(key=b"k", value=b"v")] * 1_000)
         rig = Rig(partition)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         for _ in range(5):
             await asyncio.sleep(0)
-        rig.log.lost(partition)
+        rig.log.on_resigned(partition)
         for _ in range(300):
             await asyncio.sleep(0)
-        assert rig.keeper.finished == 0
-        assert rig.log.standing(0) is E.NOT_COORDINATOR
+        assert rig.listener.finished == 0
+        assert rig.log.check_status(0) is E.NOT_COORDINATOR
 
     run(scenario)
 
@@ -333,14 +334,14 @@ def test_losing_it_amid_a_batch_ends_the_reading():
 def test_losing_it_while_it_is_read_leaves_nothing_behind():
     async def scenario():
         rig = Rig(FakePartition(200))
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await asyncio.sleep(0)
-        rig.log.lost(rig.partitions[0])
+        rig.log.on_resigned(rig.partitions[0])
         for _ in range(300):
             await asyncio.sleep(0)
-        assert rig.log.standing(0) is E.NOT_COORDINATOR
-        assert rig.keeper.finished == 0
-        assert rig.keeper.keys == {}
+        assert rig.log.check_status(0) is E.NOT_COORDINATOR
+        assert rig.listener.finished == 0
+        assert rig.listener.keys == {}
 
     run(scenario)
 
@@ -352,21 +353,21 @@ def test_what_was_served_is_forgotten_in_slices_before_it_is_read_anew():
         partition = FakePartition()
         partition.log.add([Record(key=b"k", value=b"v")] * 5_000)
         rig = Rig(partition)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         await rig.loaded()
-        begun = rig.keeper.begun
-        rig.log.lost(partition)
-        assert rig.log.standing(0) is E.NOT_COORDINATOR, "at once"
+        begun = rig.listener.begun
+        rig.log.on_resigned(partition)
+        assert rig.log.check_status(0) is E.NOT_COORDINATOR, "at once"
         partition.leader_epoch += 1
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         turns = 0
         while rig.log.unloading:
-            assert rig.keeper.begun == begun, "it would be forgotten again"
+            assert rig.listener.begun == begun, "it would be forgotten again"
             turns += 1
             await asyncio.sleep(0)
         assert turns > 5_000 / 10
         await rig.loaded()
-        assert len(rig.keeper.keys[0]) == 5_000
+        assert len(rig.listener.keys[0]) == 5_000
 
     run(scenario)
 
@@ -375,32 +376,32 @@ def test_a_leadership_that_came_back_is_read_anew_and_once():
     async def scenario():
         rig = Rig(FakePartition(200))
         for _ in range(3):
-            rig.log.gained(rig.partitions[0])
+            rig.log.on_elected(rig.partitions[0])
             await asyncio.sleep(0)
-            rig.log.lost(rig.partitions[0])
+            rig.log.on_resigned(rig.partitions[0])
             rig.partitions[0].leader_epoch += 2
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
-        assert rig.keeper.finished == 1
+        assert rig.listener.finished == 1
         assert rig.log.epoch(0) == 11
 
     run(scenario)
 
 
 def test_a_partition_that_cannot_be_read_is_tried_again(monkeypatch):
-    monkeypatch.setattr(state_log, "RETRY_S", 0.01)
+    monkeypatch.setattr(coordinator_log, "RETRY_S", 0.01)
 
     async def scenario():
         rig = Rig(FakePartition(5))
         rig.partitions[0].log.broken = True
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await asyncio.sleep(0.05)
-        assert rig.log.standing(0) is E.COORDINATOR_LOAD_IN_PROGRESS
-        assert rig.keeper.begun > 1
+        assert rig.log.check_status(0) is E.COORDINATOR_LOAD_IN_PROGRESS
+        assert rig.listener.begun > 1
         rig.partitions[0].log.broken = False
-        while rig.log.standing(0) is not E.NONE:
+        while rig.log.check_status(0) is not E.NONE:
             await asyncio.sleep(0.01)
-        assert len(rig.keeper.keys[0]) == 5
+        assert len(rig.listener.keys[0]) == 5
 
     run(scenario)
 
@@ -408,7 +409,7 @@ def test_a_partition_that_cannot_be_read_is_tried_again(monkeypatch):
 def test_an_append_is_reported_when_it_is_committed():
     async def scenario():
         rig = Rig(FakePartition(3))
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         heard = rig.append()
         await asyncio.sleep(0)
@@ -423,7 +424,7 @@ def test_an_append_is_reported_when_it_is_committed():
 def test_an_append_without_acks_is_reported_at_once():
     async def scenario():
         rig = Rig(FakePartition(3))
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         assert rig.append(acks=0) == [(E.NONE, 3)]
         assert rig.partitions[0].appended[0][1] == 0
@@ -434,7 +435,7 @@ def test_an_append_without_acks_is_reported_at_once():
 def test_an_append_that_waits_too_long_or_loses_its_leader_fails():
     async def scenario():
         rig = Rig(FakePartition(3), timeout_ms=10)
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         late, lost = rig.append(), rig.append()
         rig.partitions[0].waiters[1].lost(E.NOT_LEADER_OR_FOLLOWER)
@@ -455,10 +456,10 @@ def test_what_became_of_an_append_in_doubt_is_told_later(end):
     async def scenario():
         partition = FakePartition(3)
         rig = Rig(partition, timeout_ms=10)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         await rig.loaded()
         later = []
-        heard = rig.append(settled=lambda error, at: later.append((error, at)))
+        heard = rig.append(on_settled=lambda error, at: later.append((error, at)))
         rig.clock.now_s += 1
         while not heard:
             await asyncio.sleep(0.01)
@@ -480,7 +481,7 @@ def test_what_became_of_an_append_in_doubt_is_told_later(end):
 def test_an_append_that_is_refused_says_why(refusal):
     async def scenario():
         rig = Rig(FakePartition(3))
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         rig.partitions[0].refusal = refusal
         assert rig.append() == [(refusal.code, -1)]
@@ -491,7 +492,7 @@ def test_an_append_that_is_refused_says_why(refusal):
 def test_records_of_a_transaction_say_whose():
     async def scenario():
         rig = Rig(FakePartition())
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         rig.append(producer=Producer(13, 2))
         header = parse_batch_header(rig.partitions[0].appended[0][0])
@@ -508,12 +509,12 @@ def test_records_of_a_transaction_say_whose():
 def test_nothing_is_served_after_the_end():
     async def scenario():
         rig = Rig(FakePartition(200))
-        rig.log.gained(rig.partitions[0])
+        rig.log.on_elected(rig.partitions[0])
         await asyncio.sleep(0)
         await rig.log.close()
-        assert rig.log.standing(0) is E.COORDINATOR_NOT_AVAILABLE
+        assert rig.log.check_status(0) is E.COORDINATOR_NOT_AVAILABLE
         assert rig.append() == [(E.COORDINATOR_NOT_AVAILABLE, -1)]
-        assert rig.keeper.finished == 0
+        assert rig.listener.finished == 0
 
     run(scenario)
 
@@ -523,7 +524,7 @@ def test_without_acks_of_all_nothing_that_was_read_is_waited_for():
         partition = FakePartition(3)
         partition.log.high_watermark = 0
         rig = Rig(partition, acks=1)
-        rig.log.gained(partition)
+        rig.log.on_elected(partition)
         await rig.loaded()
         assert not partition.waiters
 
@@ -568,24 +569,25 @@ def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
         partition.log.add([Record(key=group_key("g"), value=value)])
         partition.log.high_watermark = 0
         coordinator = coordinator_of(partition)
-        coordinator.log.gained(partition)
+        coordinator.log.on_elected(partition)
         while not partition.waiters:
             await asyncio.sleep(0)
 
         def told():
             results = []
-            coordinator.sync("g", 3, "m", None, "consumer", "range", {}, results.append)
+            sync = Sync("g", 3, "m", None, "consumer", "range", {})
+            coordinator.sync(sync, results.append)
             return [(result.error, result.assignment) for result in results]
 
         assert told() == [(E.REBALANCE_IN_PROGRESS, b"")]
         if end == "committed":
             partition.commit()
-            while coordinator.standing("g") is not E.NONE:
+            while coordinator.validate_group_status("g") is not E.NONE:
                 await asyncio.sleep(0)
             assert told() == [(E.NONE, b"mine")]
         else:
             partition.waiters.pop().lost(E.NOT_LEADER_OR_FOLLOWER)
-            coordinator.log.lost(partition)
+            coordinator.log.on_resigned(partition)
             assert told() == [(E.NOT_COORDINATOR, b"")]
         await coordinator.close()
 

@@ -1,0 +1,550 @@
+"""Coordinator log: the internal topic in which a coordinator keeps its state.
+
+Generic: it knows partitions, records and leadership, not what they mean. Who may call: the
+coordinators; the broker when it is elected leader of a partition or resigns. Invariants:
+- a partition is served only after all its records, written by whichever broker led before, have
+  been read: until then `check_status` says so
+- with acks=all it is served only once all that was read is committed: an answer from a record that
+  may still be lost with its leader would become wrong
+- loading begins on election and stops on resignation; each election makes a new `Leadership`, so
+  that unfinished work of an older one has no effect
+- each append calls its callback once: when it is committed as `acks` asks, has failed, or is in
+  doubt; `on_settled` is called later with the outcome of one in doubt
+- the state of a partition is removed, in slices, before the same partition is loaded again
+- loading goes in slices of a few milliseconds; workers wait for disks and decompress large batches
+
+Kafka: the log part of `GroupMetadataManager` and `TransactionStateManager`.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from ottla.log.log import Log
+from ottla.log.producers import TRUSTED
+from ottla.log.results import LogRead, NotInMemoryError
+from ottla.log.validate import COORDINATOR
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ports import World
+from ottla.replication.partition import Partition
+from ottla.replication.producing import ParkedProduce, PartitionResult
+from ottla.replication.purgatory import Purgatory
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.turns import Turn
+from ottla.wire.compression import NONE as UNCOMPRESSED
+from ottla.wire.records import (
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_payload,
+    read_payload,
+)
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 262_144
+"""Read at once, whatever `offsets.load.buffer.size` allows: the event loop waits meanwhile."""
+
+LARGE_BYTES = 16_384
+"""A compressed batch from this size on is decompressed by a worker."""
+
+TRIES_IN_MEMORY = 3
+
+RETRY_S = 2.0
+"""A partition that cannot be read is not served; loading is tried again after this time."""
+
+ACKS_ALL = -1
+
+AppendCallback = Callable[[ErrorCode, int], None]
+"""Called when an append ends, with the error and the base offset of the batch.
+
+An error with an offset of -1: nothing was written. An error with an offset: in doubt. The batch is
+in this broker's log and will be committed if this broker stays leader; with
+NOT_ENOUGH_REPLICAS_AFTER_APPEND it is committed, but on fewer replicas than min.insync.replicas.
+"""
+
+
+class StateLoader(Protocol):
+    """Builds the state of one partition from its records. Kafka: `CoordinatorPlayback`."""
+
+    def load_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
+        """Replay the next batch in steps; other tasks may run after each step."""
+        ...
+
+    def finish(self) -> Iterator[None]:
+        """Make the result the state that is served, in steps; other tasks may run after each."""
+        ...
+
+
+class StateListener(Protocol):
+    """The coordinator that knows what the records mean."""
+
+    def start_loading(self, index: int) -> StateLoader:
+        """Return a loader for the records of a partition. Kafka: `onElection`."""
+        ...
+
+    def on_resigned(self, index: int) -> None:
+        """Stop serving a partition: another broker leads it now. Kafka: `onResignation`."""
+        ...
+
+    def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
+        """Remove the state of resigned partitions, in steps, before they are loaded again."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Leadership:
+    """One partition, for as long as this broker leads it in one leader epoch."""
+
+    index: int
+    epoch: int
+    loaded: bool = False
+    ended: bool = False
+    reading: "_Reading | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A partition that has been read up to offset `end` and is not served yet."""
+
+    loader: StateLoader
+    records: int
+    end: int
+    started_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSettings:
+    """How records are written; time in milliseconds."""
+
+    acks: int = ACKS_ALL
+    timeout_ms: int = 5_000
+    codec: int = UNCOMPRESSED
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """The producer whose transaction records belong to; by default none."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = -1
+
+    @property
+    def transactional(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+
+NO_PRODUCER = Producer()
+
+
+@dataclass(slots=True)
+class _Counts:
+    loaded: int = 0
+    unloaded: int = 0
+    records: int = 0
+    last_load_ms: float = 0.0
+
+
+class _ParkedAppend(ParkedProduce):
+    """An append that waits for the in-sync replicas; with `on_settled` also past its timeout."""
+
+    __slots__ = ("_first_offset", "_on_done", "_on_settled")
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        result: PartitionResult,
+        first_offset: int,
+        on_done: AppendCallback,
+        on_settled: AppendCallback | None,
+    ) -> None:
+        super().__init__(purgatory, [result], _report)
+        self._first_offset = first_offset
+        self._on_done = on_done
+        self._on_settled = on_settled
+
+    def report(self, code: ErrorCode) -> None:
+        self._on_done(code, self._first_offset)
+
+    def expire(self) -> None:
+        result, on_settled = self.results[0], self._on_settled
+        if on_settled is None or not result.open:
+            super().expire()
+            return
+        # It keeps waiting for the high watermark of its partition, without a time limit.
+        self._on_settled = None
+        self.report(result.too_late())
+        self._on_done = on_settled
+
+
+class _CommittedWaiter:
+    """Waits until all records that were loaded are committed, or the leadership ends."""
+
+    __slots__ = ("_leadership", "_on_done", "open", "required_offset")
+
+    def __init__(
+        self, leadership: Leadership, required_offset: int, on_done: Callable[[Leadership], None]
+    ) -> None:
+        self._leadership = leadership
+        self._on_done = on_done
+        self.required_offset = required_offset
+        self.open = True  # until the partition drops it: at the latest when its leadership ends
+
+    def reached(self, partition: Partition) -> None:
+        del partition
+        self._on_done(self._leadership)
+
+    def lost(self, code: ErrorCode) -> None:
+        del code
+        self._on_done(self._leadership)
+
+
+def _report(operation: ParkedProduce) -> None:
+    assert isinstance(operation, _ParkedAppend)
+    operation.report(operation.results[0].code)
+
+
+class CoordinatorLog:
+    """The partitions of one internal topic that this broker leads."""
+
+    def __init__(
+        self,
+        world: World,
+        replicas: ReplicaManager,
+        topic: str,
+        listener: StateListener,
+        partitions: Callable[[], int],
+        settings: AppendSettings,
+    ) -> None:
+        self.topic = topic
+        self._world = world
+        self._replicas = replicas
+        self._listener = listener
+        self._partitions = partitions
+        self._settings = settings
+        self._leaderships: dict[int, Leadership] = {}
+        self._loader: asyncio.Task[None] | None = None
+        self._unloader: asyncio.Task[None] | None = None
+        self._closed = False
+        self._counts = _Counts()
+        self._waiting: list[Leadership] = []
+        self._unloading: dict[int, None] = {}
+
+    # --- lookups ----------------------------------------------------------------------------------
+
+    def partition_for(self, key: str) -> int:
+        """Return the partition of a group or transactional id."""
+        return partition_for(key, self._partitions())
+
+    def check_status(self, index: int) -> ErrorCode:
+        """Return NONE if a partition is loaded here, else the error for a client that needs it."""
+        if self._closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        leadership = self._leaderships.get(index)
+        if leadership is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE if leadership.loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def epoch(self, index: int) -> int | None:
+        """Return the leader epoch in which a partition was loaded, None if it is not loaded."""
+        leadership = self._leaderships.get(index)
+        return leadership.epoch if leadership is not None and leadership.loaded else None
+
+    @property
+    def loading(self) -> bool:
+        """Whether any partition is being loaded."""
+        return any(not leadership.loaded for leadership in self._leaderships.values())
+
+    @property
+    def unloading(self) -> bool:
+        """Whether state of resigned partitions may still be in memory."""
+        return bool(self._unloading)
+
+    # --- leadership -------------------------------------------------------------------------------
+
+    def on_elected(self, partition: Partition) -> None:
+        """Begin to load a partition: this broker was elected its leader."""
+        index = partition.tp.partition
+        self.on_resigned(partition)
+        leadership = self._leaderships[index] = Leadership(index, partition.leader_epoch)
+        logger.debug("loading partition=%s epoch=%d", partition.tp, leadership.epoch)
+        self._waiting.append(leadership)
+        self._start()
+
+    def _start(self) -> None:
+        if self._loader is None and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._loader = loop.create_task(self._load_waiting(), name=f"load-{self.topic}")
+
+    def on_resigned(self, partition: Partition) -> None:
+        """Unload a partition that this broker does not lead any more, if it ever did."""
+        index = partition.tp.partition
+        leadership = self._leaderships.pop(index, None)
+        if leadership is not None:
+            leadership.ended = True
+            self._counts.unloaded += 1
+            self._unload(index)
+            logger.debug(
+                "unloaded partition=%s epoch=%d loaded=%s",
+                partition.tp, partition.leader_epoch, leadership.loaded,
+            )  # fmt: skip
+
+    async def _load_waiting(self) -> None:
+        """Load the waiting partitions, one after the other. A loop root."""
+        waiting = self._waiting
+        try:
+            while waiting:
+                while self._unloader is not None:
+                    await asyncio.wait((self._unloader,))  # it would remove the new state too
+                leadership = waiting.pop(0)
+                if leadership.ended:
+                    continue
+                try:
+                    await self._load(leadership)
+                except OttlaError as error:
+                    self._schedule_retry(leadership, error)
+                except Exception as error:
+                    logger.exception(
+                        "load failed topic=%s partition=%d", self.topic, leadership.index
+                    )
+                    self._schedule_retry(leadership, error)
+        finally:
+            self._loader = None
+
+    def _unload(self, index: int) -> None:
+        """Stop serving a partition at once; its state is removed in slices."""
+        self._listener.on_resigned(index)
+        self._unloading[index] = None
+        if self._unloader is None and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._unloader = loop.create_task(self._unload_all(), name=f"unload-{self.topic}")
+
+    async def _unload_all(self) -> None:
+        """Remove the state of resigned partitions. A loop root."""
+        turn = Turn(self._world.clock)
+        unloading = self._unloading
+        try:
+            while unloading:
+                indexes = tuple(unloading)
+                try:
+                    for _ in self._listener.remove_state(indexes):
+                        if turn.over:
+                            await turn.next()
+                except Exception:
+                    logger.exception("unload failed topic=%s partitions=%s", self.topic, indexes)
+                for index in indexes:
+                    del unloading[index]
+        finally:
+            self._unloader = None
+
+    def _schedule_retry(self, leadership: Leadership, error: Exception) -> None:
+        # With only a part of the records, consumers would be told that they have no offsets.
+        if leadership.ended or self._closed:
+            return
+        logger.error(
+            "partition not served topic=%s partition=%d error=%s; trying again",
+            self.topic, leadership.index, error,
+        )  # fmt: skip
+        leadership.reading = None
+        self._unload(leadership.index)
+        loop = asyncio.get_running_loop()
+        loop.call_later(RETRY_S, self._retry_load, leadership)
+
+    def _retry_load(self, leadership: Leadership) -> None:
+        if leadership.ended or self._closed:
+            return
+        self._waiting.append(leadership)
+        self._start()
+
+    async def _load(self, leadership: Leadership) -> None:
+        """Load a partition; if records must be committed first, `_retry_load` is called later."""
+        clock = self._world.clock
+        if leadership.reading is None:
+            leadership.reading = await self._read_all(leadership)
+        reading = leadership.reading
+        if reading is None or self._uncommitted(leadership, reading.end):
+            return
+        turn = Turn(clock)
+        for _ in reading.loader.finish():
+            if turn.over:
+                await turn.next()
+                if leadership.ended:
+                    return
+        leadership.loaded, leadership.reading = True, None
+        self._counts.loaded += 1
+        self._counts.records += reading.records
+        self._counts.last_load_ms = (clock.monotonic() - reading.started_s) * 1000
+        logger.log(
+            logging.INFO if reading.records else logging.DEBUG,
+            "loaded partition=%s-%d epoch=%d records=%d took_ms=%.0f",
+            self.topic, leadership.index, leadership.epoch, reading.records,
+            self._counts.last_load_ms,
+        )  # fmt: skip
+
+    def _uncommitted(self, leadership: Leadership, end: int) -> bool:
+        """Tell whether records before `end` are uncommitted; then `_retry_load` is called later.
+
+        The next leader may not have them. A client that got an answer from one, such as that a
+        partition is in its transaction already, would rely on state that is lost. Kafka does not
+        wait.
+        """
+        if self._settings.acks != ACKS_ALL:
+            return False
+        partition = self._replicas.hosted(self.topic, leadership.index)
+        if partition.local_log(leader_only=True).high_watermark >= end:
+            return False
+        partition.await_high_watermark(_CommittedWaiter(leadership, end, self._retry_load))
+        return True
+
+    async def _read_all(self, leadership: Leadership) -> _Reading | None:
+        """Read a partition to its end; None if the leadership ends meanwhile."""
+        clock = self._world.clock
+        started_s = clock.monotonic()
+        partition = self._replicas.hosted(self.topic, leadership.index)
+        log = partition.local_log(leader_only=True)
+        loader = self._listener.start_loading(leadership.index)
+        turn = Turn(clock)
+        offset = log.log_start_offset
+        records = 0
+        # The whole log, not only its committed part: the leader will commit all of it.
+        while offset < log.log_end_offset:
+            log = partition.local_log(leader_only=True)  # it may move to another log dir meanwhile
+            read = await self._read(log, offset)
+            if not read.size:
+                break
+            for part in read.parts:
+                view = memoryview(part)
+                for pos, header in iter_batches(view):
+                    found = await self._records(header, view[pos : pos + header.size])
+                    for _ in loader.load_batch(header, found):
+                        if turn.over:
+                            await turn.next()
+                        if leadership.ended:
+                            return None
+                    records += header.count
+                    offset = header.next_offset
+                    if turn.over:
+                        await turn.next()
+                    if leadership.ended:
+                        return None
+        return _Reading(loader, records, offset, started_s)
+
+    async def _read(self, log: Log, offset: int) -> LogRead:
+        """Read the next batches; a worker reads into memory what is not there."""
+        for _ in range(TRIES_IN_MEMORY):
+            try:
+                return log.read(offset, READ_BYTES, log.log_end_offset, now=True)
+            except NotInMemoryError as place:
+                with contextlib.suppress(OSError):  # the next read raises it again
+                    await self._world.workers.run(place.file.bring, place.size, place.position)
+        # It is evicted from memory as fast as it is read: wait for the disk.
+        return log.read(offset, READ_BYTES, log.log_end_offset)
+
+    async def _records(self, header: BatchHeader, batch: memoryview) -> Iterator[Record]:
+        """Return a batch's records; a large one is decompressed by a worker."""
+        if header.codec == UNCOMPRESSED or len(batch) < LARGE_BYTES:
+            payload = read_payload(header, batch)
+        else:
+            payload = await self._world.workers.run(read_payload, header, batch)
+        return iter_payload(header, payload)
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        index: int,
+        records: Sequence[Record],
+        on_done: AppendCallback,
+        *,
+        producer: Producer = NO_PRODUCER,
+        acks: int | None = None,
+        timeout_ms: int | None = None,
+        guard: object = TRUSTED,
+        on_settled: AppendCallback | None = None,
+    ) -> None:
+        """Append records as one batch; `on_done` is called at once, or when they are committed.
+
+        If `timeout_ms` is over first, `on_done` gets REQUEST_TIMED_OUT, and `on_settled` later gets
+        the outcome: committed, or the leadership is lost. Records of a transaction need the `guard`
+        with which their partition was verified.
+        """
+        replicas, settings = self._replicas, self._settings
+        acks = settings.acks if acks is None else acks
+        error = self.check_status(index)
+        if error is not ErrorCode.NONE:
+            on_done(error, -1)
+            return
+        try:
+            partition = replicas.hosted(self.topic, index)
+            batch = bytearray(
+                build_batch(
+                    records,
+                    codec=settings.codec,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    base_sequence=0 if producer.transactional else -1,
+                    is_transactional=producer.transactional,
+                )
+            )
+            wall_ms = replicas.clock.wall_ms()
+            info = partition.append_as_leader(memoryview(batch), acks, wall_ms, COORDINATOR, guard)
+        except OttlaError as failure:
+            logger.info("append failed topic=%s partition=%d error=%s", self.topic, index, failure)
+            on_done(failure.code, -1)
+            return
+        log = partition.log
+        if acks != ACKS_ALL or log is None or log.high_watermark > info.last_offset:
+            on_done(ErrorCode.NONE, info.first_offset)
+            return
+        operation = _ParkedAppend(
+            replicas.purgatory,
+            PartitionResult(self.topic, index),
+            info.first_offset,
+            on_done,
+            on_settled,
+        )
+        operation.wait(operation.results[0], partition, info.last_offset + 1)
+        replicas.purgatory.park(operation, timeout_ms or settings.timeout_ms)
+
+    # --- shutdown ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop serving and loading. All state in memory is in the log too."""
+        self._closed = True
+        tasks = [task for task in (self._loader, self._unloader) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def statistics(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "served": sum(t.loaded for t in self._leaderships.values()),
+            "loading": sum(not t.loaded for t in self._leaderships.values()),
+            "loaded_total": self._counts.loaded,
+            "unloaded_total": self._counts.unloaded,
+            "records_loaded_total": self._counts.records,
+            "last_load_ms": self._counts.last_load_ms,
+        }
+
+
+@lru_cache(maxsize=16_384)
+def java_hash(text: str) -> int:
+    """Return what Java's `String.hashCode` does: a signed 32-bit number, over UTF-16 units."""
+    hashed = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        hashed = (31 * hashed + (high << 8 | low)) & 0xFFFFFFFF
+    return hashed - 2**32 if hashed >= 2**31 else hashed
+
+
+def partition_for(key: str, count: int) -> int:
+    """Return the partition of a key, as Kafka's `Utils.abs(hash) % count` does."""
+    hashed = java_hash(key)
+    return 0 if hashed == -(2**31) else abs(hashed) % count

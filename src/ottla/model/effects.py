@@ -1,0 +1,32 @@
+"""Effects that deciders of every room return: a log line as a value.
+
+A decider returns `Log`, and the code around it that has a logger writes it: so a decision is the
+same whether anybody listens or not, and a test can compare its lines.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class LogLevel(IntEnum):
+    """The numbers of the module `logging`."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class Log(NamedTuple):
+    """Write this line to the log; `text` is complete, without a format to fill in."""
+
+    level: LogLevel
+    text: str
+
+
+def info(text: str) -> Log:
+    return Log(LogLevel.INFO, text)
+
+
+def warning(text: str) -> Log:
+    return Log(LogLevel.WARNING, text)
