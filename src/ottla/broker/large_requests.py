@@ -17,7 +17,7 @@ from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
 from ottla.net.connection import CloseConnection, Connection, Pending
-from ottla.replication.turns import SLICE_S
+from ottla.replication.time_slices import SLICE_S
 from ottla.wire.codec import (
     MAX_ELEMENTS,
     decode_request_in_slices,

@@ -35,7 +35,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.turns import InTurns, wait_at_most
+from ottla.replication.time_slices import InTimeSlices, wait_at_most
 from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
@@ -590,7 +590,7 @@ class GroupCoordinator:
                 logger.exception("cleaning groups failed")
 
     async def _clean_once(self, deleted: Sequence[TopicPartition]) -> None:
-        async for group in InTurns(list(self.groups.groups.values()), self._clock):
+        async for group in InTimeSlices(list(self.groups.groups.values()), self._clock):
             if self.groups.groups.get(group.group_id) is not group:
                 continue
             gone = group.expired_offsets(self._ages.now_ms(), self._retention_ms)

@@ -34,7 +34,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.turns import Turn
+from ottla.replication.time_slices import TimeSlice
 from ottla.wire.compression import NONE as UNCOMPRESSED
 from ottla.wire.records import (
     NO_PRODUCER_ID,
@@ -325,7 +325,7 @@ class StateLog:
 
     async def _forget_all(self) -> None:
         """Forget the state of what was unloaded. A loop root."""
-        turn = Turn(self._world.clock)
+        turn = TimeSlice(self._world.clock)
         unloading = self._counts.unloading
         try:
             while unloading:
@@ -368,7 +368,7 @@ class StateLog:
         reading = tenure.reading
         if reading is None or self._uncommitted(tenure, reading.end):
             return
-        turn = Turn(clock)
+        turn = TimeSlice(clock)
         for _ in reading.replay.finish():
             if turn.over:
                 await turn.next()
@@ -406,7 +406,7 @@ class StateLog:
         partition = self._replicas.hosted(self.topic, tenure.index)
         log = partition.local_log(leader_only=True)
         replay = self._keeper.begin(tenure.index)
-        turn = Turn(clock)
+        turn = TimeSlice(clock)
         offset = log.log_start_offset
         records = 0
         # The whole log, not only what is committed: as leader we shall commit all of it.

@@ -6,7 +6,7 @@ Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
 
 from dataclasses import dataclass, field, replace
 
-from ottla.model.ids import NO_LEADER
+from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
@@ -123,6 +123,22 @@ class ReplicaAssignment:
     def original(self) -> tuple[int, ...]:
         """Replicas before the reassignment began (OAR)."""
         return tuple(r for r in self.replicas if r not in self.adding)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipUpdate:
+    """What a controller says of one partition to a broker that has a replica of it.
+
+    `topic_id` is 16 bytes, ZERO_UUID if the controller names none; `is_new` tells that the replica
+    has never been there. Kafka: `LeaderAndIsrPartitionState` of a LeaderAndIsr request.
+    """
+
+    tp: TopicPartition
+    leader_and_isr: LeaderAndIsr
+    assignment: ReplicaAssignment
+    controller_epoch: int
+    topic_id: bytes = ZERO_UUID
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

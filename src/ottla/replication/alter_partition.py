@@ -24,7 +24,7 @@ from ottla.model.ports import Clock
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
-from ottla.replication.turns import Turn
+from ottla.replication.time_slices import TimeSlice
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 
@@ -193,7 +193,7 @@ class AlterPartitionManager:
         names = {c.partition.topic_id: c.partition.tp.topic for c in changes}
         clean = True
         errors: dict[str, int] = {}
-        turn = Turn(self._clock)
+        time_slice = TimeSlice(self._clock)
         for topic in response.topics:
             name = names.get(bytes(topic.topic_id)) if version >= 2 else topic.topic_name
             for answer in topic.partitions:
@@ -207,8 +207,8 @@ class AlterPartitionManager:
                     what = ErrorCode(answer.error_code).name
                     errors[what] = errors.get(what, 0) + 1
                 clean = self._answered(change, answer) and clean
-                if turn.over:
-                    await turn.next()
+                if time_slice.over:
+                    await time_slice.next()
         # One line for all: after a restart there are as many changes as partitions.
         logger.info(
             "isr changes sent=%d errors=%s unanswered=%d first=%s isr=%s",

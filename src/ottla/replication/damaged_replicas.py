@@ -24,18 +24,19 @@ cannot be read as it is, and followers stop where it is.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.log import damage as ranges
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.model.cluster import LeadershipUpdate
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.replication.damage import Verdict, judge
 from ottla.replication.partition import Partition
-from ottla.replication.turns import wait_at_most
+from ottla.replication.time_slices import wait_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -128,18 +129,19 @@ class DamagedReplicas:
         partition = self._host.partitions.get(tp)
         return tp in self._known and partition is not None and self._is_to_go(partition)
 
-    def judge(self, tp: TopicPartition, state: Any) -> Verdict:
+    def judge(self, update: LeadershipUpdate) -> Verdict:
         """Say what becomes of a replica that the controller names; call it before it is applied.
 
         SERVE for those that are not damaged, or not known to be after a restart: no mark, no
         refusal.
         """
+        tp, state = update.tp, update.leader_and_isr
         known = self._known.get(tp)
         log = self._logs.get(tp)
         if known is None or log is None or log.failed is not None or not log.damage_remembered:
             return Verdict.SERVE
         broker_id = self._host.broker_id
-        if broker_id not in state.replicas:
+        if broker_id not in update.assignment.replicas:
             return Verdict.SERVE
         verdict = judge(
             broker_id, state.leader, state.isr, self._host.may_join, refused=known.refused

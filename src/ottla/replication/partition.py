@@ -24,12 +24,12 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
 from ottla.log.validate import Header
-from ottla.model.cluster import LeaderAndIsr
+from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
 from ottla.model.errors import (
     ErrorCode,
     FencedLeaderEpochError,
@@ -116,8 +116,9 @@ class Partition:
 
     # --- leadership -----------------------------------------------------------------------------
 
-    def make_leader(self, state: Any, topic_id: bytes, log: Log) -> bool:
-        """Lead from now on in `state`'s epoch; True if this broker did not lead before."""
+    def make_leader(self, update: LeadershipUpdate, log: Log) -> bool:
+        """Lead from now on in the update's epoch; True if this broker did not lead before."""
+        state = update.leader_and_isr
         if state.partition_epoch < self.partition_epoch:
             logger.info(
                 "become leader skipped partition=%s partition_epoch=%d ours=%d",
@@ -126,7 +127,7 @@ class Partition:
             return False
         now_ms = self.host.now_ms()
         was_leader = self.is_leader
-        self._take_assignment(state, topic_id, log)
+        self._take_assignment(update, log)
         self.isr = IsrState.of(state.isr)
         for replica in self.replicas:
             if replica != self.host.broker_id and replica not in self.followers:
@@ -153,34 +154,35 @@ class Partition:
         self.raise_high_watermark(now_ms)
         return not was_leader
 
-    def await_leadership(self, state: Any, topic_id: bytes, log: Log) -> None:
+    def await_leadership(self, update: LeadershipUpdate, log: Log) -> None:
         """Take note of an epoch that this broker will lead, but not yet (`tail_recovery`)."""
         self.is_leader = False
         self.leader = self.host.broker_id
-        self.leader_epoch = state.leader_epoch
+        self.leader_epoch = update.leader_and_isr.leader_epoch
         self.epoch_start = None
         self.followers.clear()
         self.isr = IsrState.of(())
-        self._take_assignment(state, topic_id, log)
+        self._take_assignment(update, log)
         self._release_fetches()
         self._release_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def make_follower(self, state: Any, topic_id: bytes, log: Log) -> bool:
-        """Follow `state.leader`; True if the epoch is new, so that the fetcher must start over."""
+    def make_follower(self, update: LeadershipUpdate, log: Log) -> bool:
+        """Follow from now on; True if the epoch is new, so that the fetcher must start over."""
+        state = update.leader_and_isr
         if state.partition_epoch < self.partition_epoch:
             logger.info(
                 "become follower skipped partition=%s partition_epoch=%d ours=%d",
                 self.tp, state.partition_epoch, self.partition_epoch,
             )  # fmt: skip
             return False
-        new_epoch: bool = state.leader_epoch > self.leader_epoch
+        new_epoch = state.leader_epoch > self.leader_epoch
         self.is_leader = False
         self.leader = state.leader
         self.leader_epoch = max(self.leader_epoch, state.leader_epoch)
         self.epoch_start = None
         self.followers.clear()
         self.isr = IsrState.of(())
-        self._take_assignment(state, topic_id, log)
+        self._take_assignment(update, log)
         logger.debug(
             "follower partition=%s leader=%d epoch=%d end=%d hw=%d",
             self.tp, self.leader, self.leader_epoch, log.log_end_offset, log.high_watermark,
@@ -189,15 +191,15 @@ class Partition:
         self._release_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return new_epoch
 
-    def _take_assignment(self, state: Any, topic_id: bytes, log: Log) -> None:
-        self.controller_epoch = state.controller_epoch
-        self.partition_epoch = state.partition_epoch
-        self.replicas = tuple(state.replicas)
-        self.adding = tuple(state.adding_replicas)
-        self.removing = tuple(state.removing_replicas)
+    def _take_assignment(self, update: LeadershipUpdate, log: Log) -> None:
+        self.controller_epoch = update.controller_epoch
+        self.partition_epoch = update.leader_and_isr.partition_epoch
+        self.replicas = update.assignment.replicas
+        self.adding = update.assignment.adding
+        self.removing = update.assignment.removing
         self.log = log
-        if topic_id != ZERO_UUID:
-            self.topic_id = topic_id
+        if update.topic_id != ZERO_UUID:
+            self.topic_id = update.topic_id
 
     def stop(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Forget log and leadership: deleted, or its log directory failed."""

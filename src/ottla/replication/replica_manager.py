@@ -45,7 +45,7 @@ from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
-from ottla.replication.turns import InTurns
+from ottla.replication.time_slices import InTimeSlices
 
 logger = logging.getLogger(__name__)
 
@@ -379,7 +379,7 @@ class ReplicaManager:
 
     async def expire_isr_once(self) -> None:
         """Let every partition we lead drop members that lag for too long."""
-        async for partition in InTurns(list(self.partitions.values()), self.clock):
+        async for partition in InTimeSlices(list(self.partitions.values()), self.clock):
             partition.maybe_shrink(self.now_ms())
 
     def statistics(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ import pytest
 from ottla.model.errors import ErrorCode, StorageError
 from ottla.model.ids import TopicPartition
 from ottla.replication.inter_broker import fetch_version, list_offsets_version
-from ottla.replication.turns import Turn
+from ottla.replication.time_slices import TimeSlice
 from ottla.wire.messages.fetch import FetchResponse
 
 TP = TopicPartition("t", 0)
@@ -104,8 +104,8 @@ def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
                 partition.leader_epoch += 1
                 c[2].replicas.fetchers.add(partition)
 
-        monkeypatch.setattr(Turn, "over", True)
-        monkeypatch.setattr(Turn, "next", next_turn)
+        monkeypatch.setattr(TimeSlice, "over", True)
+        monkeypatch.setattr(TimeSlice, "next", next_turn)
         await found._apply(late)
         assert len(turns) == 2
         state = found.states[TP]

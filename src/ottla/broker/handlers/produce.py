@@ -42,7 +42,7 @@ from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
-from ottla.replication.turns import Turn
+from ottla.replication.time_slices import TimeSlice
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -436,10 +436,10 @@ class Progress:
     async def _append_light(self) -> None:
         """Append the next batches on the loop, a few milliseconds of it, one request at a time."""
         async with self.server.batch_checks.on_the_loop:
-            turn = Turn(self.server.world.clock)
-            while self._next_is_light() and not turn.over:
+            time_slice = TimeSlice(self.server.world.clock)
+            while self._next_is_light() and not time_slice.over:
                 self.append_one(UNLIMITED)
-            await turn.next()
+            await time_slice.next()
 
     def finish(self) -> "Sequence[Buffer] | Pending | None":
         """Return the answer, or what it waits for."""
