@@ -5,6 +5,7 @@ Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
 """
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
@@ -125,18 +126,24 @@ class ReplicaAssignment:
         return tuple(r for r in self.replicas if r not in self.adding)
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipUpdate:
+class LeadershipUpdate(NamedTuple):
     """What a controller says of one partition to a broker that has a replica of it.
 
-    `topic_id` is 16 bytes, ZERO_UUID if the controller names none; `is_new` tells that the replica
-    has never been there. Kafka: `LeaderAndIsrPartitionState` of a LeaderAndIsr request.
+    As `LeaderAndIsr` and `ReplicaAssignment` in one, since thousands come at once. `topic_id` is 16
+    bytes, ZERO_UUID if the controller names none; `is_new` tells that the replica has never been
+    there. Kafka: `LeaderAndIsrPartitionState` of a LeaderAndIsr request.
     """
 
     tp: TopicPartition
-    leader_and_isr: LeaderAndIsr
-    assignment: ReplicaAssignment
-    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    recovery_state: int = RECOVERED
     topic_id: bytes = ZERO_UUID
     is_new: bool = False
 

@@ -13,16 +13,10 @@ Kafka: `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ottla.log.log import Log
-from ottla.model.cluster import (
-    EPOCH_DURING_DELETE,
-    RECOVERING,
-    LeaderAndIsr,
-    LeadershipUpdate,
-    ReplicaAssignment,
-)
+from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING, LeadershipUpdate
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.replication.damage import Verdict
@@ -66,17 +60,15 @@ def _update_of(tp: TopicPartition, topic_id: bytes, state: _WireState) -> Leader
     """Return one partition's part of a LeaderAndIsr request as a noun of `model`."""
     return LeadershipUpdate(
         tp,
-        LeaderAndIsr(
-            state.leader,
-            state.leader_epoch,
-            tuple(state.isr),
-            state.partition_epoch,
-            state.leader_recovery_state,
-        ),
-        ReplicaAssignment(
-            tuple(state.replicas), tuple(state.adding_replicas), tuple(state.removing_replicas)
-        ),
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        state.partition_epoch,
+        tuple(state.replicas),
+        tuple(state.adding_replicas),
+        tuple(state.removing_replicas),
         state.controller_epoch,
+        state.leader_recovery_state,
         topic_id,
         bool(state.is_new),
     )
@@ -141,7 +133,7 @@ def _notify(replicas: ReplicaManager, applied: Applied) -> None:
 
 def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied) -> ErrorCode:
     """Apply one partition's update; return the code that the controller is answered with."""
-    tp, topic_id, leadership = update.tp, update.topic_id, update.leader_and_isr
+    tp, topic_id = update.tp, update.topic_id
     if tp in replicas.offline and not replicas.damaged.returns(tp):
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = replicas.partitions.get(tp)
@@ -150,15 +142,15 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         logger.error("leader and isr for another topic id partition=%s", tp)
         return ErrorCode.INCONSISTENT_TOPIC_ID
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
-    if leadership.leader_epoch < epoch:
+    if update.leader_epoch < epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH
     verdict = replicas.damaged.judge(update)
     if verdict is Verdict.REFUSE:
         replicas.give_up(tp)
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if leadership.leader_epoch == epoch and partition is not None:
+    if update.leader_epoch == epoch and partition is not None:
         return _same_epoch(replicas, partition, topic_id)
-    if replicas.broker_id not in update.assignment.replicas:
+    if replicas.broker_id not in update.replicas:
         logger.warning("leader and isr for a foreign partition partition=%s", tp)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
@@ -175,7 +167,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
             log = replicas.logs.get_or_create(tp, topic_id)
         if topic_id == ZERO_UUID and known_id != ZERO_UUID:
             topic_id = known_id
-            update = replace(update, topic_id=known_id)
+            update = update._replace(topic_id=known_id)
         if topic_id != ZERO_UUID:
             replicas.topic_names[topic_id] = tp.topic
         _transition(replicas, partition, log, update, applied)
@@ -208,9 +200,7 @@ def _known_topic_id(
 def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes) -> ErrorCode:
     """Nothing new, unless the controller has just given the topic an id, or stopped to send it."""
     if topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
-        if partition.log is not None:
-            partition.log.assign_topic_id(topic_id)
-        partition.topic_id = topic_id
+        partition.assign_topic_id(topic_id)
     elif topic_id == ZERO_UUID and partition.topic_id != ZERO_UUID and not partition.is_leader:
         return ErrorCode.NONE
     else:
@@ -228,10 +218,10 @@ def _transition(
     applied: Applied,
 ) -> None:
     replicas.recovery.cancel(partition.tp)
-    if update.leader_and_isr.leader == replicas.broker_id:
+    if update.leader == replicas.broker_id:
         # The fetcher goes first: nothing may be appended as follower to a log that we lead.
         replicas.fetchers.remove((partition.tp,))
-        if partition.tp in replicas.logs.unclean and len(update.assignment.replicas) > 1:
+        if partition.tp in replicas.logs.unclean and len(update.replicas) > 1:
             partition.await_leadership(update, log)
             replicas.recovery.add(
                 partition,
@@ -272,7 +262,7 @@ def _lead(
     before = partition.leader, partition.leader_epoch
     if partition.make_leader(update, log):
         applied.leaders.append(partition)
-        if update.leader_and_isr.recovery_state == RECOVERING:
+        if update.recovery_state == RECOVERING:
             # As in Kafka there is nothing to recover from: its first ISR change says so.
             logger.warning(
                 "elected uncleanly partition=%s epoch=%d: what only others had from offset=%d on "

@@ -23,7 +23,7 @@ cannot be read as it is, and followers stop where it is.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Protocol
 
 from ottla.log import damage as ranges
@@ -55,8 +55,9 @@ class DamagedHost(Protocol):
     partitions: dict[TopicPartition, Partition]
     offline: dict[TopicPartition, None]
 
-    def may_join(self, broker_id: int) -> bool:
-        """Tell whether a broker is alive."""
+    @property
+    def alive(self) -> Container[int]:
+        """The ids of the brokers that the cluster takes for alive."""
         ...
 
 
@@ -135,16 +136,16 @@ class DamagedReplicas:
         SERVE for those that are not damaged, or not known to be after a restart: no mark, no
         refusal.
         """
-        tp, state = update.tp, update.leader_and_isr
+        tp = update.tp
         known = self._known.get(tp)
         log = self._logs.get(tp)
         if known is None or log is None or log.failed is not None or not log.damage_remembered:
             return Verdict.SERVE
         broker_id = self._host.broker_id
-        if broker_id not in update.assignment.replicas:
+        if broker_id not in update.replicas:
             return Verdict.SERVE
         verdict = judge(
-            broker_id, state.leader, state.isr, self._host.may_join, refused=known.refused
+            broker_id, update.leader, update.isr, self._host.alive, refused=known.refused
         )
         mark = log.damaged or (), log.high_watermark
         if verdict is Verdict.REBUILD and known.written != mark:
@@ -156,7 +157,7 @@ class DamagedReplicas:
             known.due_s = self._world.clock.monotonic() + known.pause_s
             logger.warning(
                 "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s epoch=%d",
-                tp, _text(log), state.leader, list(state.isr), state.leader_epoch,
+                tp, _text(log), update.leader, list(update.isr), update.leader_epoch,
             )  # fmt: skip
         known.refused = verdict is Verdict.REFUSE
         self._wake.set()
@@ -245,7 +246,7 @@ class DamagedReplicas:
         host = self._host
         if partition.is_leader:
             isr = partition.isr.committed
-            return any(b != host.broker_id and host.may_join(b) for b in isr)
+            return any(b != host.broker_id and b in host.alive for b in isr)
         # A follower cannot know whether it is in the ISR: what it is told may be old.
         return partition.leader not in (-1, host.broker_id)
 

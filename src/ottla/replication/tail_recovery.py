@@ -112,17 +112,16 @@ class Recovering:
         finish: Callable[[], None],
     ) -> None:
         ours = partition.host.broker_id
-        leadership = update.leader_and_isr
         self.partition = partition
         self.log = log
-        self.unheard = {r for r in update.assignment.replicas if r != ours}
-        self.isr = frozenset(leadership.isr)
-        self.leader_epoch = leadership.leader_epoch
+        self.unheard = {r for r in update.replicas if r != ours}
+        self.isr = frozenset(update.isr)
+        self.leader_epoch = update.leader_epoch
         self.cut_by = NOBODY
         self.cut_by_epoch = NO_EPOCH
         """the replica that made us cut, or that gave records after a cut, and its newest epoch. Our
         log may never get that: of an epoch without records only its leader's log knows"""
-        self.may_lose = leadership.recovery_state == RECOVERING
+        self.may_lose = update.recovery_state == RECOVERING
         """whether it was elected uncleanly: losing records was accepted then"""
         self.vouched = False
         """whether a member of the ISR that cannot have lost anything has been heard"""
