@@ -60,6 +60,7 @@ DECIDERS = {
     "pipelines/timeline/history.py",
     "pipelines/timeline/terms.py",
     "replication/isr.py",
+    "replication/partition_state.py",
     "replication/throttle.py",
     "replication/truncation.py",
     "replication/fetch_session.py",

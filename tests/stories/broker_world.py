@@ -306,7 +306,7 @@ def _deletes(logs: Any, tp: Any) -> str | None:
     return f"deletes log {tp}" if logs.get(tp) is not None else f"removes what is left of {tp}"
 
 
-def _leads(partition: Any, _state: Any, _id: Any, log: Any) -> Callable[[Any], str]:
+def _leads(partition: Any, _update: Any, log: Any) -> Callable[[Any], str]:
     before = partition.leader_epoch
 
     def after(_result: bool) -> str:
@@ -320,11 +320,11 @@ def _leads(partition: Any, _state: Any, _id: Any, log: Any) -> Callable[[Any], s
     return after
 
 
-def _waits_to_lead(partition: Any, _state: Any, _id: Any, _log: Any) -> str:
+def _waits_to_lead(partition: Any, _update: Any, _log: Any) -> str:
     return f"waits to lead {partition.tp}: its log may lack records, the other replicas are asked"
 
 
-def _follows(partition: Any, _state: Any, _id: Any, log: Any) -> Callable[[Any], str]:
+def _follows(partition: Any, _update: Any, log: Any) -> Callable[[Any], str]:
     def after(new_epoch: bool) -> str:
         how = "" if new_epoch else " (epoch as before)"
         end, mark = log.log_end_offset, log.high_watermark

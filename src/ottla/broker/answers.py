@@ -13,8 +13,8 @@ from ottla.broker.error_responses import error_response
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer, Clock
 from ottla.model.steps import Driven
+from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import CloseConnection
-from ottla.replication.turns import InTurns
 from ottla.wire.codec import encode_in_slices, encode_response
 from ottla.wire.headers import RequestHeader, response_header
 
@@ -46,7 +46,7 @@ def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None
 async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
     """Do what `answer` does for a response that may be very large, and let others run."""
     driven = Driven(answer_steps(header, response))
-    async for _ in InTurns(driven, clock):
+    async for _ in InTimeSlices(driven, clock):
         pass
     return driven.result
 

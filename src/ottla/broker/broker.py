@@ -46,12 +46,12 @@ from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import World
+from ottla.model.time_slices import TimeSlice
 from ottla.net.answer_memory import AnswerMemory
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.turns import Turn
 from ottla.zookeeper.errors import SessionExpiredError
 from ottla.zookeeper.store import Store
 
@@ -293,12 +293,12 @@ class Broker:
         self._check_folders()
         clock = self.world.clock
         started_s = clock.monotonic()
-        turn = Turn(clock)
+        turn = TimeSlice(clock)
         for cold in self.logs.loading(self.services.topic_configs.get):
             if cold is not None:
                 with contextlib.suppress(OSError):  # whoever reads is told
                     await self.world.workers.run(cold.file.bring, cold.size, cold.position)
-                turn = Turn(clock)
+                turn = TimeSlice(clock)
             elif turn.over:
                 await turn.next()
         self._loaded = True

@@ -16,8 +16,8 @@ from ottla.broker.request_portions import Joined, Shape, cut, is_to_be_cut, shap
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
+from ottla.model.time_slices import SLICE_S
 from ottla.net.connection import CloseConnection, Connection, Pending
-from ottla.replication.turns import SLICE_S
 from ottla.wire.codec import (
     MAX_ELEMENTS,
     decode_request_in_slices,

@@ -30,11 +30,11 @@ from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
+from ottla.model.time_slices import TimeSlice
 from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.turns import Turn
 from ottla.wire.compression import NONE as UNCOMPRESSED
 from ottla.wire.records import (
     NO_PRODUCER_ID,
@@ -327,15 +327,15 @@ class CoordinatorLog:
 
     async def _unload_all(self) -> None:
         """Remove the state of resigned partitions. A loop root."""
-        turn = Turn(self._world.clock)
+        time_slice = TimeSlice(self._world.clock)
         unloading = self._unloading
         try:
             while unloading:
                 indexes = tuple(unloading)
                 try:
                     for _ in self._listener.remove_state(indexes):
-                        if turn.over:
-                            await turn.next()
+                        if time_slice.over:
+                            await time_slice.next()
                 except Exception:
                     logger.exception("unload failed topic=%s partitions=%s", self.topic, indexes)
                 for index in indexes:
@@ -370,10 +370,10 @@ class CoordinatorLog:
         reading = leadership.reading
         if reading is None or self._uncommitted(leadership, reading.end):
             return
-        turn = Turn(clock)
+        time_slice = TimeSlice(clock)
         for _ in reading.loader.finish():
-            if turn.over:
-                await turn.next()
+            if time_slice.over:
+                await time_slice.next()
                 if leadership.ended:
                     return
         leadership.loaded, leadership.reading = True, None
@@ -409,7 +409,7 @@ class CoordinatorLog:
         partition = self._replicas.hosted(self.topic, leadership.index)
         log = partition.local_log(leader_only=True)
         loader = self._listener.start_loading(leadership.index)
-        turn = Turn(clock)
+        time_slice = TimeSlice(clock)
         offset = log.log_start_offset
         records = 0
         # The whole log, not only its committed part: the leader will commit all of it.
@@ -423,14 +423,14 @@ class CoordinatorLog:
                 for pos, header in iter_batches(view):
                     found = await self._records(header, view[pos : pos + header.size])
                     for _ in loader.load_batch(header, found):
-                        if turn.over:
-                            await turn.next()
+                        if time_slice.over:
+                            await time_slice.next()
                         if leadership.ended:
                             return None
                     records += header.count
                     offset = header.next_offset
-                    if turn.over:
-                        await turn.next()
+                    if time_slice.over:
+                        await time_slice.next()
                     if leadership.ended:
                         return None
         return _Reading(loader, records, offset, started_s)

@@ -53,8 +53,8 @@ from ottla.model.errors import ErrorCode
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
+from ottla.model.time_slices import InTimeSlices, wait_at_most
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.turns import InTurns, wait_at_most
 from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
@@ -634,7 +634,7 @@ class GroupCoordinator:
                 logger.exception("cleaning groups failed")
 
     async def _clean_once(self, deleted: Sequence[TopicPartition]) -> None:
-        async for group in InTurns(list(self.groups.groups.values()), self._clock):
+        async for group in InTimeSlices(list(self.groups.groups.values()), self._clock):
             if self.groups.groups.get(group.group_id) is not group:
                 continue
             gone = group.expired_offsets(self._ages.now_ms(), self._retention_ms)

@@ -5,8 +5,9 @@ Who may call: everyone; all are frozen values. Kafka: `Broker`, `EndPoint`,
 """
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from ottla.model.ids import NO_LEADER
+from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
@@ -123,6 +124,28 @@ class ReplicaAssignment:
     def original(self) -> tuple[int, ...]:
         """Replicas before the reassignment began (OAR)."""
         return tuple(r for r in self.replicas if r not in self.adding)
+
+
+class LeadershipUpdate(NamedTuple):
+    """What a controller says of one partition to a broker that has a replica of it.
+
+    As `LeaderAndIsr` and `ReplicaAssignment` in one, since thousands come at once. `topic_id` is 16
+    bytes, ZERO_UUID if the controller names none; `is_new` tells that the replica has never been
+    there. Kafka: `LeaderAndIsrPartitionState` of a LeaderAndIsr request.
+    """
+
+    tp: TopicPartition
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    recovery_state: int = RECOVERED
+    topic_id: bytes = ZERO_UUID
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

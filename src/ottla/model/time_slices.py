@@ -9,6 +9,7 @@ one on the event loop, `steps.drain` runs one in a single call.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Generator, Iterable
 from typing import Generic, TypeVar
 
@@ -25,10 +26,11 @@ class TimeSlice:
 
     __slots__ = ("_clock", "_slice_s", "_until_s")
 
-    def __init__(self, clock: Clock, slice_s: float = SLICE_S) -> None:
+    def __init__(self, clock: Clock, slice_s: float | None = None) -> None:
+        """`slice_s`: by default SLICE_S as it is now (the simulator sets it to 0)."""
         self._clock = clock
-        self._slice_s = slice_s
-        self._until_s = clock.monotonic() + slice_s
+        self._slice_s = SLICE_S if slice_s is None else slice_s
+        self._until_s = clock.monotonic() + self._slice_s
 
     @property
     def over(self) -> bool:
@@ -90,3 +92,10 @@ async def yield_to_loop() -> None:
     For places where the yield must not depend on a clock, so that a simulated run can be repeated.
     """
     await asyncio.sleep(0)
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait until an event is set, but no longer than so many seconds; None: without a limit."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -21,10 +21,11 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Clock
+from ottla.model.time_slices import TimeSlice
 from ottla.net.peer import PeerConnection
 from ottla.replication.isr import IsrState
 from ottla.replication.partition import Partition
-from ottla.replication.turns import Turn
+from ottla.replication.partition_state import ProposeIsr
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 
@@ -41,12 +42,12 @@ LISTED_VERSIONS = 4
 
 @dataclass(slots=True)
 class Change:
-    """One partition's open ISR change. `lives` pairs each member with its broker epoch."""
+    """One partition's open ISR change. `broker_epochs` pairs each member with its own."""
 
     partition: Partition
-    state: IsrState
+    proposal: IsrState
     wanted: LeaderAndIsr
-    lives: tuple[tuple[int, int], ...]
+    broker_epochs: tuple[tuple[int, int], ...]
 
 
 class AlterPartitionManager:
@@ -85,15 +86,16 @@ class AlterPartitionManager:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def submit(self, partition: Partition, state: IsrState, wanted: LeaderAndIsr) -> None:
+    def submit(self, partition: Partition, proposed: ProposeIsr) -> None:
         """Queue a change. Another one still open for that partition makes it not attempted."""
         open_one = self._queue.get(partition.tp)
-        if open_one is not None and open_one.partition.isr is open_one.state:
-            partition.alter_rejected(state, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        if open_one is not None and open_one.partition.isr is open_one.proposal:
+            partition.isr_change_rejected(proposed.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         # An open change that its partition gave up (a new leader epoch) makes way.
-        lives = partition.lives_of(wanted.isr, self._broker_epoch())
-        self._queue[partition.tp] = Change(partition, state, wanted, lives)
+        ours = self._broker_epoch()
+        epochs = tuple((b, ours if e is None else e) for b, e in proposed.broker_epochs)
+        self._queue[partition.tp] = Change(partition, proposed.proposal, proposed.change, epochs)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -126,7 +128,7 @@ class AlterPartitionManager:
 
     def _forget_superseded(self) -> None:
         for tp, change in list(self._queue.items()):
-            if change.partition.isr is not change.state:
+            if change.partition.isr is not change.proposal:
                 del self._queue[tp]
 
     async def _version(self, peer: PeerConnection, ids: bool) -> int:
@@ -174,7 +176,7 @@ class AlterPartitionManager:
             if version >= 3:
                 item.new_isr_with_epochs = [
                     AlterPartitionRequest.BrokerState(broker_id=b, broker_epoch=epoch)
-                    for b, epoch in change.lives
+                    for b, epoch in change.broker_epochs
                 ]
             else:
                 item.new_isr = list(change.wanted.isr)
@@ -193,7 +195,7 @@ class AlterPartitionManager:
         names = {c.partition.topic_id: c.partition.tp.topic for c in changes}
         clean = True
         errors: dict[str, int] = {}
-        turn = Turn(self._clock)
+        time_slice = TimeSlice(self._clock)
         for topic in response.topics:
             name = names.get(bytes(topic.topic_id)) if version >= 2 else topic.topic_name
             for answer in topic.partitions:
@@ -207,8 +209,8 @@ class AlterPartitionManager:
                     what = ErrorCode(answer.error_code).name
                     errors[what] = errors.get(what, 0) + 1
                 clean = self._answered(change, answer) and clean
-                if turn.over:
-                    await turn.next()
+                if time_slice.over:
+                    await time_slice.next()
         # One line for all: after a restart there are as many changes as partitions.
         logger.info(
             "isr changes sent=%d errors=%s unanswered=%d first=%s isr=%s",
@@ -220,12 +222,12 @@ class AlterPartitionManager:
     def _answered(self, change: Change, answer: AlterPartitionResponse.PartitionData) -> bool:
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
-            if change.partition.isr is change.state:
-                grew = len(answer.isr) - len(change.state.committed)
+            if change.partition.isr is change.proposal:
+                grew = len(answer.isr) - len(change.proposal.committed)
                 self.shrinks_total += grew < 0
                 self.expands_total += grew > 0
-            change.partition.alter_accepted(
-                change.state,
+            change.partition.isr_change_accepted(
+                change.proposal,
                 LeaderAndIsr(
                     leader=answer.leader_id,
                     leader_epoch=answer.leader_epoch,
@@ -235,7 +237,7 @@ class AlterPartitionManager:
                 ),
             )
             return True
-        if change.partition.alter_rejected(change.state, code):
+        if change.partition.isr_change_rejected(change.proposal, code):
             self._queue.setdefault(change.partition.tp, change)
             return False
         return True

@@ -14,16 +14,16 @@ Kafka: `ReplicaManager.becomeLeaderOrFollower` and `stopReplicas`.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING
+from ottla.log.log import Log
+from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING, LeadershipUpdate
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.model.time_slices import TimeSlice
 from ottla.replication.damage import Verdict
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.state_log import StateLog
-from ottla.replication.turns import Turn
+from ottla.replication.state_change_log import StateChangeLog
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -40,16 +40,38 @@ class Applied:
     """led in an epoch that their followers have not fetched in yet"""
     led: int = 0
     followed: int = 0
-    told: StateLog = field(kw_only=True)
+    state_changes: StateChangeLog = field(kw_only=True)
 
 
-def _states(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bytes, Any]]:
+_WireState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+
+def _states(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bytes, _WireState]]:
+    """Yield (partition, topic id, state) in any version's shape."""
     for state in request.ungrouped_partition_states:
         yield TopicPartition(state.topic_name, state.partition_index), ZERO_UUID, state
     for topic in request.topic_states:
         topic_id = bytes(topic.topic_id)
         for state in topic.partition_states:
             yield TopicPartition(topic.topic_name, state.partition_index), topic_id, state
+
+
+def _update_of(tp: TopicPartition, topic_id: bytes, state: _WireState) -> LeadershipUpdate:
+    """Return one partition's part of a LeaderAndIsr request as a noun of `model`."""
+    return LeadershipUpdate(
+        tp,
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        state.partition_epoch,
+        tuple(state.replicas),
+        tuple(state.adding_replicas),
+        tuple(state.removing_replicas),
+        state.controller_epoch,
+        state.leader_recovery_state,
+        topic_id,
+        bool(state.is_new),
+    )
 
 
 async def apply_leader_and_isr(
@@ -64,27 +86,27 @@ async def apply_leader_and_isr(
             )  # fmt: skip
             return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         replicas.controller_epoch = request.controller_epoch
-        applied = Applied(told=StateLog(replicas.broker_id))
+        applied = Applied(state_changes=StateChangeLog(replicas.broker_id))
         began_s = replicas.clock.monotonic()
         count = len(request.ungrouped_partition_states)
         count += sum(len(topic.partition_states) for topic in request.topic_states)
-        applied.told.handling("LeaderAndIsr", correlation_id, request.controller_id, count)
+        applied.state_changes.handling("LeaderAndIsr", correlation_id, request.controller_id, count)
         errors: dict[TopicPartition, ErrorCode] = {}
-        turn = Turn(replicas.clock)
+        time_slice = TimeSlice(replicas.clock)
         # Leaders first: clients wait for them, and followers' fetches are answered by them.
         ours = replicas.broker_id
         for tp, topic_id, state in sorted(_states(request), key=lambda s: s[2].leader != ours):
-            errors[tp] = _apply_state(replicas, tp, topic_id, state, applied)
-            if turn.over:
-                _spread(replicas, applied)
-                await turn.next()
+            errors[tp] = _apply(replicas, _update_of(tp, topic_id, state), applied)
+            if time_slice.over:
+                _notify(replicas, applied)
+                await time_slice.next()
                 if request.controller_epoch < replicas.controller_epoch:
                     # A replica that the newer controller has just let go must not come back.
                     return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         await replicas.settle_truncations()  # clients are about to hear who leads
         took_s = replicas.clock.monotonic() - began_s
-        applied.told.finished(took_s, correlation_id, request.controller_id, count)
-        _spread(replicas, applied)
+        applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
+        _notify(replicas, applied)
         replicas.begin_checkpoints()
         replicas.fetchers.close_idle()
         # One line for the whole request: a line per partition would cost more than its transition.
@@ -96,12 +118,12 @@ async def apply_leader_and_isr(
         return _answer(request, version, errors, ErrorCode.NONE)
 
 
-def _spread(replicas: ReplicaManager, applied: Applied) -> None:
-    """Tell whoever must know of the leaderships that changed so far."""
+def _notify(replicas: ReplicaManager, applied: Applied) -> None:
+    """Notify listeners and log the state changes of this time slice."""
     if applied.expected:
         replicas.expect_followers(applied.expected)
     replicas.leadership_changed(applied.leaders, applied.followers)
-    applied.told.flush()
+    applied.state_changes.flush()
     applied.led += len(applied.leaders)
     applied.followed += len(applied.followers)
     applied.leaders = []
@@ -109,9 +131,9 @@ def _spread(replicas: ReplicaManager, applied: Applied) -> None:
     applied.expected = []
 
 
-def _apply_state(
-    replicas: ReplicaManager, tp: TopicPartition, topic_id: bytes, state: Any, applied: Applied
-) -> ErrorCode:
+def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied) -> ErrorCode:
+    """Apply one partition's update; return the code that the controller is answered with."""
+    tp, topic_id = update.tp, update.topic_id
     if tp in replicas.offline and not replicas.damaged.returns(tp):
         return ErrorCode.KAFKA_STORAGE_ERROR
     partition = replicas.partitions.get(tp)
@@ -120,34 +142,35 @@ def _apply_state(
         logger.error("leader and isr for another topic id partition=%s", tp)
         return ErrorCode.INCONSISTENT_TOPIC_ID
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
-    if state.leader_epoch < epoch:
+    if update.leader_epoch < epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH
-    verdict = replicas.damaged.judge(tp, state)
+    verdict = replicas.damaged.judge(update)
     if verdict is Verdict.REFUSE:
         replicas.give_up(tp)
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if state.leader_epoch == epoch and partition is not None:
+    if update.leader_epoch == epoch and partition is not None:
         return _same_epoch(replicas, partition, topic_id)
-    if replicas.broker_id not in state.replicas:
+    if replicas.broker_id not in update.replicas:
         logger.warning("leader and isr for a foreign partition partition=%s", tp)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
         if verdict is Verdict.REBUILD:
             replicas.damaged.set_aside(tp)
-        if replicas.logs.get(tp) is None and not state.is_new:
+        if replicas.logs.get(tp) is None and not update.is_new:
             replicas.logs.suspect(tp)  # an empty disk in the place of a known one
         if partition is None:
-            log = replicas.logs.get_or_create(tp, topic_id, bool(state.is_new))
+            log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
             partition = Partition(tp, replicas)
             replicas.partitions[tp] = partition
         else:
             log = replicas.logs.get_or_create(tp, topic_id)
-        if topic_id == ZERO_UUID:
+        if topic_id == ZERO_UUID and known_id != ZERO_UUID:
             topic_id = known_id
+            update = update._replace(topic_id=known_id)
         if topic_id != ZERO_UUID:
             replicas.topic_names[topic_id] = tp.topic
-        _transition(replicas, partition, topic_id, log, state, applied)
+        _transition(replicas, partition, log, update, applied)
         replicas.moves.resume(partition)
     except StorageError as error:
         logger.error("leader and isr: storage failed partition=%s %s", tp, error)  # noqa: TRY400
@@ -177,9 +200,7 @@ def _known_topic_id(
 def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes) -> ErrorCode:
     """Nothing new, unless the controller has just given the topic an id, or stopped to send it."""
     if topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
-        if partition.log is not None:
-            partition.log.assign_topic_id(topic_id)
-        partition.topic_id = topic_id
+        partition.assign_topic_id(topic_id)
     elif topic_id == ZERO_UUID and partition.topic_id != ZERO_UUID and not partition.is_leader:
         return ErrorCode.NONE
     else:
@@ -192,30 +213,29 @@ def _same_epoch(replicas: ReplicaManager, partition: Partition, topic_id: bytes)
 def _transition(
     replicas: ReplicaManager,
     partition: Partition,
-    topic_id: bytes,
-    log: Any,
-    state: Any,
+    log: Log,
+    update: LeadershipUpdate,
     applied: Applied,
 ) -> None:
     replicas.recovery.cancel(partition.tp)
-    if state.leader == replicas.broker_id:
+    if update.leader == replicas.broker_id:
         # The fetcher goes first: nothing may be appended as follower to a log that we lead.
         replicas.fetchers.remove((partition.tp,))
-        if partition.tp in replicas.logs.unclean and len(state.replicas) > 1:
-            partition.await_leadership(state, topic_id, log)
+        if partition.tp in replicas.logs.unclean and len(update.replicas) > 1:
+            partition.await_leadership(update, log)
             replicas.recovery.add(
                 partition,
                 log,
-                state,
-                lambda: _lead_after_recovery(replicas, partition, topic_id, log, state),
+                update,
+                lambda: _lead_after_recovery(replicas, partition, log, update),
             )
             return
-        _lead(replicas, partition, topic_id, log, state, applied)
+        _lead(replicas, partition, log, update, applied)
         return
     before = partition.leader, partition.leader_epoch
-    if not partition.make_follower(state, topic_id, log):
+    if not partition.make_follower(update, log):
         return
-    applied.told.follows(partition, log, *before)
+    applied.state_changes.became_follower(partition, log, *before)
     replicas.fetchers.remove((partition.tp,))
     applied.followers.append(partition)
     # A leader that is not alive yet is asked for again and again until it is; Kafka would leave
@@ -234,16 +254,15 @@ def leader_and_isr_error(
 def _lead(
     replicas: ReplicaManager,
     partition: Partition,
-    topic_id: bytes,
-    log: Any,
-    state: Any,
+    log: Log,
+    update: LeadershipUpdate,
     applied: Applied,
 ) -> None:
     replicas.in_sync(partition.tp)  # or alone, or allowed to lose: it says what was kept
     before = partition.leader, partition.leader_epoch
-    if partition.make_leader(state, topic_id, log):
+    if partition.make_leader(update, log):
         applied.leaders.append(partition)
-        if state.leader_recovery_state == RECOVERING:
+        if update.recovery_state == RECOVERING:
             # As in Kafka there is nothing to recover from: its first ISR change says so.
             logger.warning(
                 "elected uncleanly partition=%s epoch=%d: what only others had from offset=%d on "
@@ -251,17 +270,17 @@ def _lead(
                 partition.tp, partition.leader_epoch, log.log_end_offset,
             )  # fmt: skip
     if partition.is_leader:
-        applied.told.leads(partition, log, *before)
+        applied.state_changes.became_leader(partition, log, *before)
         applied.expected.append(partition)
 
 
 def _lead_after_recovery(
-    replicas: ReplicaManager, partition: Partition, topic_id: bytes, log: Any, state: Any
+    replicas: ReplicaManager, partition: Partition, log: Log, update: LeadershipUpdate
 ) -> None:
     """Begin to lead, outside of any request: the other replicas have been asked."""
-    applied = Applied(told=StateLog(replicas.broker_id))
-    _lead(replicas, partition, topic_id, log, state, applied)
-    _spread(replicas, applied)
+    applied = Applied(state_changes=StateChangeLog(replicas.broker_id))
+    _lead(replicas, partition, log, update, applied)
+    _notify(replicas, applied)
 
 
 def _answer(
@@ -328,7 +347,7 @@ async def apply_stop_replica(
         response = StopReplicaResponse()
         # After a reassignment no LeaderAndIsr tells a removed replica that it leads no more.
         deleted: list[Partition] = []
-        turn = Turn(replicas.clock)
+        time_slice = TimeSlice(replicas.clock)
         for tp, epoch, delete in stop_states(request, version):
             response.partition_errors.append(
                 StopReplicaResponse.StopReplicaPartitionError(
@@ -337,10 +356,10 @@ async def apply_stop_replica(
                     error_code=_stop(replicas, tp, epoch, deleted, delete=delete),
                 )
             )
-            if turn.over:
+            if time_slice.over:
                 replicas.leadership_changed([], deleted)
                 deleted = []
-                await turn.next()
+                await time_slice.next()
         replicas.leadership_changed([], deleted)
         replicas.fetchers.close_idle()
         return response

@@ -12,7 +12,7 @@ Invariants:
   the leader proposes no replica that does not fetch
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Container
 from enum import Enum
 
 
@@ -28,7 +28,7 @@ def judge(
     broker_id: int,
     leader: int,
     isr: Collection[int],
-    lives: Callable[[int], bool],
+    alive: Container[int],
     *,
     refused: bool,
 ) -> Verdict:
@@ -36,7 +36,7 @@ def judge(
 
     `refused` says whether this broker has refused the replica since it last took it on.
     """
-    others = any(member != broker_id and lives(member) for member in isr)
+    others = any(member != broker_id and member in alive for member in isr)
     if broker_id in isr:
         return Verdict.REFUSE if others else Verdict.SERVE
     if leader in (broker_id, -1):

@@ -23,19 +23,20 @@ cannot be read as it is, and followers stop where it is.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Container
+from typing import Protocol
 
 from ottla.log import damage as ranges
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
+from ottla.model.cluster import LeadershipUpdate
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import wait_at_most
 from ottla.replication.damage import Verdict, judge
 from ottla.replication.partition import Partition
-from ottla.replication.turns import wait_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,9 @@ class DamagedHost(Protocol):
     partitions: dict[TopicPartition, Partition]
     offline: dict[TopicPartition, None]
 
-    def may_join(self, broker_id: int) -> bool:
-        """Tell whether a broker is alive."""
+    @property
+    def alive(self) -> Container[int]:
+        """The ids of the brokers that the cluster takes for alive."""
         ...
 
 
@@ -128,21 +130,22 @@ class DamagedReplicas:
         partition = self._host.partitions.get(tp)
         return tp in self._known and partition is not None and self._is_to_go(partition)
 
-    def judge(self, tp: TopicPartition, state: Any) -> Verdict:
+    def judge(self, update: LeadershipUpdate) -> Verdict:
         """Say what becomes of a replica that the controller names; call it before it is applied.
 
         SERVE for those that are not damaged, or not known to be after a restart: no mark, no
         refusal.
         """
+        tp = update.tp
         known = self._known.get(tp)
         log = self._logs.get(tp)
         if known is None or log is None or log.failed is not None or not log.damage_remembered:
             return Verdict.SERVE
         broker_id = self._host.broker_id
-        if broker_id not in state.replicas:
+        if broker_id not in update.replicas:
             return Verdict.SERVE
         verdict = judge(
-            broker_id, state.leader, state.isr, self._host.may_join, refused=known.refused
+            broker_id, update.leader, update.isr, self._host.alive, refused=known.refused
         )
         mark = log.damaged or (), log.high_watermark
         if verdict is Verdict.REBUILD and known.written != mark:
@@ -154,7 +157,7 @@ class DamagedReplicas:
             known.due_s = self._world.clock.monotonic() + known.pause_s
             logger.warning(
                 "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s epoch=%d",
-                tp, _text(log), state.leader, list(state.isr), state.leader_epoch,
+                tp, _text(log), update.leader, list(update.isr), update.leader_epoch,
             )  # fmt: skip
         known.refused = verdict is Verdict.REFUSE
         self._wake.set()
@@ -243,7 +246,7 @@ class DamagedReplicas:
         host = self._host
         if partition.is_leader:
             isr = partition.isr.committed
-            return any(b != host.broker_id and host.may_join(b) for b in isr)
+            return any(b != host.broker_id and b in host.alive for b in isr)
         # A follower cannot know whether it is in the ISR: what it is told may be old.
         return partition.leader not in (-1, host.broker_id)
 

@@ -20,8 +20,10 @@ LONGEST_MS = 1_000
 class Led(Protocol):
     """What there is to know of a partition."""
 
-    followers: dict[int, Follower]
-    """Those of the present leader epoch; none where this broker does not lead."""
+    @property
+    def followers(self) -> dict[int, Follower]:
+        """Those of the present leader epoch; none where this broker does not lead."""
+        ...
 
 
 class _Expected:

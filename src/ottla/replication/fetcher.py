@@ -33,6 +33,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     FetcherSettings,
@@ -60,7 +61,6 @@ from ottla.replication.truncation import (
     restart_point,
     truncation_point,
 )
-from ottla.replication.turns import Turn, wait_at_most
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -357,11 +357,11 @@ class LeaderFetcher:
             return
         out_of_range: list[Followed] = []
         refused: dict[ErrorCode, list[Followed]] = {}
-        turn = Turn(self._world.clock)
+        time_slice = TimeSlice(self._world.clock)
         for topic in response.responses:
             for data in topic.partitions:
-                if turn.over:
-                    await turn.next()  # after an election thousands may have to truncate
+                if time_slice.over:
+                    await time_slice.next()  # after an election thousands may have to truncate
                 # By id from version 13 on, by name below; the other field is at its default.
                 found = by_key.get((topic.topic or bytes(topic.topic_id), data.partition_index))
                 if not isinstance(found, Followed):

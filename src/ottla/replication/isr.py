@@ -1,6 +1,6 @@
 """The in-sync rules: who is in the ISR, and how far the high watermark may go. A decider.
 
-Who may call: `partition` (and tests, the explainer, the simulator's oracle). Time is an argument,
+Who may call: `partition_state` and tests. Time is an argument,
 in milliseconds of the monotonic clock; nothing here knows a log, a clock or a controller.
 
 Invariants, by the numbers of RELIABILITY.md:
@@ -18,7 +18,7 @@ Kafka: `Partition` and `Replica` (KIP-497, KIP-841, KIP-903, KAFKA-15583).
 """
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ottla.model.errors import ErrorCode
@@ -215,20 +215,20 @@ def high_watermark(
     maximal: tuple[int, ...],
     now_ms: float,
     lag_ms: float,
-    may_count: Callable[[int], bool],
+    alive: Container[int],
 ) -> int:
     """Return the offset below which all who must have the records have them (R4, R7).
 
     Besides the maximal ISR a caught-up follower about to join is waited for: were it not, the
     leader alone could run ahead for ever and the follower's end never reach the high watermark.
-    `may_count` says whether a broker may join at all (alive; R9); ISR members are not asked.
+    `alive` holds the brokers that may join at all (R9); members of the ISR need not be alive.
     """
     lowest = leader_end_offset
     for follower in followers:
         end = follower.log_end_offset
         if end < lowest and (
             follower.broker_id in maximal
-            or (now_ms - follower.last_caught_up_ms <= lag_ms and may_count(follower.broker_id))
+            or (now_ms - follower.last_caught_up_ms <= lag_ms and follower.broker_id in alive)
         ):
             lowest = end
     return lowest

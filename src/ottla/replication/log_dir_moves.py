@@ -30,10 +30,10 @@ from ottla.log.results import NotInMemoryError
 from ottla.model.errors import ErrorCode, OttlaError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import wait_at_most
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
-from ottla.replication.turns import wait_at_most
 
 logger = logging.getLogger(__name__)
 

@@ -1,12 +1,11 @@
-"""One partition's replica on this broker: leader or follower, its epochs, its ISR, who waits on it.
+"""One partition's replica on this broker: its log, its state, and who waits for it.
 
-Who may call: `replica_manager`, `fetching`, `producing`, `fetcher`. Everything here is synchronous:
-an append, the high-watermark move it causes and the marks on what waits are one step.
+Who may call: `replica_manager`, `fetching`, `producing`, `fetcher`. The shell of `partition_state`:
+it reads the clock, performs the effects of each transition and keeps who waits. Everything here is
+synchronous: an append, the high-watermark move it causes and the marks on what waits are one step.
 
 Invariants:
-- `leader_epoch` never goes back; `epoch_start` is set exactly while this broker leads
-- only a leader has followers; what is known of them belongs to the current epoch (R4)
-- one ISR change in flight at a time; until it is settled the maximal ISR rules (R6, R7)
+- the effects of a transition are performed before anything else runs
 - whoever waits is either watched here or dirty in its session; every change of leadership, and
   the end of the partition, releases all
 
@@ -23,33 +22,36 @@ Kafka: `Partition`.
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Container
+from typing import Protocol
 
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
 from ottla.log.validate import Header
-from ottla.model.cluster import LeaderAndIsr
-from ottla.model.errors import (
-    ErrorCode,
-    FencedLeaderEpochError,
-    NotEnoughReplicasError,
-    NotLeaderError,
-    UnknownLeaderEpochError,
-)
-from ottla.model.ids import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition
-from ottla.replication import isr as rules
+from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.replication.fetch_session import FetchEntry
-from ottla.replication.isr import AfterRejection, Follower, IsrState
+from ottla.replication.isr import Follower, IsrState
+from ottla.replication.partition_state import (
+    AdvanceHighWatermark,
+    AdvanceLogStart,
+    Effects,
+    FailProduces,
+    HostedPartitionState,
+    LogFacts,
+    LogLine,
+    NotifyFollowers,
+    ProposeIsr,
+    StartEpoch,
+    WakeFetches,
+)
 from ottla.wire.record_check import UNLIMITED, Effort
 
 logger = logging.getLogger(__name__)
 
 SWEEP_FROM = 256
-"""From so many waiting produces on, those that nobody waits for any more are let go."""
-
-INELIGIBLE_PAUSE_MS = 500
-"""After the controller called a replica ineligible, it is not proposed again for this long."""
+"""From so many waiting produces on, those that nobody waits for any more are removed."""
 
 
 class Waiter(Protocol):
@@ -68,20 +70,23 @@ class Waiter(Protocol):
 
 
 class Host(Protocol):
-    """What a partition asks of the broker around it."""
+    """What a partition needs of the replica manager."""
 
     broker_id: int
     lag_ms: float
+    """replica.lag.time.max.ms"""
     may_propose: bool
+    """False without a ZooKeeper session"""
+
+    @property
+    def alive(self) -> Container[int]:
+        """The ids of the brokers that the cluster takes for alive."""
+        ...
 
     def now_ms(self) -> float: ...
 
-    def may_join(self, broker_id: int) -> bool:
-        """Tell whether a broker is alive, so that it may join an ISR (R9)."""
-        ...
-
-    def propose(self, partition: "Partition", state: IsrState, change: LeaderAndIsr) -> None:
-        """Carry an ISR change to the controller; answers with `alter_accepted`/`_rejected`."""
+    def submit_isr_change(self, partition: "Partition", proposed: ProposeIsr) -> None:
+        """Have the controller asked; ends in `isr_change_accepted` or `isr_change_rejected`."""
         ...
 
 
@@ -91,178 +96,175 @@ class Partition:
     def __init__(self, tp: TopicPartition, host: Host) -> None:
         self.tp = tp
         self.host = host
-        self.topic_id = ZERO_UUID
+        self.state = HostedPartitionState(tp, host.broker_id, host.lag_ms)
         self.log: Log | None = None
         self.future: Log | None = None
         """the copy in another log dir that is to take the log's place (`log_dir_moves`)"""
-        self.leader = NO_LEADER
-        self.is_leader = False
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = 0
-        self.controller_epoch = 0
-        self.epoch_start: int | None = None
-        self.replicas: tuple[int, ...] = ()
-        self.adding: tuple[int, ...] = ()
-        self.removing: tuple[int, ...] = ()
-        self.isr = IsrState.of(())
-        self.followers: dict[int, Follower] = {}
-        self.isr_changes_total = 0
-        self.isr_rejections_total = 0
         self.produce_templates: dict[int, tuple[bytes, bytes]] = {}
         self._at_end: dict[FetchEntry, None] = {}
         self._at_watermark: dict[FetchEntry, None] = {}
         self._waiters: deque[Waiter] = deque()
         self._sweep_at = SWEEP_FROM
 
-    # --- leadership -----------------------------------------------------------------------------
+    # --- what others read of the state ----------------------------------------------------------
 
-    def make_leader(self, state: Any, topic_id: bytes, log: Log) -> bool:
-        """Lead from now on in `state`'s epoch; True if this broker did not lead before."""
-        if state.partition_epoch < self.partition_epoch:
-            logger.info(
-                "become leader skipped partition=%s partition_epoch=%d ours=%d",
-                self.tp, state.partition_epoch, self.partition_epoch,
-            )  # fmt: skip
-            return False
-        now_ms = self.host.now_ms()
-        was_leader = self.is_leader
-        self._take_assignment(state, topic_id, log)
-        self.isr = IsrState.of(state.isr)
-        for replica in self.replicas:
-            if replica != self.host.broker_id and replica not in self.followers:
-                self.followers[replica] = Follower(replica)
-        for gone in [r for r in self.followers if r not in self.replicas]:
-            del self.followers[gone]
-        if state.leader_epoch > self.leader_epoch or not was_leader:
-            start = log.log_end_offset
-            # Also an epoch without a record must be answerable, else a follower that comes from a
-            # later epoch than our last record could not find where to cut.
-            log.assign_epoch_start(state.leader_epoch, start)
-            for follower in self.followers.values():
-                follower.forget(in_isr=follower.broker_id in state.isr, now_ms=now_ms)
-            self.leader_epoch = state.leader_epoch
-            self.epoch_start = start
-        self.leader = self.host.broker_id
-        self.is_leader = True
-        logger.debug(
-            "leader partition=%s epoch=%d start=%s hw=%d isr=%s replicas=%s",
-            self.tp, self.leader_epoch, self.epoch_start, log.high_watermark,
-            self.isr.committed, self.replicas,
-        )  # fmt: skip
-        self._release_fetches()
-        self.raise_high_watermark(now_ms)
-        return not was_leader
+    @property
+    def topic_id(self) -> bytes:
+        return self.state.topic_id
 
-    def await_leadership(self, state: Any, topic_id: bytes, log: Log) -> None:
-        """Take note of an epoch that this broker will lead, but not yet (`tail_recovery`)."""
-        self.is_leader = False
-        self.leader = self.host.broker_id
-        self.leader_epoch = state.leader_epoch
-        self.epoch_start = None
-        self.followers.clear()
-        self.isr = IsrState.of(())
-        self._take_assignment(state, topic_id, log)
-        self._release_fetches()
-        self._release_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    @property
+    def is_leader(self) -> bool:
+        return self.state.is_leader
 
-    def make_follower(self, state: Any, topic_id: bytes, log: Log) -> bool:
-        """Follow `state.leader`; True if the epoch is new, so that the fetcher must start over."""
-        if state.partition_epoch < self.partition_epoch:
-            logger.info(
-                "become follower skipped partition=%s partition_epoch=%d ours=%d",
-                self.tp, state.partition_epoch, self.partition_epoch,
-            )  # fmt: skip
-            return False
-        new_epoch: bool = state.leader_epoch > self.leader_epoch
-        self.is_leader = False
-        self.leader = state.leader
-        self.leader_epoch = max(self.leader_epoch, state.leader_epoch)
-        self.epoch_start = None
-        self.followers.clear()
-        self.isr = IsrState.of(())
-        self._take_assignment(state, topic_id, log)
-        logger.debug(
-            "follower partition=%s leader=%d epoch=%d end=%d hw=%d",
-            self.tp, self.leader, self.leader_epoch, log.log_end_offset, log.high_watermark,
-        )  # fmt: skip
-        self._release_fetches()
-        self._release_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return new_epoch
+    @property
+    def leader(self) -> int:
+        return self.state.leader
 
-    def _take_assignment(self, state: Any, topic_id: bytes, log: Log) -> None:
-        self.controller_epoch = state.controller_epoch
-        self.partition_epoch = state.partition_epoch
-        self.replicas = tuple(state.replicas)
-        self.adding = tuple(state.adding_replicas)
-        self.removing = tuple(state.removing_replicas)
-        self.log = log
-        if topic_id != ZERO_UUID:
-            self.topic_id = topic_id
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
 
-    def stop(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Forget log and leadership: deleted, or its log directory failed."""
-        self.log = None
-        self.future = None
-        self.is_leader = False
-        self.leader = NO_LEADER
-        self.epoch_start = None
-        self.followers.clear()
-        self.isr = IsrState.of(())
-        self._release_fetches()
-        self._release_produces(code)
+    @property
+    def epoch_start(self) -> int | None:
+        return self.state.epoch_start
 
-    def replace_log(self, log: Log) -> None:
-        """Go on with a log of the same records in another log dir: nobody who waits need know."""
-        self.log = log
-        self.future = None
+    @property
+    def partition_epoch(self) -> int:
+        return self.state.partition_epoch
 
-    def release_waiting(self) -> None:
-        """Have everything that waits looked at again: the controller stops this replica."""
-        self._release_fetches()
-        if not self.is_leader:
-            self._release_produces(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        return self.state.replicas
 
-    # --- checks ---------------------------------------------------------------------------------
+    @property
+    def adding(self) -> tuple[int, ...]:
+        return self.state.adding
 
-    def check_epoch(self, epoch: int) -> None:
-        """Compare a request's leader epoch (-1: none) with ours (R3)."""
-        if epoch not in (NO_EPOCH, self.leader_epoch):
-            facts = f"{self.tp}: epoch {epoch}, ours is {self.leader_epoch}"
-            if epoch < self.leader_epoch:
-                raise FencedLeaderEpochError(facts)
-            raise UnknownLeaderEpochError(facts)
+    @property
+    def removing(self) -> tuple[int, ...]:
+        return self.state.removing
 
-    def local_log(self, epoch: int = NO_EPOCH, *, leader_only: bool) -> Log:
-        """Return the log for a reader that expects leader epoch `epoch`."""
-        self.check_epoch(epoch)
-        log = self.log
-        # About to lead (`await_leadership`) is neither: a consumer that is right to ask here must
-        # not be told that its offset does not exist, just because it is not back yet.
-        neither = self.leader == self.host.broker_id
-        if log is None or (not self.is_leader and (leader_only or neither)):
-            raise NotLeaderError(f"{self.tp} is not led by broker {self.host.broker_id}")
-        return log
+    @property
+    def isr(self) -> IsrState:
+        return self.state.isr
 
-    def follower(self, broker_id: int, epoch: int) -> Follower:
-        """Return what we know of a follower that fetches."""
-        found = self.followers.get(broker_id)
-        if found is None:
-            facts = f"broker {broker_id} is no replica of {self.tp} in epoch {self.leader_epoch}"
-            # With an epoch in hand the follower knows of an assignment that we do not know yet.
-            raise NotLeaderError(facts) if epoch == NO_EPOCH else UnknownLeaderEpochError(facts)
-        return found
+    @property
+    def followers(self) -> dict[int, Follower]:
+        return self.state.followers
 
     @property
     def min_isr(self) -> int:
         """min.insync.replicas, capped at the number of replicas."""
         assert self.log is not None
-        return min(self.log.config.min_insync_replicas, len(self.followers) + 1)
+        return self.state.min_isr(self.log.config.min_insync_replicas)
 
     @property
     def under_min_isr(self) -> bool:
-        return len(self.isr.committed) < self.min_isr
+        assert self.log is not None
+        return self.state.is_under_min_isr(self.log.config.min_insync_replicas)
+
+    def follower(self, broker_id: int, epoch: int) -> Follower:
+        """Return what is known of a follower that fetches with leader epoch `epoch`."""
+        return self.state.follower(broker_id, epoch)
+
+    # --- leadership -----------------------------------------------------------------------------
+
+    def make_leader(self, update: LeadershipUpdate, log: Log) -> bool:
+        """Lead from now on; True if this broker did not lead before."""
+        state = self.state
+        if state.is_outdated(update):
+            self._perform(state.skip(update, "leader"))
+            return False
+        was_leader = state.is_leader
+        self.log = log
+        host = self.host
+        self._perform(state.become_leader(update, facts_of(log), host.now_ms(), host.alive))
+        return not was_leader
+
+    def await_leadership(self, update: LeadershipUpdate, log: Log) -> None:
+        """Take note of an epoch that this broker will lead, but not yet (`tail_recovery`)."""
+        self.log = log
+        self._perform(self.state.await_leadership(update))
+
+    def make_follower(self, update: LeadershipUpdate, log: Log) -> bool:
+        """Follow from now on; True if the epoch is new, so that the fetcher must start over."""
+        state = self.state
+        if state.is_outdated(update):
+            self._perform(state.skip(update, "follower"))
+            return False
+        is_new = update.leader_epoch > state.leader_epoch
+        self.log = log
+        self._perform(state.become_follower(update))
+        return is_new
+
+    def stop(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Forget log and leadership: deleted, or its log directory failed."""
+        self.log = None
+        self.future = None
+        self._perform(self.state.stop(code))
+
+    def release_waiting(self) -> None:
+        """Have everything that waits tried again: the controller stops this replica."""
+        self._perform(self.state.release_waiting())
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Take an id that the controller names for a topic that had none, also into the log."""
+        if self.log is not None:
+            self.log.assign_topic_id(topic_id)
+        self.state.topic_id = topic_id
+
+    def replace_log(self, log: Log) -> None:
+        """Go on with a log of the same records in another log dir; who waits need not know."""
+        self.log = log
+        self.future = None
+
+    # --- effects --------------------------------------------------------------------------------
+
+    def _perform(self, effects: Effects) -> None:
+        """Perform the effects of a transition, in their order."""
+        log = self.log
+        for effect in effects:
+            if isinstance(effect, AdvanceHighWatermark):
+                self._advance_high_watermark(effect.offset)
+            elif isinstance(effect, LogLine):
+                logger.log(effect.level.value, effect.text, *effect.values)
+            elif isinstance(effect, WakeFetches):
+                self._wake_fetches()
+            elif isinstance(effect, FailProduces):
+                self._fail_produces(effect.code)
+            elif isinstance(effect, ProposeIsr):
+                self.host.submit_isr_change(self, effect)
+            elif isinstance(effect, NotifyFollowers):
+                self._notify_followers()
+            elif isinstance(effect, StartEpoch):
+                assert log is not None
+                log.assign_epoch_start(effect.epoch, effect.offset)
+            elif isinstance(effect, AdvanceLogStart):
+                assert log is not None
+                log.maybe_increment_log_start_offset(effect.offset)
+
+    def _advance_high_watermark(self, offset: int) -> None:
+        log = self.log
+        assert log is not None
+        log.set_high_watermark(offset)
+        waiters = self._waiters
+        while waiters and waiters[0].required_offset <= offset:
+            waiters.popleft().reached(self)
+        self.wake_consumers()
+        # Followers hear of it with the next answer; it is no reason to answer (as in Kafka).
+        self._notify_followers()
 
     # --- the leader's data path -----------------------------------------------------------------
+
+    def local_log(self, epoch: int = NO_EPOCH, *, leader_only: bool) -> Log:
+        """Return the log for a reader that expects leader epoch `epoch`."""
+        state = self.state
+        state.check_epoch(epoch)
+        log = self.log
+        if log is None:
+            raise state.not_leader()
+        state.check_readable(leader_only=leader_only)
+        return log
 
     def append_as_leader(
         self,
@@ -279,86 +281,45 @@ class Partition:
         EffortExceededError, and nothing done, if checking the batch takes more than `effort`;
         `checked` is what came of checking it elsewhere.
         """
-        log = self.log
-        if log is None or not self.is_leader:
-            raise NotLeaderError(f"{self.tp} is not led by broker {self.host.broker_id}")
-        if acks == -1 and len(self.isr.committed) < self.min_isr:
-            raise NotEnoughReplicasError(
-                f"{self.tp}: ISR {self.isr.committed} is below min.insync.replicas {self.min_isr}"
-            )
+        log, state = self.log, self.state
+        if log is None:
+            raise state.not_leader()
+        epoch = state.epoch_to_append(acks, log.config.min_insync_replicas)
         end = log.log_end_offset
         info = log.append_as_leader(
-            records,
-            self.leader_epoch,
-            wall_ms,
-            origin=origin,
-            guard=guard,
-            effort=effort,
-            checked=checked,
+            records, epoch, wall_ms, origin=origin, guard=guard, effort=effort, checked=checked
         )
         if log.log_end_offset != end:
             if self._at_end:
                 self._wake_followers(end)
-            if len(self.isr.maximal) == 1:
-                # With another member the watermark moves when that one fetches, never now.
-                self.raise_high_watermark(self.host.now_ms())
+            if not state.waits_for_followers:
+                self.raise_high_watermark()
         return info
+
+    def raise_high_watermark(self) -> None:
+        """Move a leader's high watermark as far as the rules allow."""
+        log, host = self.log, self.host
+        assert log is not None
+        now_ms = host.now_ms()
+        self._perform(self.state.high_watermark_effects(facts_of(log), now_ms, host.alive))
 
     def observe_fetch(
         self, follower: Follower, entry: FetchEntry, now_ms: float, broker_epoch: int
     ) -> None:
         """Note how far a follower is; it may join the ISR, and the high watermark may move."""
-        log = self.log
+        log, host = self.log, self.host
         assert log is not None
-        if broker_epoch != follower.broker_epoch:
-            self._check_life(follower, now_ms, broker_epoch)
-        moved = follower.observe(
-            entry.fetch_offset, entry.log_start_offset, now_ms, log.log_end_offset, broker_epoch
-        )
-        if follower.broker_id not in self.isr.maximal:
-            self._maybe_expand(follower, log, now_ms)
-        if moved:
-            self.raise_high_watermark(now_ms)
-
-    def _check_life(self, follower: Follower, now_ms: float, broker_epoch: int) -> None:
-        """Refuse a fetch of an earlier life; what an earlier life had says nothing of a later one.
-
-        A broker that lost power has less than it once fetched (R8, F11).
-        """
-        if follower.is_stale(broker_epoch):
-            raise NotLeaderError(
-                f"{self.tp}: fetch of broker {follower.broker_id} from an earlier incarnation"
-            )
-        if follower.registered_again(broker_epoch):
-            follower.forget(in_isr=follower.broker_id in self.isr.committed, now_ms=now_ms)
-
-    def raise_high_watermark(self, now_ms: float) -> None:
-        """Move the high watermark as far as R4, R7 and R13 allow."""
-        log = self.log
-        assert log is not None
-        if self.under_min_isr:
-            return
-        target = rules.high_watermark(
-            log.log_end_offset,
-            self.followers.values(),
-            self.isr.maximal,
+        effects = self.state.fetched(
+            follower,
+            (entry.fetch_offset, entry.log_start_offset),
+            broker_epoch,
+            facts_of(log),
             now_ms,
-            self.host.lag_ms,
-            self.host.may_join,
+            host.alive,
+            may_propose=host.may_propose,
         )
-        self._set_high_watermark(log, target)
-
-    def _set_high_watermark(self, log: Log, target: int) -> None:
-        if target <= log.high_watermark:
-            return
-        log.set_high_watermark(target)
-        waiters = self._waiters
-        while waiters and waiters[0].required_offset <= target:
-            waiters.popleft().reached(self)
-        self.wake_consumers()
-        for entry in self._at_end:
-            # Followers hear of it with the next answer; it is no reason to answer (as in Kafka).
-            entry.session.dirty[entry] = None
+        if effects:
+            self._perform(effects)
 
     def low_watermark(self) -> int:
         """Return the lowest log start among the live replicas (DeleteRecords waits for it).
@@ -369,17 +330,13 @@ class Partition:
         lowest = self.log.log_start_offset
         if self.future is not None:
             lowest = min(lowest, self.future.log_start_offset)
-        for follower in self.followers.values():
-            if follower.log_start_offset < lowest and self.host.may_join(follower.broker_id):
-                lowest = follower.log_start_offset
-        return lowest
+        return self.state.low_watermark(lowest, self.host.alive)
 
     def delete_records_before(self, offset: int) -> None:
         """Let the log begin at `offset`; followers hear of it with their next answer."""
         assert self.log is not None
         if self.log.maybe_increment_log_start_offset(offset):
-            for entry in self._at_end:
-                entry.session.dirty[entry] = None
+            self._notify_followers()
 
     # --- who waits ------------------------------------------------------------------------------
 
@@ -406,28 +363,19 @@ class Partition:
 
     def unwatch(self, entry: FetchEntry) -> None:
         if entry.session.privileged:
-            if self._at_end.pop(entry, entry) is None:
-                self._settle(entry)
+            if self._at_end.pop(entry, entry) is None and self.log is not None:
+                session = entry.session
+                end = self.log.log_end_offset
+                self.state.note_idle_fetches(session.replica_id, session.last_used_ms, end)
         else:
             self._at_watermark.pop(entry, None)
 
-    def _settle(self, entry: FetchEntry) -> None:
-        """Credit a follower with the fetches in which its session had nothing to say about us."""
-        log = self.log
-        for follower in self.followers.values():
-            if follower.broker_id == entry.session.replica_id:
-                if log is not None and follower.log_end_offset == log.log_end_offset:
-                    follower.stayed_caught_up(entry.session.last_used_ms, log.log_end_offset)
-                return
-
     def _wake_followers(self, end_before: int) -> None:
+        """Wake fetches of followers that had all up to `end_before`: there is more now."""
         entries, self._at_end = self._at_end, {}
-        followers = self.followers
         for entry in entries:
             session = entry.session
-            follower = followers.get(session.replica_id)
-            if follower is not None and follower.log_end_offset == end_before:
-                follower.stayed_caught_up(session.last_used_ms, end_before)
+            self.state.note_idle_fetches(session.replica_id, session.last_used_ms, end_before)
             entry.source = None
             session.dirty[entry] = None
             if session.waiting is not None:
@@ -445,7 +393,7 @@ class Partition:
             if session.waiting is not None:
                 session.waiting.reconsider()
 
-    def _release_fetches(self) -> None:
+    def _wake_fetches(self) -> None:
         entries, self._at_end = self._at_end, {}
         for entry in entries:
             entry.source = None
@@ -454,114 +402,43 @@ class Partition:
                 entry.session.waiting.reconsider()
         self.wake_consumers()
 
-    def _release_produces(self, code: ErrorCode) -> None:
+    def _fail_produces(self, code: ErrorCode) -> None:
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             waiter.lost(code)
 
-    # --- the ISR --------------------------------------------------------------------------------
-
-    def _maybe_expand(self, follower: Follower, log: Log, now_ms: float) -> None:
-        assert self.epoch_start is not None
-        if (
-            rules.may_join(follower, self.isr, log.high_watermark, self.epoch_start)
-            and self.host.may_propose
-            and now_ms >= follower.not_before_ms
-            and self.host.may_join(follower.broker_id)
-        ):
-            logger.debug(
-                "expand isr partition=%s isr=%s adding=%d end=%d hw=%d epoch_start=%d",
-                self.tp, self.isr.committed, follower.broker_id, follower.log_end_offset,
-                log.high_watermark, self.epoch_start,
-            )  # fmt: skip
-            self._propose(self.isr.expand(follower.broker_id))
-
-    def maybe_shrink(self, now_ms: float) -> None:
-        """Propose to drop members that lag for too long; called every half lag period."""
-        log = self.log
-        if log is None or not self.is_leader or not self.host.may_propose:
-            return
-        late = rules.out_of_sync(
-            self.isr, self.host.broker_id, self.followers,
-            log.log_end_offset, now_ms, self.host.lag_ms,
-        )  # fmt: skip
-        if late:
-            logger.info(
-                "shrink isr partition=%s isr=%s dropping=%s hw=%d end=%d followers=%s",
-                self.tp, self.isr.committed, late, log.high_watermark, log.log_end_offset,
-                [self.followers[r] for r in late if r in self.followers],
-            )  # fmt: skip
-            self._propose(self.isr.shrink(late))
-
-    def _propose(self, state: IsrState) -> None:
-        self.isr = state
-        assert state.proposed is not None
-        self.host.propose(self, state, self.proposal(state.proposed))
-
-    def lives_of(self, members: Sequence[int], ours: int) -> tuple[tuple[int, int], ...]:
-        """Return members with the broker epochs of the lives we know them in (KIP-903).
-
-        Our own is `ours`. -1 stands for a follower whose fetches carry none, or that has not
-        fetched yet: then only the controller can tell whether it is the one we mean.
-        """
-        known = self.followers
-        return tuple(
-            (m, ours if m == self.host.broker_id else known[m].broker_epoch if m in known else -1)
-            for m in members
-        )
-
-    def proposal(self, members: Sequence[int]) -> LeaderAndIsr:
-        """Return the state that an ISR change asks the controller to write."""
-        return LeaderAndIsr(
-            leader=self.host.broker_id,
-            leader_epoch=self.leader_epoch,
-            isr=tuple(members),
-            partition_epoch=self.partition_epoch,
-        )
-
-    def alter_accepted(self, state: IsrState, change: LeaderAndIsr) -> None:
-        """Take over `change`, which the controller wrote in answer to the proposal `state`."""
-        if self.isr is not state:
-            return  # leadership moved on meanwhile; whatever was written comes with LeaderAndIsr
-        if (
-            change.leader_epoch != self.leader_epoch
-            or change.partition_epoch < self.partition_epoch
-        ):
-            self.isr_rejections_total += 1
-            return
-        self.isr = IsrState.of(change.isr)
-        self.partition_epoch = change.partition_epoch
-        self.isr_changes_total += 1
-        logger.debug(
-            "isr partition=%s isr=%s partition_epoch=%d",
-            self.tp, self.isr.committed, self.partition_epoch,
-        )  # fmt: skip
-        self._isr_settled()
-
-    def alter_rejected(self, state: IsrState, code: ErrorCode) -> bool:
-        """Take a proposal as not written; True if it is to be sent again."""
-        if self.isr is not state:
-            return False
-        self.isr_rejections_total += 1
-        verdict = rules.after_rejection(code)
-        logger.debug(
-            "isr change rejected partition=%s error=%s then=%s", self.tp, code.name, verdict.name
-        )
-        if verdict is AfterRejection.BACK:
-            self.isr = state.back()
-            not_before_ms = self.host.now_ms() + INELIGIBLE_PAUSE_MS
-            for replica in state.proposed or ():
-                if replica not in state.committed and replica in self.followers:
-                    self.followers[replica].not_before_ms = not_before_ms
-            self._isr_settled()
-        return verdict is AfterRejection.RETRY
-
-    def _isr_settled(self) -> None:
-        # A follower that is out of the ISR must be looked at with every fetch, so that it can join.
+    def _notify_followers(self) -> None:
+        """Have the next answer to each follower that waits mention this partition."""
         for entry in self._at_end:
             entry.session.dirty[entry] = None
-        if self.is_leader:
-            self.raise_high_watermark(self.host.now_ms())
+
+    # --- the ISR --------------------------------------------------------------------------------
+
+    def maybe_shrink_isr(self) -> None:
+        """Propose to drop members that lag for too long; called every half lag period."""
+        log, host = self.log, self.host
+        if log is not None and self.state.is_leader and host.may_propose:
+            self._perform(self.state.shrink_isr(facts_of(log), host.now_ms()))
+
+    def isr_change_accepted(self, proposal: IsrState, change: LeaderAndIsr) -> None:
+        """Take over `change`, which the controller wrote in answer to `proposal`."""
+        log, host = self.log, self.host
+        if log is not None:
+            now_ms, facts = host.now_ms(), facts_of(log)
+            self._perform(
+                self.state.isr_change_accepted(proposal, change, facts, now_ms, host.alive)
+            )
+
+    def isr_change_rejected(self, proposal: IsrState, code: ErrorCode) -> bool:
+        """Take a proposal as not written; True if it is to be sent again."""
+        log, host = self.log, self.host
+        if log is None:
+            return False
+        again, effects = self.state.isr_change_rejected(
+            proposal, code, facts_of(log), host.now_ms(), host.alive
+        )
+        self._perform(effects)
+        return again
 
     # --- the follower's data path ---------------------------------------------------------------
 
@@ -570,19 +447,19 @@ class Partition:
         return self.local_log(leader_only=False).append_as_follower(records)
 
     def adopt(self, leader_high_watermark: int, leader_log_start: int) -> None:
-        """Take over the leader's high watermark and log start, after the append (R11).
-
-        A leader elected a moment ago may know a lower one than we do. Ours stays: what was
-        committed is committed, and a consumer that reads here never sees it go back.
-        """
+        """Take over the leader's high watermark and log start, after the append (R11)."""
         log = self.local_log(leader_only=False)
-        target = min(leader_high_watermark, log.log_end_offset)
-        if target > log.high_watermark:
-            log.set_high_watermark(target)
-            self.wake_consumers()
-        if leader_log_start > log.log_start_offset:
-            log.maybe_increment_log_start_offset(leader_log_start)
+        self._perform(self.state.adopt(leader_high_watermark, leader_log_start, facts_of(log)))
 
     def __repr__(self) -> str:
-        role = "leader" if self.is_leader else f"follower of {self.leader}"
-        return f"Partition({self.tp} {role} epoch={self.leader_epoch} isr={self.isr.committed})"
+        return f"Partition({self.state!r})"
+
+
+def facts_of(log: Log) -> LogFacts:
+    """Return what the decisions need to know of a log."""
+    return LogFacts(
+        log.log_start_offset,
+        log.log_end_offset,
+        log.high_watermark,
+        log.config.min_insync_replicas,
+    )

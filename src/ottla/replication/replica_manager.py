@@ -14,11 +14,11 @@ Kafka: `ReplicaManager`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from typing import Protocol
 
 from ottla.log.manager import LogManager
-from ottla.model.cluster import Endpoint, LeaderAndIsr
+from ottla.model.cluster import Endpoint
 from ottla.model.config import LEAST_INTERVAL_S, BrokerConfig, TopicConfig
 from ottla.model.errors import (
     ErrorCode,
@@ -29,6 +29,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import InTimeSlices
 from ottla.net.peer import PeerConnection
 from ottla.replication.alter_partition import AlterPartitionManager
 from ottla.replication.damaged_replicas import DamagedReplicas
@@ -38,14 +39,13 @@ from ottla.replication.fetch_session import SessionCache
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.fetching import FetchPath, Reader
 from ottla.replication.inter_broker import FetcherSettings
-from ottla.replication.isr import IsrState
 from ottla.replication.log_dir_moves import LogDirMoves
 from ottla.replication.partition import Partition
+from ottla.replication.partition_state import ProposeIsr
 from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_selector import RACK_AWARE, Candidate, nearest
 from ottla.replication.tail_recovery import TailRecovery
 from ottla.replication.throttle import ReplicationQuota, throttled_partitions
-from ottla.replication.turns import InTurns
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,20 @@ class ClusterView(Protocol):
     def rack(self, broker_id: int, listener: str) -> str | None:
         """Return the rack of a live broker that has this listener."""
         ...
+
+
+class LiveBrokers(Container[int]):
+    """The ids of the brokers that the metadata cache takes for alive."""
+
+    __slots__ = ("_cluster", "_listener")
+
+    def __init__(self, cluster: ClusterView, listener: str) -> None:
+        self._cluster = cluster
+        self._listener = listener
+
+    def __contains__(self, broker_id: object) -> bool:
+        assert isinstance(broker_id, int)
+        return self._cluster.endpoint(broker_id, self._listener) is not None
 
 
 class ReplicaManager:
@@ -112,6 +126,7 @@ class ReplicaManager:
         self.clock = world.clock
         self._cluster = cluster
         self._listener = config.inter_broker_listener
+        self.alive = LiveBrokers(cluster, self._listener)
         self._broker_epoch = broker_epoch
         self._expected = ExpectedFollowers()
         self._started = False
@@ -207,11 +222,8 @@ class ReplicaManager:
     def endpoint(self, broker_id: int) -> Endpoint | None:
         return self._cluster.endpoint(broker_id, self._listener)
 
-    def may_join(self, broker_id: int) -> bool:
-        return self.endpoint(broker_id) is not None
-
-    def propose(self, partition: Partition, state: IsrState, change: LeaderAndIsr) -> None:
-        self.alter.submit(partition, state, change)
+    def submit_isr_change(self, partition: Partition, proposed: ProposeIsr) -> None:
+        self.alter.submit(partition, proposed)
 
     def throttle(self, topic: str, config: TopicConfig) -> None:
         """Take over which replicas of a topic its settings put under the throttles (KIP-73)."""
@@ -379,8 +391,8 @@ class ReplicaManager:
 
     async def expire_isr_once(self) -> None:
         """Let every partition we lead drop members that lag for too long."""
-        async for partition in InTurns(list(self.partitions.values()), self.clock):
-            partition.maybe_shrink(self.now_ms())
+        async for partition in InTimeSlices(list(self.partitions.values()), self.clock):
+            partition.maybe_shrink_isr()
 
     def statistics(self) -> dict[str, object]:
         partitions = self.partitions.values()
@@ -392,7 +404,7 @@ class ReplicaManager:
             ),
             "under_min_isr": sum(p.is_leader and p.under_min_isr for p in partitions),
             "offline": len(self.offline),
-            "isr_changes_total": sum(p.isr_changes_total for p in partitions),
+            "isr_changes_total": sum(p.state.isr_changes_total for p in partitions),
             "purgatory": self.purgatory.statistics(),
             "sessions": self.sessions.statistics(),
             "alter_partition": self.alter.statistics(),

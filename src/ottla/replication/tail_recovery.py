@@ -31,13 +31,14 @@ their log is whole (`WHOLE_LOG_QUESTION`).
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.log.log import Log
-from ottla.model.cluster import RECOVERING, Endpoint
+from ottla.model.cluster import RECOVERING, Endpoint, LeadershipUpdate
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import InTimeSlices, TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
     DEBUGGING_REPLICA,
@@ -54,7 +55,6 @@ from ottla.replication.leader_session import (
 from ottla.replication.offset_queries import EARLIEST, LATEST, Told, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
-from ottla.replication.turns import InTurns, Turn, wait_at_most
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -107,21 +107,21 @@ class Recovering:
         self,
         partition: Partition,
         log: Log,
-        state: Any,
+        update: LeadershipUpdate,
         deadline_ms: float,
         finish: Callable[[], None],
     ) -> None:
         ours = partition.host.broker_id
         self.partition = partition
         self.log = log
-        self.unheard = {r for r in state.replicas if r != ours}
-        self.isr = frozenset(state.isr)
-        self.leader_epoch: int = state.leader_epoch
+        self.unheard = {r for r in update.replicas if r != ours}
+        self.isr = frozenset(update.isr)
+        self.leader_epoch = update.leader_epoch
         self.cut_by = NOBODY
         self.cut_by_epoch = NO_EPOCH
         """the replica that made us cut, or that gave records after a cut, and its newest epoch. Our
         log may never get that: of an epoch without records only its leader's log knows"""
-        self.may_lose = state.leader_recovery_state == RECOVERING
+        self.may_lose = update.recovery_state == RECOVERING
         """whether it was elected uncleanly: losing records was accepted then"""
         self.vouched = False
         """whether a member of the ISR that cannot have lost anything has been heard"""
@@ -172,13 +172,19 @@ class TailRecovery:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, partition: Partition, log: Log, state: Any, finish: Callable[[], None]) -> None:
-        """Ask for a partition that LeaderAndIsr's `state` makes us lead.
+    def add(
+        self,
+        partition: Partition,
+        log: Log,
+        update: LeadershipUpdate,
+        finish: Callable[[], None],
+    ) -> None:
+        """Ask the other replicas of a partition that LeaderAndIsr makes us lead.
 
         `finish` is called once, unless it is cancelled before.
         """
         deadline_ms = self._host.now_ms() + self._host.lag_ms
-        self._pending[partition.tp] = Recovering(partition, log, state, deadline_ms, finish)
+        self._pending[partition.tp] = Recovering(partition, log, update, deadline_ms, finish)
         self.asked_total += 1
         self._wake.set()
         if self._task is None or self._task.done():
@@ -240,7 +246,7 @@ class TailRecovery:
 
     async def _finish_those_who_may(self) -> None:
         now_ms = self._host.now_ms()
-        async for tp, one in InTurns(list(self._pending.items()), self._world.clock):
+        async for tp, one in InTimeSlices(list(self._pending.items()), self._world.clock):
             if self._pending.get(tp) is not one:
                 continue  # cancelled, or given anew
             if not one.shown and (now_ms < one.deadline_ms or not self._late(one, now_ms)):
@@ -318,11 +324,11 @@ class TailRecovery:
             by_key[one.partition.topic_id, tp.partition] = one
         moved = False
         silent: list[tuple[Recovering, bool]] = []
-        turn = Turn(self._world.clock)
+        time_slice = TimeSlice(self._world.clock)
         for topic in response.responses:
             for data in topic.partitions:
-                if turn.over:
-                    await turn.next()
+                if time_slice.over:
+                    await time_slice.next()
                 found = by_key.get((topic.topic or bytes(topic.topic_id), data.partition_index))
                 if found is None or not self._waits(found):
                     continue

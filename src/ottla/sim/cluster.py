@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ottla.broker.broker import Broker
+from ottla.model import time_slices
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import Client
-from ottla.replication import turns
 from ottla.sim.administrators import Administrator
 from ottla.sim.agreement import disagreements
 from ottla.sim.bit_flips import BitFlips, check_checksums
@@ -681,13 +681,13 @@ def _turns_of(plan: Plan) -> Iterator[None]:
 
     On a busy machine they may: what was read before is then not true any more.
     """
-    before = turns.SLICE_S
+    before = time_slices.SLICE_S
     if plan.short_turns:
-        turns.SLICE_S = 0.0
+        time_slices.SLICE_S = 0.0
     try:
         yield
     finally:
-        turns.SLICE_S = before
+        time_slices.SLICE_S = before
 
 
 def _run(plan: Plan, sink: Callable[[str], object] | None, until_s: float | None) -> Verdict:

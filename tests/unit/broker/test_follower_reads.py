@@ -123,7 +123,7 @@ def test_nobody_is_sent_to_a_replica_out_of_sync(cluster):
     choose = cluster.brokers["b1"].services.replicas.preferred_replica
     assert choose(led, ("rack2", "PLAINTEXT"), 0) == FOLLOWER
     assert choose(led, ("rack2", "CONTROL"), 0) is None
-    led.isr = IsrState.of((LEADER,))
+    led.state.isr = IsrState.of((LEADER,))
     assert choose(led, ("rack2", "PLAINTEXT"), 0) is None
 
 

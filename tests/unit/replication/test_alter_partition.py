@@ -137,7 +137,7 @@ def test_topics_without_ids_are_asked_for_by_name(wired):
         c.controller.states["t", 5] = other
         c.metadata.topics["t", 5] = other
         await c.controller.tell(other, topic_id=bytes(16))
-        c[1].replicas.partitions[TopicPartition("t", 5)].topic_id = bytes(16)
+        c[1].replicas.partitions[TopicPartition("t", 5)].state.topic_id = bytes(16)
         await c[2].stop()
         await c.produce(1, "a", acks=1)
         await c.produce(1, "a", acks=1, index=5)

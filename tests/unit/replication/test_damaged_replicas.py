@@ -442,7 +442,7 @@ def test_f20_judgement():
         for isr in itertools.combinations((1, 2, 3), size):
             for dead in ((), (2,), (3,), (2, 3)):
                 for refused in (True, False):
-                    verdict = judge(1, leader, isr, lambda b: b not in dead, refused=refused)  # noqa: B023
+                    verdict = judge(1, leader, isr, {2, 3}.difference(dead), refused=refused)
                     other_holds_all = any(b != 1 and b not in dead for b in isr)
                     if verdict is Verdict.REBUILD:
                         assert 1 not in isr

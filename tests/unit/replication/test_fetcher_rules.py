@@ -6,8 +6,8 @@ import pytest
 
 from ottla.model.errors import ErrorCode, StorageError
 from ottla.model.ids import TopicPartition
+from ottla.model.time_slices import TimeSlice
 from ottla.replication.inter_broker import fetch_version, list_offsets_version
-from ottla.replication.turns import Turn
 from ottla.wire.messages.fetch import FetchResponse
 
 TP = TopicPartition("t", 0)
@@ -78,7 +78,7 @@ def test_an_answer_for_a_former_epoch_is_ignored(wired):
         partition = c[2].partition()
         cut = FetchResponse.EpochEndOffset(epoch=0, end_offset=0)
         late = answer(wired, found, 0, 1, diverging_epoch=cut)
-        partition.leader_epoch += 1  # a LeaderAndIsr came while the answer was under way
+        partition.state.leader_epoch += 1  # a LeaderAndIsr came while the answer was under way
         found.add(partition)
         await found._apply(late)
         assert c[2].log().log_end_offset == 1, "nothing was truncated"
@@ -101,11 +101,11 @@ def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
         async def next_turn(_turn):
             turns.append(None)
             if len(turns) == 2:  # the first partition's answer was read
-                partition.leader_epoch += 1
+                partition.state.leader_epoch += 1
                 c[2].replicas.fetchers.add(partition)
 
-        monkeypatch.setattr(Turn, "over", True)
-        monkeypatch.setattr(Turn, "next", next_turn)
+        monkeypatch.setattr(TimeSlice, "over", True)
+        monkeypatch.setattr(TimeSlice, "next", next_turn)
         await found._apply(late)
         assert len(turns) == 2
         state = found.states[TP]

@@ -61,7 +61,12 @@ class Machine:
         self.manager.startup(lambda _: self.config.topic_config({}))
         self.log = self.manager.get(TP)
         self.host = types.SimpleNamespace(
-            broker_id=US, partitions={}, offline={}, exists=lambda *tp: tp[0] == "t"
+            broker_id=US,
+            lag_ms=10_000.0,
+            alive=(US,),
+            partitions={},
+            offline={},
+            exists=lambda *tp: tp[0] == "t",
         )
         self.quota = ReplicationQuota(11, 1000.0)
         self.moves = LogDirMoves(self.world, self.host, self.manager, self.quota, 0.001)
@@ -70,8 +75,9 @@ class Machine:
 
     def lead(self):
         partition = self.partition = Partition(TP, self.host)
-        partition.log, partition.topic_id = self.log, TOPIC_ID
-        partition.leader, partition.is_leader, partition.leader_epoch = US, True, self.epoch
+        partition.log, state = self.log, partition.state
+        state.topic_id, state.leader_epoch = TOPIC_ID, self.epoch
+        state.leader, state.is_leader = US, True
         self.host.partitions[TP] = partition
 
     def append(self, values=3, size=60, **header):
@@ -88,7 +94,7 @@ class Machine:
         for _ in range(batches):
             if rng.random() < 0.2:
                 self.epoch += 1
-                self.partition.leader_epoch = self.epoch
+                self.partition.state.leader_epoch = self.epoch
             producer = rng.choice((-1, 1, 2))
             if producer < 0:
                 self.append(rng.randrange(1, 4))
@@ -137,7 +143,7 @@ class Machine:
     def go_on(self):
         """Go on as the next leader epoch has it."""
         self.epoch += 1
-        self.partition.leader_epoch = self.epoch
+        self.partition.state.leader_epoch = self.epoch
         self.moves = LogDirMoves(self.world, self.host, self.manager, self.quota, 0.001)
         self.run(lambda: self.moves.resume(self.partition))
 
@@ -221,7 +227,7 @@ def test_the_future_log_is_cut_where_the_current_one_was(machine, back_to):
     assert came > 15
     machine.log.truncate_to(back_to)
     machine.epoch += 1
-    machine.partition.leader_epoch = machine.epoch
+    machine.partition.state.leader_epoch = machine.epoch
     for _ in range(30):
         machine.append(values=2, size=77)
     assert machine.log.log_end_offset > came, "by its end alone nobody could tell"
@@ -245,7 +251,7 @@ def test_a_truncation_amid_the_copying_is_noticed_at_once(machine):
         return False
 
     machine.epoch += 1
-    machine.partition.leader_epoch = machine.epoch
+    machine.partition.state.leader_epoch = machine.epoch
     machine.log.assign_epoch_start(machine.epoch, machine.log.log_end_offset)
     machine.move(until=cut)
     assert done
@@ -315,12 +321,12 @@ def test_no_replacement_before_the_copy_is_durable(machine):
 
 def test_whoever_is_about_to_lead_keeps_its_log(machine):
     machine.fill(1)
-    machine.partition.is_leader = False  # await_leadership: others are asked for what it lost
+    machine.partition.state.is_leader = False  # await_leadership: others are asked for what it lost
     rounds = []
     machine.move(until=lambda: rounds.append(1) or len(rounds) > 50)
     assert machine.log.parent_dir == A
     assert machine.moves.copied_bytes_total == 0
-    machine.partition.is_leader = True
+    machine.partition.state.is_leader = True
     machine.go_on()
     assert machine.log.parent_dir == B
 
@@ -393,7 +399,7 @@ def test_a_future_log_of_a_topic_that_is_gone_is_dropped(machine):
         pass
     machine.log = machine.manager.get_or_create(TP, bytes(16 * [7]), is_new=True)
     machine.lead()
-    machine.partition.topic_id = bytes(16 * [7])
+    machine.partition.state.topic_id = bytes(16 * [7])
     machine.run(lambda: machine.moves.resume(machine.partition))
     assert machine.future is None
     assert machine.log.log_end_offset == 0

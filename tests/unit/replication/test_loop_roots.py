@@ -67,7 +67,7 @@ def test_isr_expiration_goes_on(wired, monkeypatch, caplog):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.produce(1, "a")
-        failures = failing(monkeypatch, type(c[1].partition()), "maybe_shrink")
+        failures = failing(monkeypatch, type(c[1].partition()), "maybe_shrink_isr")
         c.network.part(2, c[1].port)
         await c.produce(1, "b", acks=1)
         await c.until(lambda: failures)

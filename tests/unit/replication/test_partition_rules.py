@@ -234,7 +234,7 @@ def test_a_topic_gets_its_id_after_its_log(wired):
         await told(c, 1, nothing, leader_epoch=1, partition_epoch=1)
         log = c[1].log()
         log.topic_id = nothing
-        c[1].partition().topic_id = nothing
+        c[1].partition().state.topic_id = nothing
         code = await told(c, 1, wired.topic_id, leader_epoch=1, partition_epoch=1)
         assert code == ErrorCode.NONE
         assert (c[1].partition().topic_id, log.topic_id) == (wired.topic_id, wired.topic_id)
@@ -259,22 +259,3 @@ def test_a_new_epoch_of_the_same_leader_starts_the_fetcher_over(wired):
         await c.until(lambda: c[2].log().log_end_offset == 2)
 
     wired(scenario, brokers=2)
-
-
-@pytest.mark.parametrize("alive", [True, False])
-def test_the_watermark_does_not_wait_for_a_dead_outsider(wired, alive):
-    """One outside the ISR that caught up is waited for, unless the cluster takes it for dead."""
-
-    async def scenario(c):
-        await c.controller.lead(1, replicas=[1, 2], new=True)
-        await c.produce(1, "a")
-        await c.settle()
-        c.controller.silent = True  # no ISR change comes through from here on
-        if not alive:
-            c.metadata.alive.pop(2)
-        await c.controller.lead(1, isr=[1], to=[1])
-        await c[1].send(wired.fetch_request(1, replica=2, epoch=1), 17)
-        await c.produce(1, "b", acks=1)
-        assert c[1].log().high_watermark == (1 if alive else 2)
-
-    wired(scenario, brokers=2, min_insync_replicas=1)

@@ -5,8 +5,10 @@ import types
 import pytest
 
 from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
 from ottla.replication import partition as partitions
 from ottla.replication.isr import IsrState
+from ottla.replication.partition_state import AdvanceHighWatermark
 from ottla.replication.producing import ParkedProduce, PartitionResult
 
 
@@ -103,10 +105,12 @@ class Waiter:
 
 @pytest.fixture
 def waited_for():
-    log = types.SimpleNamespace(high_watermark=0, set_high_watermark=lambda _: None)
-    partition = partitions.Partition(("t", 0), None)
+    host = types.SimpleNamespace(broker_id=1, lag_ms=1000.0)
+    partition = partitions.Partition(TopicPartition("t", 0), host)
+    partition.log = types.SimpleNamespace(set_high_watermark=lambda _: None)
     return types.SimpleNamespace(
-        partition=partition, reach=lambda offset: partition._set_high_watermark(log, offset)
+        partition=partition,
+        reach=lambda offset: partition._perform((AdvanceHighWatermark(offset),)),
     )
 
 

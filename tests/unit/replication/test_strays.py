@@ -2,10 +2,10 @@
 
 import asyncio
 
+from ottla.model import time_slices
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.replication import turns
 from ottla.replication.strays import let_go, let_go_of_topics
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 
@@ -120,7 +120,7 @@ def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wire
 
 def test_a_request_ends_half_way_when_a_newer_controller_is_heard_of(wired, monkeypatch):
     """Else it would bring back what that controller let go in the meantime."""
-    monkeypatch.setattr(turns, "SLICE_S", -1)
+    monkeypatch.setattr(time_slices, "SLICE_S", -1)
 
     async def scenario(c):
         node, count = c[1], 50

@@ -18,7 +18,7 @@ from ottla.broker.dynamic_configs import CLUSTER_DEFAULT
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ports import Buffer
-from ottla.replication.turns import InTurns
+from ottla.model.time_slices import InTimeSlices
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.wire.messages.incremental_alter_configs import (
@@ -96,7 +96,7 @@ async def _outcomes(
     server: "BrokerServices", change: Any, resources: Iterable[Any]
 ) -> list[tuple[Any, OttlaError | None]]:
     clock = server.world.clock
-    return [(x, await _outcome(change, x)) async for x in InTurns(resources, clock)]
+    return [(x, await _outcome(change, x)) async for x in InTimeSlices(resources, clock)]
 
 
 async def _outcome(change: Any, resource: Any) -> OttlaError | None:

@@ -21,7 +21,7 @@ from ottla.broker.topic_creation import (
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
-from ottla.replication.turns import InTurns
+from ottla.model.time_slices import InTimeSlices
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -84,7 +84,7 @@ async def _create_all(
     results: dict[str, Result] = {}
     created: dict[str, int] = {}
     times = Counter(t.name for t in request.topics)
-    async for wanted in InTurns(request.topics, server.world.clock):
+    async for wanted in InTimeSlices(request.topics, server.world.clock):
         name = wanted.name
         if name == METADATA_TOPIC:
             message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."

@@ -14,7 +14,7 @@ from ottla.broker.config_entries import Entry, Source
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.ports import Buffer
-from ottla.replication.turns import InTurns
+from ottla.model.time_slices import InTimeSlices
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -54,7 +54,7 @@ def handle(
         clock = server.world.clock
         results = [
             await _describe(server, resource, request)
-            async for resource in InTurns(request.resources, clock)
+            async for resource in InTimeSlices(request.resources, clock)
         ]
         return await answer_in_slices(header, DescribeConfigsResponse(results=results), clock)
 

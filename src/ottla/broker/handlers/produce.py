@@ -39,10 +39,10 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import INTERNAL_TOPICS, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.time_slices import TimeSlice
 from ottla.net.connection import CloseConnection
 from ottla.replication.partition import Partition
 from ottla.replication.producing import ParkedProduce, PartitionResult
-from ottla.replication.turns import Turn
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -435,10 +435,10 @@ class Progress:
     async def _append_light(self) -> None:
         """Append the next batches on the loop, a few milliseconds of it, one request at a time."""
         async with self.server.batch_checks.on_the_loop:
-            turn = Turn(self.server.world.clock)
-            while self._next_is_light() and not turn.over:
+            time_slice = TimeSlice(self.server.world.clock)
+            while self._next_is_light() and not time_slice.over:
                 self.append_one(UNLIMITED)
-            await turn.next()
+            await time_slice.next()
 
     def finish(self) -> "Sequence[Buffer] | Pending | None":
         """Return the answer, or what it waits for."""

@@ -1,27 +1,27 @@
-"""State log: a broker's lines of state-change.log: whom it leads and follows, and since where.
+"""State-change log: which partitions this broker leads or follows, from which offset on.
 
-Who may call: `control`. Invariants: lines are made only where somebody listens, and logged a slice
-at a time. Kafka: the log statements of `Partition.makeLeader`, `makeFollower` and of
-`ReplicaManager.becomeLeaderOrFollower`.
+Who may call: `control`. Invariants: lines are built only if the logger is enabled, and logged one
+time slice's worth at once. Kafka: the log statements of `Partition.makeLeader`, `makeFollower` and
+of `ReplicaManager.becomeLeaderOrFollower`.
 """
 
 import logging
-from typing import Any
 
+from ottla.log.log import Log
 from ottla.model.ids import ZERO_UUID, uuid_to_text
 from ottla.model.state_changes import leader_text, list_text, log_lines, logger
 from ottla.replication.partition import Partition
 
 
-class StateLog:
-    """One request's lines, until they are logged."""
+class StateChangeLog:
+    """The lines of one request, until they are logged."""
 
     def __init__(self, broker: int) -> None:
         self._head = f"[Broker id={broker}] "
         self._lines: list[str] | None = [] if logger.isEnabledFor(logging.INFO) else None
 
     def handling(self, what: str, correlation_id: int, controller: int, partitions: int) -> None:
-        """Tell that a request is taken up."""
+        """Note the begin of a request's handling."""
         if self._lines is not None:
             self._lines.append(
                 f"{self._head}Handling {what} request correlationId {correlation_id} from "
@@ -31,15 +31,17 @@ class StateLog:
     def finished(
         self, took_s: float, correlation_id: int, controller: int, partitions: int
     ) -> None:
-        """Tell that a LeaderAndIsr is done."""
+        """Note the end of a LeaderAndIsr."""
         if self._lines is not None:
             self._lines.append(
                 f"{self._head}Finished LeaderAndIsr request in {took_s * 1000:.0f}ms correlationId "
                 f"{correlation_id} from controller {controller} for {partitions} partitions"
             )
 
-    def leads(self, partition: Partition, log: Any, leader_before: int, epoch_before: int) -> None:
-        """Tell that this broker leads a partition in a new epoch."""
+    def became_leader(
+        self, partition: Partition, log: Log, leader_before: int, epoch_before: int
+    ) -> None:
+        """Note that this broker leads a partition in a new epoch."""
         if self._lines is None:
             return
         known = partition.topic_id != ZERO_UUID
@@ -53,10 +55,10 @@ class StateLog:
             f"{leader_text(leader_before)} and previous leader epoch was {epoch_before}."
         )
 
-    def follows(
-        self, partition: Partition, log: Any, leader_before: int, epoch_before: int
+    def became_follower(
+        self, partition: Partition, log: Log, leader_before: int, epoch_before: int
     ) -> None:
-        """Tell that this broker follows in a new epoch."""
+        """Note that this broker follows in a new epoch."""
         if self._lines is None:
             return
         self._lines.append(
@@ -68,7 +70,7 @@ class StateLog:
         )
 
     def flush(self) -> None:
-        """Log what was gathered."""
+        """Log the lines noted so far."""
         if self._lines:
             log_lines(self._lines)
             self._lines = []

@@ -1,0 +1,516 @@
+"""The state of one hosted partition: its leadership, its ISR, its followers. A decider.
+
+Who may call: `partition`, which holds the log and performs the effects; tests. Time is an argument,
+in milliseconds of the monotonic clock. `alive` holds the ids of the brokers that the cluster takes
+for alive. What a transition means for the log, for those who wait, for the controller and for the
+broker's log file is returned as effects, to be performed in their order, before anything else runs.
+
+Invariants, by the numbers of RELIABILITY.md:
+- `leader_epoch` never goes back; `epoch_start` is set exactly while this broker leads (R1, R3)
+- only a leader has followers; what is known of them belongs to the current epoch (R4)
+- a follower joins the ISR by R5, and only if its broker is alive (R9)
+- one ISR change in flight at a time; until it is settled the maximal ISR counts (R6, R7)
+- a fetch of a former registration of a broker is refused; what a former registration had in its
+  log says nothing of the next one (R8)
+- a follower's high watermark comes from its leader, after the append, and never goes back (R11)
+- nothing moves the high watermark while fewer than min.insync.replicas are in sync (R13)
+
+Kafka: `Partition` and `PartitionState` (`CommittedPartitionState`, `PendingPartitionChange`).
+"""
+
+from collections.abc import Container, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
+from ottla.model.errors import (
+    ErrorCode,
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+)
+from ottla.model.ids import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.replication import isr as rules
+from ottla.replication.isr import AfterRejection, Follower, IsrState
+
+ACKS_ALL = -1
+
+INELIGIBLE_PAUSE_MS = 500
+"""After the controller called a replica ineligible, it is not proposed again for this long."""
+
+
+class LogFacts(NamedTuple):
+    """What the decisions need to know of the log and its topic's settings."""
+
+    start: int
+    end: int
+    high_watermark: int
+    min_insync_replicas: int
+
+
+class Level(Enum):
+    """How important a log line is, by the names of `logging`."""
+
+    DEBUG = 10
+    INFO = 20
+
+
+class AdvanceHighWatermark(NamedTuple):
+    """Effect: the high watermark becomes `offset`, higher than it was."""
+
+    offset: int
+
+
+class AdvanceLogStart(NamedTuple):
+    """Effect: the log starts at `offset`, higher than it did; the leader's does (R11)."""
+
+    offset: int
+
+
+class StartEpoch(NamedTuple):
+    """Effect: note in the leader epoch cache that `epoch` starts at `offset`."""
+
+    epoch: int
+    offset: int
+
+
+class ProposeIsr(NamedTuple):
+    """Effect: ask the controller (AlterPartition) to write `change`; `proposal` is then in flight.
+
+    `broker_epochs` pairs each proposed member with the broker epoch it is known in (KIP-903), -1 if
+    that is not known, None for this broker.
+    """
+
+    proposal: IsrState
+    change: LeaderAndIsr
+    broker_epochs: tuple[tuple[int, int | None], ...]
+
+
+class WakeFetches(NamedTuple):
+    """Effect: every fetch that waits for this partition is tried again."""
+
+
+class NotifyFollowers(NamedTuple):
+    """Effect: the next answer to each follower mentions this partition, also without records."""
+
+
+class FailProduces(NamedTuple):
+    """Effect: produces that wait for the high watermark fail with `code`."""
+
+    code: ErrorCode
+
+
+class LogLine(NamedTuple):
+    """Effect: a line in the broker's log, in the form of `logging`."""
+
+    level: Level
+    text: str
+    values: tuple[object, ...]
+
+
+Effect = (
+    AdvanceHighWatermark
+    | AdvanceLogStart
+    | StartEpoch
+    | ProposeIsr
+    | WakeFetches
+    | NotifyFollowers
+    | FailProduces
+    | LogLine
+)
+Effects = Sequence[Effect]
+
+NOTHING: Effects = ()
+WAKE_FETCHES = WakeFetches()
+NOTIFY_FOLLOWERS = NotifyFollowers()
+
+
+class HostedPartitionState:
+    """Leadership, ISR and followers of one partition on this broker. Changed in place."""
+
+    __slots__ = (
+        "adding",
+        "broker_id",
+        "controller_epoch",
+        "epoch_start",
+        "followers",
+        "is_leader",
+        "isr",
+        "isr_changes_total",
+        "isr_rejections_total",
+        "lag_ms",
+        "leader",
+        "leader_epoch",
+        "partition_epoch",
+        "removing",
+        "replicas",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition, broker_id: int, lag_ms: float) -> None:
+        """`lag_ms` is replica.lag.time.max.ms."""
+        self.tp = tp
+        self.broker_id = broker_id
+        self.lag_ms = lag_ms
+        self.topic_id = ZERO_UUID
+        self.leader = NO_LEADER
+        self.is_leader = False
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = 0
+        self.controller_epoch = 0
+        self.epoch_start: int | None = None
+        self.replicas: tuple[int, ...] = ()
+        self.adding: tuple[int, ...] = ()
+        self.removing: tuple[int, ...] = ()
+        self.isr = IsrState.of(())
+        self.followers: dict[int, Follower] = {}
+        self.isr_changes_total = 0
+        self.isr_rejections_total = 0
+
+    # --- leadership -----------------------------------------------------------------------------
+
+    def is_outdated(self, update: LeadershipUpdate) -> bool:
+        """Return whether a state that the controller wrote later is known already."""
+        return update.partition_epoch < self.partition_epoch
+
+    def skip(self, update: LeadershipUpdate, role: str) -> Effects:
+        """Ignore an outdated update that would make this broker `role`."""
+        values = (role, self.tp, update.partition_epoch, self.partition_epoch)
+        text = "become %s skipped partition=%s partition_epoch=%d ours=%d"
+        return (LogLine(Level.INFO, text, values),)
+
+    def become_leader(
+        self, update: LeadershipUpdate, log: LogFacts, now_ms: float, alive: Container[int]
+    ) -> Effects:
+        """Lead from now on. The update is not outdated."""
+        begins = update.leader_epoch > self.leader_epoch or not self.is_leader
+        self._take_assignment(update)
+        self.isr = IsrState.of(update.isr)
+        for replica in self.replicas:
+            if replica != self.broker_id and replica not in self.followers:
+                self.followers[replica] = Follower(replica)
+        for gone in [r for r in self.followers if r not in self.replicas]:
+            del self.followers[gone]
+        effects: list[Effect] = []
+        if begins:
+            # Also an epoch without a record must be answerable, else a follower that comes from a
+            # later epoch than our last record could not find where to cut.
+            effects.append(StartEpoch(update.leader_epoch, log.end))
+            for follower in self.followers.values():
+                follower.forget(in_isr=follower.broker_id in update.isr, now_ms=now_ms)
+            self.leader_epoch = update.leader_epoch
+            self.epoch_start = log.end
+        self.leader = self.broker_id
+        self.is_leader = True
+        effects.append(WAKE_FETCHES)
+        effects += self.high_watermark_effects(log, now_ms, alive)
+        return effects
+
+    def await_leadership(self, update: LeadershipUpdate) -> Effects:
+        """Know the epoch that this broker will lead, but do not lead yet (R18, `tail_recovery`)."""
+        self.leader_epoch = update.leader_epoch
+        self._lead_no_more(self.broker_id)
+        self._take_assignment(update)
+        return (WAKE_FETCHES, FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def become_follower(self, update: LeadershipUpdate) -> Effects:
+        """Follow from now on. The update is not outdated."""
+        self.leader_epoch = max(self.leader_epoch, update.leader_epoch)
+        self._lead_no_more(update.leader)
+        self._take_assignment(update)
+        return (WAKE_FETCHES, FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def stop(self, code: ErrorCode) -> Effects:
+        """Neither lead nor follow: the replica is deleted, or its log dir failed."""
+        self._lead_no_more(NO_LEADER)
+        return (WAKE_FETCHES, FailProduces(code))
+
+    def release_waiting(self) -> Effects:
+        """Have everything that waits tried again: the controller stops this replica."""
+        if self.is_leader:
+            return (WAKE_FETCHES,)
+        return (WAKE_FETCHES, FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _lead_no_more(self, leader: int) -> None:
+        self.is_leader = False
+        self.leader = leader
+        self.epoch_start = None
+        self.followers.clear()
+        self.isr = IsrState.of(())
+
+    def _take_assignment(self, update: LeadershipUpdate) -> None:
+        self.controller_epoch = update.controller_epoch
+        self.partition_epoch = update.partition_epoch
+        self.replicas = update.replicas
+        self.adding = update.adding
+        self.removing = update.removing
+        if update.topic_id != ZERO_UUID:
+            self.topic_id = update.topic_id
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def check_epoch(self, epoch: int) -> None:
+        """Compare a request's leader epoch (-1: none) with ours (R3)."""
+        if epoch not in (NO_EPOCH, self.leader_epoch):
+            facts = f"{self.tp}: epoch {epoch}, ours is {self.leader_epoch}"
+            if epoch < self.leader_epoch:
+                raise FencedLeaderEpochError(facts)
+            raise UnknownLeaderEpochError(facts)
+
+    def check_readable(self, *, leader_only: bool) -> None:
+        """Refuse a reader whom this replica may not serve.
+
+        About to lead (`await_leadership`) is neither leader nor follower: a consumer that is right
+        to ask here must not hear that its offset does not exist, because it is not back yet.
+        """
+        if not self.is_leader and (leader_only or self.leader == self.broker_id):
+            raise self.not_leader()
+
+    def not_leader(self) -> NotLeaderError:
+        """Return the error for whoever needs the leader."""
+        return NotLeaderError(f"{self.tp} is not led by broker {self.broker_id}")
+
+    def follower(self, broker_id: int, epoch: int) -> Follower:
+        """Return what is known of a follower that fetches with leader epoch `epoch`."""
+        found = self.followers.get(broker_id)
+        if found is None:
+            facts = f"broker {broker_id} is no replica of {self.tp} in epoch {self.leader_epoch}"
+            # With an epoch in hand the follower knows of an assignment that we do not know yet.
+            raise NotLeaderError(facts) if epoch == NO_EPOCH else UnknownLeaderEpochError(facts)
+        return found
+
+    def min_isr(self, min_insync_replicas: int) -> int:
+        """Return min.insync.replicas as it counts here (R13)."""
+        return rules.effective_min_isr(min_insync_replicas, len(self.followers) + 1)
+
+    def is_under_min_isr(self, min_insync_replicas: int) -> bool:
+        return len(self.isr.committed) < self.min_isr(min_insync_replicas)
+
+    # --- the leader's data path -----------------------------------------------------------------
+
+    def epoch_to_append(self, acks: int, min_insync_replicas: int) -> int:
+        """Return the leader epoch to append a producer's batch with.
+
+        NotLeaderError; NotEnoughReplicasError for acks=all below min.insync.replicas (R13).
+        """
+        if not self.is_leader:
+            raise self.not_leader()
+        if acks == ACKS_ALL and self.is_under_min_isr(min_insync_replicas):
+            raise NotEnoughReplicasError(
+                f"{self.tp}: ISR {self.isr.committed} is below "
+                f"min.insync.replicas {self.min_isr(min_insync_replicas)}"
+            )
+        return self.leader_epoch
+
+    @property
+    def waits_for_followers(self) -> bool:
+        """Whether an append alone cannot move the high watermark: another member must fetch."""
+        return len(self.isr.maximal) != 1
+
+    def high_watermark_effects(
+        self, log: LogFacts, now_ms: float, alive: Container[int]
+    ) -> Effects:
+        """Move a leader's high watermark as far as R4, R7 and R13 allow."""
+        if self.is_under_min_isr(log.min_insync_replicas):
+            return NOTHING
+        offset = rules.high_watermark(
+            log.end, self.followers.values(), self.isr.maximal, now_ms, self.lag_ms, alive
+        )
+        return (AdvanceHighWatermark(offset),) if offset > log.high_watermark else NOTHING
+
+    def code_when_replicated(self, min_insync_replicas: int) -> ErrorCode:
+        """Return how a produce with acks=all ends whose offset the high watermark has reached.
+
+        The records are there, but maybe not as safe as they were to be.
+        """
+        if self.min_isr(min_insync_replicas) <= len(self.isr.maximal):
+            return ErrorCode.NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    def fetched(
+        self,
+        follower: Follower,
+        position: tuple[int, int],
+        broker_epoch: int,
+        log: LogFacts,
+        now_ms: float,
+        alive: Container[int],
+        *,
+        may_propose: bool,
+    ) -> Effects:
+        """Note a follower's fetch; it may join the ISR, and the high watermark may move.
+
+        `position` is the fetch offset and the follower's log start offset, `broker_epoch` the one
+        that the fetch carries, -1 for none. `may_propose` is False without a ZooKeeper session.
+        NotLeaderError for a fetch of a former registration (R8).
+        """
+        if broker_epoch != follower.broker_epoch:
+            self._check_registration(follower, now_ms, broker_epoch)
+        moved = follower.observe(*position, now_ms, log.end, broker_epoch)
+        effects: Effects = NOTHING
+        if follower.broker_id not in self.isr.maximal:
+            effects = self._expand(follower, log, now_ms, alive, may_propose)
+        if moved:
+            return (*effects, *self.high_watermark_effects(log, now_ms, alive))
+        return effects
+
+    def _check_registration(self, follower: Follower, now_ms: float, broker_epoch: int) -> None:
+        """Refuse a former registration; a broker that lost power has less than it once fetched."""
+        if follower.is_stale(broker_epoch):
+            raise NotLeaderError(
+                f"{self.tp}: fetch of broker {follower.broker_id} with an old broker epoch"
+            )
+        if follower.registered_again(broker_epoch):
+            follower.forget(in_isr=follower.broker_id in self.isr.committed, now_ms=now_ms)
+
+    def note_idle_fetches(self, replica_id: int, until_ms: float, end: int) -> None:
+        """Count a follower as caught up until its last fetch, which had nothing new to say.
+
+        `end` is the log end offset that it had fetched up to, if it had all.
+        """
+        follower = self.followers.get(replica_id)
+        if follower is not None and follower.log_end_offset == end:
+            follower.stayed_caught_up(until_ms, end)
+
+    def low_watermark(self, log_start: int, alive: Container[int]) -> int:
+        """Return the lowest log start offset among the live replicas (DeleteRecords)."""
+        lowest = log_start
+        for follower in self.followers.values():
+            if follower.log_start_offset < lowest and follower.broker_id in alive:
+                lowest = follower.log_start_offset
+        return lowest
+
+    # --- the ISR --------------------------------------------------------------------------------
+
+    def _expand(
+        self,
+        follower: Follower,
+        log: LogFacts,
+        now_ms: float,
+        alive: Container[int],
+        may_propose: bool,
+    ) -> Effects:
+        """Propose a follower as a member, if it meets R5 and its broker is alive (R9)."""
+        assert self.epoch_start is not None
+        if not (
+            rules.may_join(follower, self.isr, log.high_watermark, self.epoch_start)
+            and may_propose
+            and now_ms >= follower.not_before_ms
+            and follower.broker_id in alive
+        ):
+            return NOTHING
+        text = "expand isr partition=%s isr=%s adding=%d end=%d hw=%d epoch_start=%d"
+        values = (
+            self.tp, self.isr.committed, follower.broker_id, follower.log_end_offset,
+            log.high_watermark, self.epoch_start,
+        )  # fmt: skip
+        line = LogLine(Level.DEBUG, text, values)
+        return (line, self._propose(self.isr.expand(follower.broker_id)))
+
+    def shrink_isr(self, log: LogFacts, now_ms: float) -> Effects:
+        """Propose to drop the members that have lagged for too long; called by a leader."""
+        late = rules.out_of_sync(
+            self.isr, self.broker_id, self.followers, log.end, now_ms, self.lag_ms
+        )
+        if not late:
+            return NOTHING
+        text = "shrink isr partition=%s isr=%s dropping=%s hw=%d end=%d followers=%s"
+        known = [repr(self.followers[r]) for r in late if r in self.followers]
+        values = (self.tp, self.isr.committed, late, log.high_watermark, log.end, known)
+        line = LogLine(Level.INFO, text, values)
+        return (line, self._propose(self.isr.shrink(late)))
+
+    def _propose(self, proposal: IsrState) -> ProposeIsr:
+        self.isr = proposal
+        members = proposal.proposed
+        assert members is not None
+        known = self.followers
+        return ProposeIsr(
+            proposal,
+            LeaderAndIsr(
+                leader=self.broker_id,
+                leader_epoch=self.leader_epoch,
+                isr=members,
+                partition_epoch=self.partition_epoch,
+            ),
+            tuple(
+                (m, None if m == self.broker_id else known[m].broker_epoch if m in known else -1)
+                for m in members
+            ),
+        )
+
+    def isr_change_accepted(
+        self,
+        proposal: IsrState,
+        change: LeaderAndIsr,
+        log: LogFacts,
+        now_ms: float,
+        alive: Container[int],
+    ) -> Effects:
+        """Take over `change`, which the controller wrote in answer to `proposal` (R6)."""
+        if self.isr is not proposal:
+            return NOTHING  # a new epoch began meanwhile; LeaderAndIsr said what was written
+        if (
+            change.leader_epoch != self.leader_epoch
+            or change.partition_epoch < self.partition_epoch
+        ):
+            self.isr_rejections_total += 1
+            return NOTHING
+        self.isr = IsrState.of(change.isr)
+        self.partition_epoch = change.partition_epoch
+        self.isr_changes_total += 1
+        values = self.tp, self.isr.committed, self.partition_epoch
+        line = LogLine(Level.DEBUG, "isr partition=%s isr=%s partition_epoch=%d", values)
+        return (line, *self._isr_settled(log, now_ms, alive))
+
+    def isr_change_rejected(
+        self,
+        proposal: IsrState,
+        code: ErrorCode,
+        log: LogFacts,
+        now_ms: float,
+        alive: Container[int],
+    ) -> tuple[bool, Effects]:
+        """Take `proposal` as not written; return whether to send it again, and effects (R6)."""
+        if self.isr is not proposal:
+            return False, NOTHING
+        self.isr_rejections_total += 1
+        then = rules.after_rejection(code)
+        text = "isr change rejected partition=%s error=%s then=%s"
+        line = LogLine(Level.DEBUG, text, (self.tp, code.name, then.name))
+        if then is not AfterRejection.BACK:
+            return then is AfterRejection.RETRY, (line,)
+        self.isr = proposal.back()
+        for replica in proposal.proposed or ():
+            if replica not in proposal.committed and replica in self.followers:
+                self.followers[replica].not_before_ms = now_ms + INELIGIBLE_PAUSE_MS
+        return False, (line, *self._isr_settled(log, now_ms, alive))
+
+    def _isr_settled(self, log: LogFacts, now_ms: float, alive: Container[int]) -> Effects:
+        # A follower that is out of the ISR must be looked at with every fetch, so that it can join.
+        if not self.is_leader:
+            return (NOTIFY_FOLLOWERS,)
+        return (NOTIFY_FOLLOWERS, *self.high_watermark_effects(log, now_ms, alive))
+
+    # --- the follower's data path ---------------------------------------------------------------
+
+    @staticmethod
+    def adopt(leader_high_watermark: int, leader_log_start: int, log: LogFacts) -> Effects:
+        """Take over the leader's high watermark and log start, after the append (R11).
+
+        A leader elected a moment ago may know a lower high watermark than we do. Ours stays: what
+        was committed is committed, and a consumer that reads here never sees it go back.
+        """
+        effects: Effects = NOTHING
+        offset = min(leader_high_watermark, log.end)
+        if offset > log.high_watermark:
+            effects = (AdvanceHighWatermark(offset),)
+        if leader_log_start > log.start:
+            effects = (*effects, AdvanceLogStart(leader_log_start))
+        return effects
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader}"
+        return f"{self.tp} {role} epoch={self.leader_epoch} isr={self.isr.committed}"

@@ -1,0 +1,414 @@
+"""The decider of one partition, by the rules of RELIABILITY.md: plain values in, effects out."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
+from ottla.model.errors import (
+    ErrorCode,
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+)
+from ottla.model.ids import TopicPartition
+from ottla.replication.isr import IsrState
+from ottla.replication.partition import Partition
+from ottla.replication.partition_state import (
+    INELIGIBLE_PAUSE_MS,
+    AdvanceHighWatermark,
+    AdvanceLogStart,
+    FailProduces,
+    HostedPartitionState,
+    LogFacts,
+    NotifyFollowers,
+    ProposeIsr,
+    StartEpoch,
+    WakeFetches,
+)
+
+TP = TopicPartition("t", 0)
+TOPIC_ID = bytes(range(16))
+LAG_MS = 10_000
+ALL = (1, 2, 3)
+
+
+def update(leader, epoch, *, isr=(1, 2, 3), replicas=(1, 2, 3), partition_epoch=None):
+    partition_epoch = epoch if partition_epoch is None else partition_epoch
+    return LeadershipUpdate(
+        TP,
+        leader,
+        epoch,
+        tuple(isr),
+        partition_epoch,
+        tuple(replicas),
+        controller_epoch=1,
+        topic_id=TOPIC_ID,
+    )
+
+
+def facts(end, high_watermark=0, *, start=0, min_isr=1):
+    return LogFacts(start, end, high_watermark, min_isr)
+
+
+def of(kind, effects):
+    """Return the effects of one kind."""
+    return [e for e in effects if isinstance(e, kind)]
+
+
+def broker(broker_id=1):
+    return HostedPartitionState(TP, broker_id, LAG_MS)
+
+
+def leader(*, end=10, high_watermark=10, epoch=0, now_ms=0, isr=(1, 2, 3), replicas=(1, 2, 3)):
+    """Return a state of broker 1 that leads from offset `end` on."""
+    state = broker()
+    state.become_leader(
+        update(1, epoch, isr=isr, replicas=replicas), facts(end, high_watermark), now_ms, ALL
+    )
+    return state
+
+
+def fetch(state, follower, offset, log, *, now_ms=1, broker_epoch=20, alive=ALL, propose=True):
+    known = state.follower(follower, state.leader_epoch)
+    return state.fetched(known, (offset, 0), broker_epoch, log, now_ms, alive, may_propose=propose)
+
+
+# --- leadership ---------------------------------------------------------------------------------
+
+
+def test_a_new_leader_starts_its_epoch_where_its_log_ends():
+    state = broker()
+    effects = state.become_leader(update(1, 3), facts(7, 5), 0, ALL)
+    assert of(StartEpoch, effects) == [StartEpoch(3, 7)]
+    assert of(WakeFetches, effects)
+    assert not of(AdvanceHighWatermark, effects), "followers have to be heard in this epoch (R4)"
+    assert (state.is_leader, state.leader, state.leader_epoch, state.epoch_start) == (True, 1, 3, 7)
+    assert state.topic_id == TOPIC_ID
+    assert sorted(state.followers) == [2, 3]
+
+
+def test_who_leads_alone_commits_its_whole_log_at_once():
+    effects = broker().become_leader(update(1, 0, isr=[1]), facts(7, 5), 0, ALL)
+    assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(7)]
+
+
+def test_r4_each_epoch_forgets_what_followers_had():
+    """Kafka 3.9 keeps it when the same broker is elected again."""
+    state = leader()
+    fetch(state, 2, 10, facts(10, 10))
+    state.become_leader(update(1, 1), facts(12, 10), 5, ALL)
+    assert state.followers[2].log_end_offset == -1
+    assert state.epoch_start == 12
+
+
+def test_the_same_epoch_with_other_replicas_keeps_what_followers_had():
+    state = leader()
+    fetch(state, 2, 10, facts(10, 10))
+    later = update(1, 0, replicas=[1, 2, 4], isr=[1, 2], partition_epoch=1)
+    effects = state.become_leader(later, facts(12, 10), 5, ALL)
+    assert not of(StartEpoch, effects)
+    assert state.epoch_start == 10
+    assert state.followers[2].log_end_offset == 10
+    assert sorted(state.followers) == [2, 4]
+
+
+def test_an_update_older_than_what_is_known_is_outdated():
+    """A higher leader epoch with an older partition epoch comes from a state already overtaken."""
+    state = leader(epoch=1)
+    assert state.is_outdated(update(2, 9, partition_epoch=0))
+    assert not state.is_outdated(update(2, 9, partition_epoch=1))
+
+
+def test_a_follower_knows_no_isr_and_fails_who_waits():
+    state = leader()
+    effects = state.become_follower(update(2, 1))
+    assert of(FailProduces, effects) == [FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert of(WakeFetches, effects)
+    assert (state.leader, state.is_leader, state.epoch_start) == (2, False, None)
+    assert (state.followers, state.isr) == ({}, IsrState.of(()))
+
+
+def test_the_leader_epoch_never_goes_back():
+    state = leader(epoch=4)
+    state.become_follower(update(2, 3, partition_epoch=5))
+    assert state.leader_epoch == 4
+
+
+def test_what_stops_fails_who_waits_with_its_reason():
+    state = leader()
+    effects = state.stop(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert of(FailProduces, effects) == [FailProduces(ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert not state.is_leader
+    assert state.leader == -1
+
+
+def test_stop_replica_leaves_the_produces_of_a_leader_waiting():
+    """It leads until LeaderAndIsr names another; a follower has nobody to wait for."""
+    state = leader()
+    assert not of(FailProduces, state.release_waiting())
+    state.become_follower(update(2, 1))
+    assert of(FailProduces, state.release_waiting())
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def test_r3_epochs_are_compared():
+    state = leader(epoch=4)
+    state.check_epoch(-1)
+    state.check_epoch(4)
+    with pytest.raises(FencedLeaderEpochError):
+        state.check_epoch(3)
+    with pytest.raises(UnknownLeaderEpochError):
+        state.check_epoch(5)
+
+
+def test_who_is_about_to_lead_serves_nobody():
+    state = broker()
+    state.await_leadership(update(1, 2))
+    assert (state.leader, state.is_leader, state.leader_epoch) == (1, False, 2)
+    for leader_only in (True, False):
+        with pytest.raises(NotLeaderError):
+            state.check_readable(leader_only=leader_only)
+    state.become_follower(update(2, 3))
+    state.check_readable(leader_only=False)
+    with pytest.raises(NotLeaderError):
+        state.check_readable(leader_only=True)
+
+
+def test_a_replica_that_is_none_is_refused():
+    state = leader(epoch=4)
+    with pytest.raises(NotLeaderError):
+        state.follower(9, -1)
+    with pytest.raises(UnknownLeaderEpochError):
+        state.follower(9, 4)  # it may know of an assignment that we have not heard of
+
+
+def test_r13_acks_all_needs_min_insync_replicas():
+    state = leader(isr=[1], epoch=6)
+    assert state.epoch_to_append(1, 2) == 6
+    assert state.epoch_to_append(-1, 1) == 6
+    with pytest.raises(NotEnoughReplicasError):
+        state.epoch_to_append(-1, 2)
+    alone = leader(isr=[1], replicas=[1])
+    assert alone.epoch_to_append(-1, 2) == 0, "capped at the number of replicas"
+    with pytest.raises(NotLeaderError):
+        broker().epoch_to_append(1, 1)
+
+
+# --- the high watermark -------------------------------------------------------------------------
+
+
+def test_r4_the_high_watermark_waits_for_the_last_member():
+    state = leader()
+    assert state.waits_for_followers
+    assert not of(AdvanceHighWatermark, fetch(state, 2, 12, facts(12, 10)))
+    effects = fetch(state, 3, 11, facts(12, 10))
+    assert effects == (AdvanceHighWatermark(11),)
+    assert not fetch(state, 3, 11, facts(12, 11)), "nothing new"
+
+
+def test_r13_the_high_watermark_stands_still_below_min_insync_replicas():
+    state = leader(isr=[1], replicas=[1, 2])
+    assert not state.high_watermark_effects(facts(12, 10, min_isr=2), 0, ())
+    assert state.high_watermark_effects(facts(12, 10), 0, ()) == (AdvanceHighWatermark(12),)
+
+
+def test_r7_until_the_controller_agrees_a_leaving_member_counts():
+    state = leader()
+    for follower in (2, 3):
+        fetch(state, follower, 10, facts(10, 10))
+    effects = state.shrink_isr(facts(12, 10), LAG_MS + 2)
+    (proposed,) = of(ProposeIsr, effects)
+    assert proposed.change.isr == (1,)
+    assert state.isr.maximal == (1, 2, 3)
+    assert not state.high_watermark_effects(facts(12, 10), LAG_MS + 2, ())
+    written = LeaderAndIsr(1, 0, (1,), 1)
+    effects = state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 0, ())
+    assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(12)]
+    assert of(NotifyFollowers, effects)
+    assert (state.isr, state.partition_epoch) == (IsrState.of((1,)), 1)
+
+
+@pytest.mark.parametrize("alive", [(2,), ()])
+def test_the_high_watermark_does_not_wait_for_a_dead_outsider(alive):
+    """One outside the ISR that caught up is waited for, unless the cluster takes it for dead."""
+    state = leader(isr=[1], replicas=[1, 2], end=0, high_watermark=0)
+    fetch(state, 2, 1, facts(1, 1), alive=alive, propose=False)
+    found = state.high_watermark_effects(facts(2, 1), 2, alive)
+    assert found == (() if alive else (AdvanceHighWatermark(2),))
+
+
+def test_how_a_produce_ends_when_its_offset_is_reached():
+    state = leader(isr=[1, 2])
+    assert state.code_when_replicated(2) is ErrorCode.NONE
+    assert state.code_when_replicated(3) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+# --- the ISR ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "alive", "propose", "joins"),
+    [
+        (10, ALL, True, True),
+        (9, ALL, True, False),  # R5
+        (10, (1, 3), True, False),  # R9
+        (10, ALL, False, False),  # without a ZooKeeper session
+    ],
+)
+def test_r5_r9_who_may_join_the_isr(offset, alive, propose, joins):
+    state = leader(isr=[1, 3])
+    proposed = of(ProposeIsr, fetch(state, 2, offset, facts(12, 10), alive=alive, propose=propose))
+    assert [p.change.isr for p in proposed] == ([(1, 3, 2)] if joins else [])
+    assert state.isr.maximal == ((1, 3, 2) if joins else (1, 3))
+
+
+def test_r5_the_start_of_the_epoch_must_be_reached():
+    state = leader(isr=[1, 3], end=15, high_watermark=10)
+    assert not of(ProposeIsr, fetch(state, 2, 14, facts(15, 10)))
+    assert of(ProposeIsr, fetch(state, 2, 15, facts(15, 10)))
+
+
+def test_r8_members_are_proposed_with_the_broker_epochs_they_fetched_with():
+    state = leader(isr=[1, 3])
+    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10), broker_epoch=77))
+    assert proposed.broker_epochs == ((1, None), (3, -1), (2, 77))
+    assert proposed.change == LeaderAndIsr(1, 0, (1, 3, 2), 0)
+
+
+def test_r8_a_former_registration_is_refused_and_a_later_one_starts_over():
+    state = leader()
+    fetch(state, 2, 10, facts(12, 10), broker_epoch=20)
+    with pytest.raises(NotLeaderError):
+        fetch(state, 2, 12, facts(12, 10), broker_epoch=19)
+    assert state.followers[2].log_end_offset == 10
+    before = state.followers[2].last_caught_up_ms
+    fetch(state, 2, 4, facts(12, 10), now_ms=500, broker_epoch=21)
+    assert state.followers[2].log_end_offset == 4
+    assert state.followers[2].last_caught_up_ms == 500 != before
+
+
+def test_r6_one_change_at_a_time():
+    state = leader(isr=[1])
+    (first,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    assert not of(ProposeIsr, fetch(state, 3, 10, facts(10, 10)))
+    assert not state.shrink_isr(facts(99, 10), 1e9)
+    assert state.isr is first.proposal
+
+
+def test_r6_after_a_conflict_the_next_update_is_awaited():
+    state = leader(isr=[1])
+    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    for code, again in (
+        (ErrorCode.INVALID_UPDATE_VERSION, False),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, True),
+    ):
+        found, _ = state.isr_change_rejected(proposed.proposal, code, facts(10, 10), 5, ALL)
+        assert found is again
+        assert state.isr is proposed.proposal, "either may be in force (R7)"
+
+
+def test_an_ineligible_replica_is_not_proposed_again_at_once():
+    state = leader(isr=[1])
+    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    again, effects = state.isr_change_rejected(
+        proposed.proposal, ErrorCode.INELIGIBLE_REPLICA, facts(12, 10), 5, ()
+    )
+    assert not again
+    assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(12)]
+    assert state.isr == IsrState.of((1,))
+    assert not of(ProposeIsr, fetch(state, 2, 12, facts(12, 12), now_ms=4 + INELIGIBLE_PAUSE_MS))
+    assert of(ProposeIsr, fetch(state, 2, 12, facts(12, 12), now_ms=5 + INELIGIBLE_PAUSE_MS))
+
+
+def test_an_answer_to_a_proposal_of_a_former_epoch_changes_nothing():
+    state = leader(isr=[1])
+    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    state.become_leader(update(1, 1, isr=[1]), facts(10, 10), 2, ALL)
+    now = state.isr
+    written = LeaderAndIsr(1, 0, (1, 2), 1)
+    assert not state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 3, ALL)
+    code = ErrorCode.INELIGIBLE_REPLICA
+    rejected = state.isr_change_rejected(proposed.proposal, code, facts(12, 10), 3, ALL)
+    assert rejected == (False, ())
+    assert state.isr is now
+
+
+def test_a_written_state_of_another_epoch_is_not_taken_over():
+    state = leader(isr=[1], epoch=4)
+    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    written = LeaderAndIsr(1, 5, (1, 2), 6)
+    assert not state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 3, ALL)
+    assert state.isr is proposed.proposal
+
+
+def test_a_follower_with_nothing_to_hear_stays_in_the_isr():
+    """Its fetches name the partition no more; that it fetches at all is what counts."""
+    state = leader()
+    for follower in (2, 3):
+        fetch(state, follower, 10, facts(10, 10))
+    later = 5 * LAG_MS
+    state.note_idle_fetches(2, later, 10)
+    state.note_idle_fetches(3, later, 12)  # it had not all of that: no credit
+    (proposed,) = of(ProposeIsr, state.shrink_isr(facts(13, 10), later + 1))
+    assert proposed.change.isr == (1, 2)
+
+
+def test_the_low_watermark_counts_live_replicas():
+    state = leader()
+    for follower, start in ((2, 4), (3, 2)):
+        known = state.follower(follower, 0)
+        state.fetched(known, (10, start), 20, facts(10, 10), 1, ALL, may_propose=True)
+    assert state.low_watermark(5, ALL) == 2
+    assert state.low_watermark(5, (1, 2)) == 4
+    assert state.low_watermark(1, ALL) == 1
+
+
+# --- following ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("leader_has", "effects"),
+    [
+        ((8, 0), (AdvanceHighWatermark(8),)),
+        ((12, 0), (AdvanceHighWatermark(10),)),  # never beyond what is in the log
+        ((4, 0), ()),  # a leader elected a moment ago may know less
+        ((9, 3), (AdvanceHighWatermark(9), AdvanceLogStart(3))),
+        ((5, 2), ()),
+    ],
+)
+def test_r11_what_a_follower_takes_over(leader_has, effects):
+    state = broker(2)
+    state.become_follower(update(1, 0))
+    assert tuple(state.adopt(*leader_has, facts(10, 5, start=2))) == effects
+
+
+def test_the_shell_performs_what_is_decided():
+    """One append by a leader without followers: the log's high watermark moves in that step."""
+
+    class Log:
+        log_start_offset, log_end_offset, high_watermark = 0, 5, 5
+        config = SimpleNamespace(min_insync_replicas=1)
+        epochs = ()
+
+        def assign_epoch_start(self, epoch, offset):
+            self.epochs = (epoch, offset)
+
+        def append_as_leader(self, records, epoch, *_, **__):
+            self.log_end_offset += 1
+            return epoch
+
+        def set_high_watermark(self, offset):
+            self.high_watermark = offset
+
+    host = SimpleNamespace(
+        broker_id=1, lag_ms=LAG_MS, may_propose=True, alive=ALL, now_ms=lambda: 0.0
+    )
+    partition, log = Partition(TP, host), Log()
+    assert partition.make_leader(update(1, 2, isr=[1], replicas=[1]), log)
+    assert log.epochs == (2, 5)
+    assert partition.append_as_leader(memoryview(b""), -1, 0) == 2
+    assert log.high_watermark == 6
