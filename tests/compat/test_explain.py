@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ottla.controller.journal import JOURNAL_NAME
+from ottla.controller.journal_schema import JOURNAL_NAME
 from waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]

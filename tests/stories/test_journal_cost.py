@@ -13,10 +13,11 @@ from story_harness import Cluster
 
 from ottla.broker.state_change_log import write_state_changes
 from ottla.controller import snapshot
-from ottla.controller.journal import JOURNAL_NAME, Journal
-from ottla.controller.line_file import LineFile
+from ottla.controller.journal import Journal
+from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.controller.state_log import StateLog
 from ottla.log.files import OsFiles
+from ottla.log.rolling_file import RollingFile
 from ottla.model.state_changes import LOGGER_NAME
 
 PARTITIONS = 3000
@@ -87,14 +88,14 @@ async def failover(folder, meter):
         victim = await until(lambda state: state.has_leader)
         await cluster.settle()
         for broker, stub in cluster.brokers.items():
-            file = LineFile(OsFiles(), f"{folder}/{JOURNAL_NAME}.{broker}")
+            file = RollingFile(OsFiles(), f"{folder}/{JOURNAL_NAME}.{broker}")
             files.append(file)
             stub.controller._journal_write = file.write
         for owner, name in (
-            *((Journal, n) for n in ("event", "decision", "moved", "told", "snapshot")),
+            *((Journal, n) for n in ("event", "decision", "state_changes", "request", "snapshot")),
             (snapshot, "_partition_facts"),
             *((StateLog, n) for n in ("moved", "told")),
-            (LineFile, "_slice"),
+            (RollingFile, "_slice"),
         ):
             meter.watch(owner, name)
         began = time.thread_time()

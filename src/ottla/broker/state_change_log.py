@@ -2,12 +2,12 @@
 
 Who may call: `process`. Invariants: lines look like those of Kafka's log4j pattern
 `[%d] %p %m (%c)`; they go to their own file alone, in slices, and a full file is put aside once
-(`line_file`); a disk that fails ends this file and nothing else.
+(`log.rolling_file`); a disk that fails ends this file and nothing else.
 """
 
 import logging
 
-from ottla.controller.line_file import LineFile
+from ottla.log.rolling_file import RollingFile
 from ottla.model.ports import Files
 from ottla.model.state_changes import LOGGER_NAME, TRACE
 
@@ -21,7 +21,7 @@ class StateChangeHandler(logging.Handler):
     def __init__(self, files: Files, path: str) -> None:
         super().__init__()
         self._time = logging.Formatter()
-        self._file = LineFile(
+        self._file = RollingFile(
             files, path, missing=lambda n: b"(%d lines are missing: the disk was too slow)\n" % n
         )
 

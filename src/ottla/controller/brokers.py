@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ottla.controller import deletion, reassignment
+from ottla.controller.broker_epochs import compare
 from ottla.controller.events import (
     BrokerFellBehind,
     BrokerModified,
     BrokersChanged,
     LogDirsFailed,
 )
-from ottla.controller.incarnations import compare
 from ottla.controller.plan import Failure
 from ottla.controller.snapshot import broker_facts
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState

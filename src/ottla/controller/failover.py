@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 
 from ottla.controller import brokers, deletion, preferred, reassignment, snapshot, topics
+from ottla.controller.broker_epochs import note_former_lives, restarted_unseen
 from ottla.controller.eligible import note_first_lives
 from ottla.controller.events import (
     BrokersChanged,
@@ -22,7 +23,6 @@ from ottla.controller.events import (
     LogDirsFailed,
     TopicsChanged,
 )
-from ottla.controller.incarnations import note_former_lives, restarted_unseen
 from ottla.controller.journal import replicas_facts
 from ottla.controller.moves import SLICE, slices, yield_to_loop
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState

@@ -31,11 +31,12 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.eligibility import Eligibility
 from ottla.controller.events import Asked, Event
 from ottla.controller.failover import on_controller_failover
-from ottla.controller.journal import JOURNAL_NAME, Journal
-from ottla.controller.line_file import LineFile
+from ottla.controller.journal import Journal
+from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.controller.log_ends import LogEndQuestions
 from ottla.controller.moves import Moves
 from ottla.controller.term import ControllerTerm
+from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
@@ -95,7 +96,7 @@ class Controller:
         self._id = config.broker_id
         self._broker_info = broker_info
         self._connect = connect or self._open
-        self._journal_file: LineFile | None = None
+        self._journal_file: RollingFile | None = None
         self._journal_write = journal
         self._store: Store | None = None
         self._term: ControllerTerm | None = None
@@ -465,7 +466,7 @@ class Controller:
             return self._journal_write
         if self._journal_file is None:
             path = f"{self._config.log_dirs[0]}/{JOURNAL_NAME}"
-            self._journal_file = LineFile(self._world.files, path, rotated=self._journal_rotated)
+            self._journal_file = RollingFile(self._world.files, path, rotated=self._journal_rotated)
         return self._journal_file.write
 
     def _journal_rotated(self) -> None:

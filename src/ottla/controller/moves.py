@@ -122,7 +122,7 @@ class Moves:
             await yield_to_loop()
         moved, self._moved = self._moved, []
         for moves in slices(moved, MOVES_A_LINE):
-            self._journal.moved(self.cause, moves)
+            self._journal.state_changes(self.cause, moves)
             # In slices also where nobody listens: a log level must not change what runs when.
             for few in slices(moves):
                 self._state_log.moved(few)
@@ -133,7 +133,7 @@ class Moves:
                 self._journal.decision(self.cause, decision, outcome)
             await yield_to_loop()
         for request in told:
-            self._journal.told(self.cause, request.broker, request.api_key, request.summary)
+            self._journal.request(self.cause, request.broker, request.api_key, request.summary)
         self._state_log.told(told)
         changed = await self.eligibility.keep()
         if changed:

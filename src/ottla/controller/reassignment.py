@@ -24,8 +24,8 @@ from ottla.controller import deletion
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import ReassignmentRequested
 from ottla.controller.moves import slices, yield_to_loop
+from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with, reassign_to
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
-from ottla.controller.targets import caught_up, goal_of, problem_with, reassign_to
 from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode

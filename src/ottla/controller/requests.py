@@ -20,7 +20,6 @@ from ottla.controller.isr_changes import (
     rule_of,
     version_of,
 )
-from ottla.controller.journal import state_facts
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.controller.term import ControllerTerm
@@ -213,7 +212,7 @@ async def isr_changes_notified(term: ControllerTerm) -> None:
             "IsrChangesNotified",
             {
                 "partitions": [str(tp) for tp in partitions],
-                "states": {str(tp): state_facts(s.leader_and_isr) for tp, s in found.items()},
+                "states": {str(tp): s.leader_and_isr for tp, s in found.items()},
             },
         )
         if partitions:

@@ -1,30 +1,30 @@
 """Causes: what set the controller in motion, in words.
 
-A decider. Who may call: `story`. Invariants: a cause id is one event of one controller's term; what
-an event says is told with regard to one partition's replicas where it names many; an event this
-version does not know is told by its name.
+A decider. Who may call: `history`. Invariants: a cause id is one event of one
+controller's term; of an event that names many replicas only those of the partition are named; an
+event this version does not know is named as it is.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.controller.leadership import FOR_RETURNED_REPLICA
-from ottla.explain.lines import (
+from ottla.controller.journal_schema import (
     AnyLine,
     BrokersChanged,
-    Decided,
+    DecisionLine,
     ElectionsAsked,
-    Entry,
-    Happened,
+    EventLine,
+    LeaderAndIsrAnswered,
     LeaderBalanceDue,
-    OneBroker,
     PartitionsModified,
-    ReplicasFailed,
     RestartedUnseen,
+    ShutdownAsked,
     TopicsChanged,
 )
-from ottla.explain.picture import Picture
+from ottla.controller.leadership import FOR_RETURNED_REPLICA
+from ottla.explain.cluster_state import ClusterState
+from ottla.explain.lines import Entry
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""
@@ -40,7 +40,7 @@ class Causes:
 
     def take(self, entry: Entry) -> None:
         line = entry.line
-        if not isinstance(line, Happened) or line.event in _STEPS:
+        if not isinstance(line, EventLine) or line.event in _STEPS:
             return
         cause = (line.epoch, line.cause)
         if cause != self._cause:
@@ -48,34 +48,34 @@ class Causes:
         if len(self._events) < MAX_EVENTS:
             self._events.append(entry)
 
-    def of(self, line: AnyLine, picture: Picture) -> str:
+    def of(self, line: AnyLine, state: ClusterState) -> str:
         """Say what led to a line."""
-        if isinstance(line, Decided) and line.election == "alter-partition":
+        if isinstance(line, DecisionLine) and line.election == "alter-partition":
             leads = line.before is not None and line.before.leader == line.broker
             return f"broker {line.broker}{', its leader,' if leads else ''} asked (AlterPartition)"
-        if isinstance(line, Decided) and line.rule == FOR_RETURNED_REPLICA:
+        if isinstance(line, DecisionLine) and line.rule == FOR_RETURNED_REPLICA:
             return (
                 f"broker {line.before.leader if line.before else -1}, its leader, asked for an ISR"
             )
         if (line.epoch, line.cause) != self._cause:
             return ""
-        told = (_told(entry, line, picture) for entry in self._events)
-        return ", ".join(part for part in told if part)
+        parts = (_described(entry, line, state) for entry in self._events)
+        return ", ".join(part for part in parts if part)
 
 
-def _told(entry: Entry, about: AnyLine, picture: Picture) -> str:
+def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
     line: Any = entry.line
-    concerned = set(about.replicas) if isinstance(about, Decided) else None
+    concerned = set(about.replicas) if isinstance(about, DecisionLine) else None
     match entry.facts:
         case BrokersChanged() as change:
             return _brokers(change, concerned)
-        case OneBroker(broker) if line.event == "ShutdownAsked":
+        case ShutdownAsked(broker=broker):
             return f"broker {broker} asked for its controlled shutdown"
         case TopicsChanged():
             return "the topic was created"
-        case PartitionsModified(topic):
+        case PartitionsModified(topic=topic):
             return f"topic {topic} grew"
-        case ReplicasFailed(broker, offline):
+        case LeaderAndIsrAnswered(broker=broker, offline=offline):
             count = len(offline)
             return f"a log directory of broker {broker} failed ({count} replicas offline)"
         case LeaderBalanceDue() as share:
@@ -83,13 +83,13 @@ def _told(entry: Entry, about: AnyLine, picture: Picture) -> str:
                 f"balance: {share.elsewhere} of the {share.of} leaderships of broker "
                 f"{share.broker} were elsewhere, the limit is {share.limit:.0%}"
             )
-        case ElectionsAsked(_, kind):
+        case ElectionsAsked(kind=kind):
             return f"somebody asked for {kind} leader elections"
-        case RestartedUnseen(replicas):
+        case RestartedUnseen(replicas=replicas):
             brokers = sorted({b for _, b in replicas})
             return f"{_named(brokers)} had restarted while no controller was in office"
     if line.event == "Elected":
-        return _elected(line, about, picture)
+        return _elected(line, about, state)
     return _PLAIN.get(str(line.event), str(line.event))
 
 
@@ -125,10 +125,10 @@ def _brokers(change: BrokersChanged, concerned: set[int] | None) -> str:
     return ", ".join(parts) or "the registrations of brokers changed"
 
 
-def _elected(line: Any, about: AnyLine, picture: Picture) -> str:
+def _elected(line: Any, about: AnyLine, state: ClusterState) -> str:
     text = f"broker {line.controller} became controller (epoch {line.epoch})"
-    if isinstance(about, Decided):
-        gone = [b for b in about.replicas if b not in picture.brokers]
+    if isinstance(about, DecisionLine):
+        gone = [b for b in about.replicas if b not in state.brokers]
         if gone:
             text += f" and found {_named(gone)} not registered"
     return text

@@ -43,25 +43,30 @@ def why(
     output: Output = Format.table,
 ) -> None:
     """Tell why a partition has the leader and ISR it has, from the controllers' journals."""
+    from ottla.explain.history import PartitionHistory  # noqa: PLC0415 - lazy
     from ottla.explain.lines import partition_of  # noqa: PLC0415 - lazy
-    from ottla.explain.story import Story  # noqa: PLC0415 - lazy
-    from ottla.explain.telling import at_moment, story_as_json, tell, unknown  # noqa: PLC0415
+    from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
+        history_as_json,
+        print_at,
+        print_history,
+        unknown_partition,
+    )
 
     try:
         tp = partition_of(partition)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     journals, until = _journals(paths, directory, at)
-    story = Story(tp)
-    damage = _take(journals, until, story.take)
-    if not story.seen:
-        raise unknown(tp, story.picture)
+    history = PartitionHistory(tp)
+    damage = _take(journals, until, history.take)
+    if not history.seen:
+        raise unknown_partition(tp, history.cluster)
     if output is Format.json:
-        print_json(story_as_json(story, damage, at=until))
+        print_json(history_as_json(history, damage, at=until))
     elif at is None:
-        tell(story)
+        print_history(history)
     else:
-        at_moment(story)
+        print_at(history)
     _say_damage(damage)
 
 
@@ -81,33 +86,33 @@ def replay(
     output: Output = Format.table,
 ) -> None:
     """Show the cluster as the journals have it, or what the installed rules would do otherwise."""
-    from ottla.explain.again import Again  # noqa: PLC0415 - lazy
-    from ottla.explain.picture import Picture  # noqa: PLC0415 - lazy
-    from ottla.explain.telling import (  # noqa: PLC0415 - lazy
+    from ottla.explain.cluster_state import ClusterState  # noqa: PLC0415 - lazy
+    from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
+        cluster_state_as_json,
         differences_as_json,
-        picture_as_json,
-        tell_differences,
-        tell_picture,
+        print_cluster_state,
+        print_differences,
     )
+    from ottla.explain.replay import Replay  # noqa: PLC0415 - lazy
 
     journals, last = _journals(paths, directory, until)
     if not diff:
-        picture = Picture()
-        damage = _take(journals, last, picture.take)
+        cluster = ClusterState()
+        damage = _take(journals, last, cluster.take)
         if output is Format.json:
-            print_json(picture_as_json(picture, damage))
+            print_json(cluster_state_as_json(cluster, damage))
         else:
-            tell_picture(picture)
+            print_cluster_state(cluster)
         _say_damage(damage)
         return
-    again = Again()
-    damage = _take(journals, last, again.take, again.lines_missing)
+    replayed = Replay()
+    damage = _take(journals, last, replayed.take, replayed.lines_missing)
     if output is Format.json:
-        print_json(differences_as_json(again, damage))
+        print_json(differences_as_json(replayed, damage))
     else:
-        tell_differences(again)
+        print_differences(replayed)
     _say_damage(damage)
-    if again.differences:
+    if replayed.differences:
         raise typer.Exit(EXIT_DIFFERENT)
 
 
@@ -117,15 +122,15 @@ def _journals(
     """Find the journals, and read what moment is meant."""
     from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
     from ottla.explain import journals as files  # noqa: PLC0415 - lazy
-    from ottla.explain.moments import moment, needs_a_day  # noqa: PLC0415 - lazy
+    from ottla.explain.timestamps import lacks_date, parse_time  # noqa: PLC0415 - lazy
 
     found = files.find(paths or [directory or default_dir()])
     if moment_text is None:
         return found, None
     last = -1
-    if needs_a_day(moment_text):
+    if lacks_date(moment_text):
         last = max((e.line.ts for e in files.read(found, files.Damage())), default=-1)
-    return found, moment(moment_text, last)
+    return found, parse_time(moment_text, last)
 
 
 def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
@@ -134,7 +139,7 @@ def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
     NoJournalError if there is no such line: an answer drawn from nothing would mislead.
     """
     from ottla.explain.journals import Damage, NoJournalError, read  # noqa: PLC0415 - lazy
-    from ottla.explain.moments import shown  # noqa: PLC0415 - lazy
+    from ottla.explain.timestamps import time_text  # noqa: PLC0415 - lazy
 
     damage = Damage()
     seen = 0
@@ -151,7 +156,9 @@ def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
     if not taken:
         names = ", ".join(str(file) for files in journals for file in files)
         if first is not None:
-            raise NoJournalError(f"nothing was written until then; the first is of {shown(first)}")
+            raise NoJournalError(
+                f"nothing was written until then; the first is of {time_text(first)}"
+            )
         raise NoJournalError(f"no line of a controller's journal in {names}")
     return damage
 

@@ -12,8 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ottla.controller.journal import JOURNAL_NAME
-from ottla.explain.lines import DamagedError, Dropped, Entry, parse
+from ottla.controller.journal_schema import (
+    JOURNAL_NAME,
+    DroppedLine,
+)
+from ottla.explain.lines import DamagedError, Entry, parse
 from ottla.model.errors import OttlaError
 
 DEEPEST = 3
@@ -75,7 +78,7 @@ def read(journals: Sequence[Sequence[Path]], damage: Damage) -> Iterator[Entry]:
     """Yield all lines, merged by controller epoch."""
     streams = [_one(files, damage) for files in journals]
     for _, _, entry in heapq.merge(*streams, key=lambda item: item[0]):
-        if isinstance(entry.line, Dropped):
+        if isinstance(entry.line, DroppedLine):
             damage.missing += entry.line.lines
         yield entry
 

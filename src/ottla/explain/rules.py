@@ -1,15 +1,17 @@
-"""Rules: what decided, in the words of somebody who was there.
+"""Rules: what decided, in words.
 
-A decider. Who may call: `story`. Invariant: the words name the numbers of the line itself; a rule
-this version does not know is told as it is written.
+A decider. Who may call: `history`. Invariant: the words name the numbers of the line itself; a rule
+this version does not know is named as it is written.
 """
 
 from collections.abc import Callable, Mapping
 
-from ottla.explain.lines import Decided
+from ottla.controller.journal_schema import (
+    DecisionLine,
+)
 
 
-def in_words(line: Decided) -> str:
+def in_words(line: DecisionLine) -> str:
     """Say why a decision came out as it did."""
     words = (_NOBODY if line.after is None else _RULES).get(line.rule)
     text = line.rule if words is None else words(line)
@@ -27,7 +29,7 @@ def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
     return "rejected: " + ", ".join(f"{broker} ({why})" for broker, why in rejected)
 
 
-def _asked(line: Decided, rule: str) -> str:
+def _asked(line: DecisionLine, rule: str) -> str:
     proposed = [] if line.asked is None else list(line.asked.isr)
     if line.outcome == "written":
         return f"{rule.removeprefix('leader asks: ')} to {proposed}"
@@ -37,11 +39,11 @@ def _asked(line: Decided, rule: str) -> str:
     return f"ISR {proposed} refused with {refusal}: {rule}"
 
 
-def _new(line: Decided) -> str:
+def _new(line: DecisionLine) -> str:
     return f"the first of {list(line.replicas)} that lives leads, the live ones are the ISR"
 
 
-def _offline(line: Decided) -> str:
+def _offline(line: DecisionLine) -> str:
     if line.broker in line.online:
         return f"the replica on broker {line.broker} is stopped"
     if line.broker in line.shutting_down:
@@ -49,20 +51,20 @@ def _offline(line: Decided) -> str:
     return f"broker {line.broker} is offline"
 
 
-def _leader(line: Decided) -> int:
+def _leader(line: DecisionLine) -> int:
     return -1 if line.after is None else line.after.leader
 
 
-def _isr(line: Decided) -> list[int]:
+def _isr(line: DecisionLine) -> list[int]:
     return [] if line.before is None else list(line.before.isr)
 
 
-def _ends(line: Decided) -> str:
+def _ends(line: DecisionLine) -> str:
     told = ", ".join(f"{b} ends at {end} in leader epoch {e}" for b, e, end in line.ends)
     return f" ({told})" if told else ""
 
 
-_RULES: Mapping[str, Callable[[Decided], str]] = {
+_RULES: Mapping[str, Callable[[DecisionLine], str]] = {
     "first live replica": _new,
     "first live ISR member": lambda d: (
         f"{_leader(d)} is the first live member of the ISR in the order of assignment "
@@ -95,7 +97,7 @@ _RULES: Mapping[str, Callable[[Decided], str]] = {
         "record"
     ),
     "new leader epoch for a new assignment": lambda d: (
-        f"a new leader epoch tells the replicas of the assignment {list(d.replicas)}"
+        f"a new leader epoch goes to the replicas of the assignment {list(d.replicas)}"
     ),
     "new leader epoch: a replica died since the last ISR change": lambda _: (
         "a new leader epoch: the leader asked for a replica that has died since, and did not say "
@@ -103,7 +105,7 @@ _RULES: Mapping[str, Callable[[Decided], str]] = {
     ),
 }
 
-_NOBODY: Mapping[str, Callable[[Decided], str]] = {
+_NOBODY: Mapping[str, Callable[[DecisionLine], str]] = {
     "no live replica": lambda d: f"none of the replicas {list(d.replicas)} lives: no leader",
     "no live ISR member": lambda d: (
         f"nobody of the ISR {_isr(d)} lives, and unclean elections are not allowed: no leader"

@@ -1,7 +1,7 @@
 """What the controller knows, and what it makes of it."""
 
+from ottla.controller.broker_epochs import compare
 from ottla.controller.context import Context
-from ottla.controller.incarnations import compare
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.model.cluster import (
     BrokerInfo,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ottla.controller import eligible
+from ottla.controller.broker_epochs import restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind, elect
-from ottla.controller.incarnations import restarted_unseen
 from ottla.model.cluster import (
     RECOVERING,
     BrokerInfo,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.controller.broker_epochs import restarted_unseen
 from ottla.controller.context import Context
-from ottla.controller.incarnations import restarted_unseen
 from ottla.controller.states import PartitionReplica
 from ottla.model.cluster import (
     BrokerInfo,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from ottla.controller.broker_epochs import note_former_lives
 from ottla.controller.context import Context
-from ottla.controller.incarnations import note_former_lives
 from ottla.controller.isr_changes import judge, respond, version_of
 from ottla.controller.leadership import (
     FOR_RETURNED_REPLICA,

@@ -7,10 +7,10 @@ import pytest
 
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.journal import Journal
-from ottla.controller.line_file import LineFile
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica
 from ottla.log.files import OsFiles
+from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
 
@@ -69,7 +69,7 @@ def test_a_decision_can_be_made_again_from_its_line_alone():
 def test_moves_are_grouped_by_step():
     lines = []
     journal = journal_into(lines)
-    journal.moved(
+    journal.state_changes(
         1,
         [(TP, "a", "b"), (PartitionReplica(TP, 2), "c", "d"), (TP._replace(partition=1), "a", "b")],
     )
@@ -80,7 +80,7 @@ def test_moves_are_grouped_by_step():
 
 
 def test_without_a_sink_nothing_is_kept():
-    Journal(None, Noon(), 1, 3).moved(1, [(TP, "a", "b")])
+    Journal(None, Noon(), 1, 3).state_changes(1, [(TP, "a", "b")])
     Journal(None, Noon(), 1, 3).event(1, "x")
 
 
@@ -93,12 +93,12 @@ async def written(file, lines):
 def test_the_file_is_rotated_and_goes_on_after_a_restart(tmp_path):
     path = str(tmp_path / "journal.jsonl")
     line = b"x" * 99 + b"\n"
-    asyncio.run(written(LineFile(OsFiles(), path, max_bytes=1000), [line] * 4))
-    asyncio.run(written(LineFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    asyncio.run(written(RollingFile(OsFiles(), path, max_bytes=1000), [line] * 4))
+    asyncio.run(written(RollingFile(OsFiles(), path, max_bytes=1000), [line] * 4))
     assert (tmp_path / "journal.jsonl").stat().st_size == 800
 
     async def more():
-        file = LineFile(OsFiles(), path, max_bytes=1000)
+        file = RollingFile(OsFiles(), path, max_bytes=1000)
         for _ in range(5):
             await written(file, [line])
 
@@ -109,7 +109,7 @@ def test_the_file_is_rotated_and_goes_on_after_a_restart(tmp_path):
 
 def test_a_broken_disk_ends_the_journal_and_nothing_else(tmp_path, caplog):
     path = str(tmp_path / "no-such-folder" / "journal.jsonl")
-    file = LineFile(OsFiles(), path)
+    file = RollingFile(OsFiles(), path)
     asyncio.run(written(file, [b"a\n", b"b\n"]))
     asyncio.run(written(file, [b"c\n"]))
     assert len([r for r in caplog.records if "no more lines" in r.message]) == 1
@@ -117,10 +117,10 @@ def test_a_broken_disk_ends_the_journal_and_nothing_else(tmp_path, caplog):
 
 @pytest.mark.parametrize("count", [10])
 def test_memory_is_bounded_by_dropping_lines(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("ottla.controller.line_file.MAX_QUEUED_LINES", count)
+    monkeypatch.setattr("ottla.log.rolling_file.MAX_QUEUED_LINES", count)
 
     async def story():
-        file = LineFile(OsFiles(), str(tmp_path / "j"))
+        file = RollingFile(OsFiles(), str(tmp_path / "j"))
         for _ in range(count + 5):
             file.write(b"x\n")
         dropped = file.dropped

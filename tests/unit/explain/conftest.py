@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.controller import log_ends
-from ottla.controller.journal import JOURNAL_NAME
+from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.explain.journals import Damage, find, read
 
 STORIES = Path(__file__).parents[2] / "stories"
@@ -68,7 +68,7 @@ def _run(name):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_ends, "PATIENCE_S", 0.3)  # a broker that never answers
-        asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
+        asyncio.run(script.PartitionHistory(STORIES / f"{name}.txt", new_cluster).run())
     return journals, contexts
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from ottla.admin import cli
 from ottla.controller import elections
-from ottla.controller.journal import JOURNAL_NAME
+from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.explain import commands
-from ottla.explain.moments import UnknownMomentError, moment, shown
+from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,7 +50,7 @@ def test_why_as_json_has_the_line_it_came_from(told, ottla):
     assert told_["topic_id"]
     assert told_["now"]["leadership"]["leader"] == 1
     (first,) = [
-        c for c in told_["chapters"] if c["before"] and c["before"]["leader"] == 2
+        c for c in told_["entries"] if c["before"] and c["before"]["leader"] == 2
         and c["after"]["leader"] == 3
     ]  # fmt: skip
     assert first["rule"] == "first live ISR member"
@@ -162,15 +162,15 @@ def test_damaged_lines_are_named_on_stderr(told, ottla):
 
 
 def test_moments():
-    exact = moment("2026-11-21T12:01:07.250+00:00")
+    exact = parse_time("2026-11-21T12:01:07.250+00:00")
     assert exact == 1795262467250
-    assert moment("1795262467250") == exact
-    assert moment("2026-11-21T12:01:07+00:00") == exact + 749
-    clock = shown(exact)[11:]
-    assert moment(clock, exact) == exact
-    assert moment(clock[:8], exact) == exact + 749
-    assert moment(clock[:5], exact) // 60_000 == exact // 60_000
+    assert parse_time("1795262467250") == exact
+    assert parse_time("2026-11-21T12:01:07+00:00") == exact + 749
+    clock = time_text(exact)[11:]
+    assert parse_time(clock, exact) == exact
+    assert parse_time(clock[:8], exact) == exact + 749
+    assert parse_time(clock[:5], exact) // 60_000 == exact // 60_000
     for text in ("noon", "2026-13-01T00:00:00", "99:99:99"):
-        with pytest.raises(UnknownMomentError, match="is no time"):
-            moment(text, exact)
-    assert shown(-1) == "-"
+        with pytest.raises(UnknownTimeError, match="is no time"):
+            parse_time(text, exact)
+    assert time_text(-1) == "-"

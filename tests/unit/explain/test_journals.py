@@ -7,14 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.controller.journal import JOURNAL_NAME, Journal
-from ottla.controller.line_file import LineFile
-from ottla.explain.again import Again
+from ottla.controller.journal import Journal
+from ottla.controller.journal_schema import JOURNAL_NAME
+from ottla.explain.cluster_state import ClusterState
+from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, NoJournalError, find, read
 from ottla.explain.lines import partition_of
-from ottla.explain.picture import Picture
-from ottla.explain.story import Story
+from ottla.explain.replay import Replay
 from ottla.log.files import OsFiles
+from ottla.log.rolling_file import RollingFile
 
 
 def line(epoch, cause=1, ts=1000, **more):
@@ -118,7 +119,7 @@ def test_whatever_is_damaged_the_rest_is_told(told, data):
             return
     file.write_bytes(raw)
     damage = Damage()
-    takers = (Picture(), Story(partition_of("t-1")), Again())
+    takers = (ClusterState(), PartitionHistory(partition_of("t-1")), Replay())
     count = 0
     for entry in read(journal.files, damage):
         count += 1
@@ -136,7 +137,7 @@ def test_a_torn_line_spoils_no_other(tmp_path):
     path.write_bytes(line(1, 1) + line(1, 2)[:30])
 
     async def write():
-        file = LineFile(OsFiles(), str(path))
+        file = RollingFile(OsFiles(), str(path))
         file.write(line(2, 1))
         file.close()
 
@@ -147,7 +148,7 @@ def test_a_torn_line_spoils_no_other(tmp_path):
 
 
 def test_lines_the_disk_was_too_slow_for_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("ottla.controller.line_file.MAX_QUEUED_LINES", 3)
+    monkeypatch.setattr("ottla.log.rolling_file.MAX_QUEUED_LINES", 3)
     path = tmp_path / JOURNAL_NAME
 
     class Clock:
@@ -158,7 +159,7 @@ def test_lines_the_disk_was_too_slow_for_are_counted(tmp_path, monkeypatch):
             return 0.0
 
     async def write():
-        file = LineFile(OsFiles(), str(path))
+        file = RollingFile(OsFiles(), str(path))
         journal = Journal(file.write, Clock(), 1, 7)
         for cause in range(8):
             journal.event(cause, "Elected")
@@ -183,7 +184,7 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
                 await cluster.start(broker)
             await cluster.settle()
             controller = cluster.active
-            file = LineFile(
+            file = RollingFile(
                 OsFiles(),
                 str(tmp_path / JOURNAL_NAME),
                 max_bytes=6000,
@@ -220,7 +221,7 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
     assert all(f.stat().st_size < 20_000 for f in files[0])
     newest = [files[0][1:]]
     for chosen in (files, newest):
-        picture, again = Picture(), Again()
+        picture, again = ClusterState(), Replay()
         reasons = []
         for entry in read(chosen, Damage()):
             picture.take(entry)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ottla.controller.journal import JOURNAL_NAME
-from ottla.explain.again import Again
+from ottla.controller.journal_schema import JOURNAL_NAME
+from ottla.explain.cluster_state import ClusterState
+from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, find, read
-from ottla.explain.picture import Picture
-from ottla.explain.story import Story
+from ottla.explain.replay import Replay
 from ottla.sim.cluster import Cluster, Plan
 from ottla.sim.world import Simulation
 
@@ -43,8 +43,8 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
         cluster.close()
     assert verdict.passed, verdict.anomalies
     assert verdict.faults
-    again, picture, damage = Again(), Picture(), Damage()
-    stories = [Story(tp) for tp in stored]
+    again, picture, damage = Replay(), ClusterState(), Damage()
+    stories = [PartitionHistory(tp) for tp in stored]
     for entry in read(journals, damage):
         for taker in (again, picture, *stories):
             taker.take(entry)
@@ -60,4 +60,4 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
             state["leader_epoch"],
             tuple(state["isr"]),
         )
-    assert all(story.chapters for story in stories)
+    assert all(story.entries for story in stories)

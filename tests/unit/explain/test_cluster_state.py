@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.explain.picture import Picture
+from ottla.explain.cluster_state import ClusterState
 
 STORIES = Path(__file__).parents[2] / "stories"
 NAMES = sorted(p.stem for p in STORIES.glob("*.txt") if "\non brokers\n" not in p.read_text())
 
 
 def picture_of(told):
-    picture = Picture()
+    picture = ClusterState()
     for entry in told.entries():
         picture.take(entry)
     return picture

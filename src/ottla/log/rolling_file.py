@@ -1,4 +1,4 @@
-"""Line file: a log of lines that never makes its writer wait, and never grows without bound.
+"""Rolling log file: lines whose writer never waits, and which never grow without bound.
 
 Who may call: the controller's journal, the broker's state-change log. Invariants: a line is queued
 at once and written later, a slice in one write, so that no decision waits for a disk; memory is
@@ -23,7 +23,7 @@ SLICE_BYTES = 64 * 1024
 SLICE_PAUSE_S = 0.01
 
 
-class LineFile:
+class RollingFile:
     """Lines to one file and its predecessor, a slice at a time."""
 
     def __init__(
@@ -34,7 +34,7 @@ class LineFile:
         rotated: Callable[[], None] = lambda: None,
         missing: Callable[[int], bytes] = lambda n: b'{"kind":"dropped","lines":%d}\n' % n,
     ) -> None:
-        """`rotated` hears of a new file, `missing` makes the line that stands for dropped ones."""
+        """`rotated` is called for a new file; `missing` makes the line for so many dropped ones."""
         self._files = files
         self._path = path
         self._rotated = rotated

@@ -1,37 +1,35 @@
-"""Picture: the cluster as the journal has it, line after line.
+"""ClusterState: the cluster as the journal has it, line after line.
 
-A decider. Who may call: `story`, `again`, `commands`. Invariants: the picture changes only by what
+A decider. Who may call: `history`, `commands`. Invariants: the state changes only by what
 a line says was written or found; it starts anew with each snapshot, so that what another
 controller did unseen is in it from then on; after the last line it equals the context of the
-controller that wrote it (`tests/unit/explain` compares them for every story).
+controller that wrote it (`tests/unit/explain` compares them for every history).
 """
 
 from dataclasses import dataclass, field
 
-from ottla.controller.states import PartitionState
-from ottla.explain.lines import (
+from ottla.controller.journal_schema import (
     BrokersChanged,
     ClusterFacts,
-    Decided,
-    Entry,
-    Happened,
+    DecisionLine,
+    EventLine,
     IsrChangesNotified,
-    Moved,
-    OneBroker,
-    OneTopic,
     PartitionFacts,
     PartitionsModified,
     ReassignmentStep,
     Registration,
     RestartedUnseen,
-    SnapshotPart,
-    State,
+    ShutdownAsked,
+    SnapshotLine,
+    StateChangeLine,
+    TopicDeleted,
+    TopicDeletionsRequested,
     TopicFacts,
-    Topics,
     TopicsChanged,
-    partition_of,
 )
-from ottla.model.cluster import ReplicaAssignment
+from ottla.controller.states import PartitionState
+from ottla.explain.lines import Entry, partition_of
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
 
 _STATES = {state.value for state in PartitionState}
@@ -42,7 +40,7 @@ class Part:
     """A partition: its assignment, its leadership if one was ever written, its state."""
 
     assignment: ReplicaAssignment
-    leadership: State | None = None
+    leadership: LeaderAndIsr | None = None
     state: str = PartitionState.NON_EXISTENT.value
     written_at: int | None = None
     """The zxid of its state znode, as a failover read it."""
@@ -57,7 +55,7 @@ class Topic:
 
 
 @dataclass(slots=True)
-class Picture:
+class ClusterState:
     """All that the journal says of the cluster, up to the last line taken."""
 
     controller: int = -1
@@ -89,16 +87,16 @@ class Picture:
         self.ts = line.ts if line.ts >= 0 else self.ts
         if line.epoch >= 0:
             self.controller, self.epoch = line.controller, line.epoch
-        if isinstance(line, Happened):
-            self._happened(line, facts)
-        elif isinstance(line, SnapshotPart):
+        if isinstance(line, EventLine):
+            self._event_line(line, facts)
+        elif isinstance(line, SnapshotLine):
             if isinstance(facts, ClusterFacts):
                 self._start_over(facts)
             elif isinstance(facts, TopicFacts):
                 self._found(facts)
-        elif isinstance(line, Moved):
-            self._moved(line)
-        elif isinstance(line, Decided) and line.written:
+        elif isinstance(line, StateChangeLine):
+            self._state_changes(line)
+        elif isinstance(line, DecisionLine) and line.written:
             part = self._part(partition_of(line.partition), line.assignment)
             part.leadership = _after(line)
 
@@ -130,7 +128,7 @@ class Picture:
 
     # --- what an event says -----------------------------------------------------------------
 
-    def _happened(self, line: Happened, facts: object) -> None:
+    def _event_line(self, line: EventLine, facts: object) -> None:
         match facts:
             case BrokersChanged():
                 self._brokers_changed(facts)
@@ -146,13 +144,12 @@ class Picture:
                     for number, replicas in facts.added.items():
                         tp = TopicPartition(facts.topic, number)
                         self._part(tp, ReplicaAssignment(replicas))
-            case Topics():
-                if line.event == "TopicDeletionsRequested":
-                    known = [topic for topic in facts.topics if topic in self.topics]
-                    self.deleting.update(dict.fromkeys(known))
-            case OneTopic():
+            case TopicDeletionsRequested():
+                known = [topic for topic in facts.topics if topic in self.topics]
+                self.deleting.update(dict.fromkeys(known))
+            case TopicDeleted():
                 self._forget(facts.topic)
-            case OneBroker():
+            case ShutdownAsked():
                 self.shutting_down.add(facts.broker)
             case ReassignmentStep():
                 assignment = facts.assignment
@@ -192,16 +189,16 @@ class Picture:
         self.deleting.pop(topic, None)
         self.offline = {(tp, broker) for tp, broker in self.offline if tp.topic != topic}
 
-    # --- what moves and decisions say -------------------------------------------------------
+    # --- what state changes and decisions say -----------------------------------------------
 
-    def _moved(self, line: Moved) -> None:
+    def _state_changes(self, line: StateChangeLine) -> None:
         if line.after not in _STATES:
             return
         for subject in line.subjects:
             try:
                 part = self.part(partition_of(subject))
             except ValueError:
-                continue  # a replica's move, or a name of no partition
+                continue  # a replica's, or a name of no partition
             if part is not None:
                 part.state = line.after
 
@@ -214,7 +211,7 @@ class Picture:
         return part
 
 
-def _after(line: Decided) -> State | None:
+def _after(line: DecisionLine) -> LeaderAndIsr | None:
     """Return the state that stands after a decision: one version on, where the plan was written.
 
     A plan holds the version it was decided from; what AlterPartition wrote holds its own.
@@ -222,7 +219,7 @@ def _after(line: Decided) -> State | None:
     after = line.after
     if after is None or line.before is None or line.asked is not None:
         return after
-    return State(
+    return LeaderAndIsr(
         after.leader, after.leader_epoch, after.isr, line.before.partition_epoch + 1,
         after.recovery_state,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Moments: what a person types to name a point in time, and how one is shown.
+"""Timestamps: what a person types to name a point in time, and how one is printed.
 
 Who may call: `commands`. Times without an offset are those of this machine's time zone; a time
 without a date belongs to the day of the journal's last line.
@@ -13,15 +13,15 @@ _MILLISECONDS = re.compile(r"\d{12,}")
 _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,3}))?)?")
 
 
-class UnknownMomentError(OttlaError):
+class UnknownTimeError(OttlaError):
     """The text names no point in time."""
 
 
-def needs_a_day(text: str) -> bool:
+def lacks_date(text: str) -> bool:
     return _TIME.fullmatch(text) is not None
 
 
-def moment(text: str, last_ms: int = -1) -> int:
+def parse_time(text: str, last_ms: int = -1) -> int:
     """Return milliseconds since 1970; all of the second or minute named is meant."""
     if _MILLISECONDS.fullmatch(text):
         return int(text)
@@ -40,14 +40,14 @@ def moment(text: str, last_ms: int = -1) -> int:
             if re.search(r"\d:\d{2}:\d{2}(?!\.)", text) and not when.microsecond:
                 when = when.replace(microsecond=999_000)
     except (ValueError, OverflowError, OSError) as error:
-        raise UnknownMomentError(
+        raise UnknownTimeError(
             f"{text!r} is no time: write 12:01:07, 2026-11-21T12:01:07 (an offset such as +02:00 "
             f"may follow) or milliseconds since 1970 ({error})"
         ) from error
     return int(when.timestamp() * 1000)
 
 
-def shown(ts: int) -> str:
+def time_text(ts: int) -> str:
     """Return a line's time for people: this machine's time zone, milliseconds."""
     if ts < 0:
         return "-"

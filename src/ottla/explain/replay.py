@@ -1,12 +1,12 @@
-"""Again: the installed deciders, run over a journal's inputs; what would be decided differently.
+"""Replay: the installed deciders, run over a journal's inputs; what would be decided differently.
 
 A decider. Who may call: `commands`. What is run again: the elections of every kind, first leaders,
-removals from the ISR, new leader epochs, what leaders were told who asked for another ISR, which
-brokers came and went, which of them restarted unseen, whether a reassignment was complete or its
-target acceptable, whether leadership was out of balance, and whether each move of a state was
-legal. Invariants: a decision is made again from its own line alone; a difference names the line,
-what stands there and what would be decided now; a decider that fails is a difference too. Which
-replicas restarted unseen depends on a whole snapshot: it is not judged where lines are missing.
+removals from the ISR, new leader epochs, the answers to AlterPartition, which brokers came and
+went, which of them restarted unseen, whether a reassignment was complete or its target acceptable,
+whether leadership was out of balance, and whether each state change was legal. Invariants: a
+decision is made again from its own line alone; a difference names the line, what stands there and
+what would be decided now; a decider that fails is a difference too. Which replicas restarted
+unseen depends on a whole snapshot: it is not checked where lines are missing.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.controller.balance import too_much_elsewhere
+from ottla.controller.broker_epochs import compare, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
-from ottla.controller.incarnations import compare, restarted_unseen
 from ottla.controller.isr_changes import (
     EPOCHS_FROM,
     NO_BROKER_EPOCH,
     TOPIC_IDS_FROM,
     judge,
     rule_of,
+)
+from ottla.controller.journal_schema import (
+    BrokersChanged,
+    ClusterFacts,
+    DecisionLine,
+    LeaderBalanceDue,
+    ReassignmentRefused,
+    ReassignmentStep,
+    Registration,
+    RestartedUnseen,
+    StateChangeLine,
+    TopicDeletionsRequested,
+    TopicFacts,
 )
 from ottla.controller.leadership import (
     EPOCH_RULES,
@@ -34,6 +47,7 @@ from ottla.controller.leadership import (
     plan_new,
 )
 from ottla.controller.plan import Plan
+from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with
 from ottla.controller.states import (
     PARTITION_MOVES,
     REPLICA_MOVES,
@@ -41,24 +55,7 @@ from ottla.controller.states import (
     PartitionState,
     ReplicaState,
 )
-from ottla.controller.targets import caught_up, goal_of, problem_with
-from ottla.explain.lines import (
-    BrokersChanged,
-    ClusterFacts,
-    Decided,
-    Entry,
-    Happened,
-    LeaderBalanceDue,
-    Moved,
-    ReassignmentRefused,
-    ReassignmentStep,
-    Registration,
-    RestartedUnseen,
-    State,
-    TopicFacts,
-    Topics,
-    partition_of,
-)
+from ottla.explain.lines import Entry, partition_of
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -92,7 +89,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Again:
+class Replay:
     """Takes a journal's lines; counts what was decided again, keeps what came out differently."""
 
     checked: dict[str, int] = field(default_factory=dict)
@@ -104,35 +101,37 @@ class Again:
     def take(self, entry: Entry) -> None:
         """Decide one line again."""
         line, facts = entry.line, entry.facts
-        self._office_taken(entry)
-        if isinstance(line, Decided):
+        self._term_began(entry)
+        if isinstance(line, DecisionLine):
             self._decision(entry, line)
-        elif isinstance(line, Moved):
-            self._compare(entry, "states", ", ".join(line.subjects[:3]), "a legal move", _legality)
+        elif isinstance(line, StateChangeLine):
+            self._compare(
+                entry, "states", ", ".join(line.subjects[:3]), "a legal state change", _legality
+            )
         elif isinstance(facts, BrokersChanged) and facts.known is not None:
-            told = _change(facts.new, facts.bounced, facts.dead)
-            self._compare(entry, "broker changes", "brokers", told, _broker_change)
+            journaled = _change(facts.new, facts.bounced, facts.dead)
+            self._compare(entry, "broker changes", "brokers", journaled, _broker_change)
         elif isinstance(facts, ReassignmentStep) and facts.step in {"wait", "complete"}:
             self._compare(entry, "reassignments", facts.partition, facts.step, _step)
         elif isinstance(facts, ReassignmentRefused):
             self._compare(entry, "reassignments", facts.partition, facts.reason, _refusal)
         elif isinstance(facts, LeaderBalanceDue):
-            told = "out of balance" if facts.due else "in balance"
-            self._compare(entry, "balance", f"broker {facts.broker}", told, _balance)
+            journaled = "out of balance" if facts.due else "in balance"
+            self._compare(entry, "balance", f"broker {facts.broker}", journaled, _balance)
 
-    def _decision(self, entry: Entry, line: Decided) -> None:
+    def _decision(self, entry: Entry, line: DecisionLine) -> None:
         if line.election == "alter-partition":
-            self._compare(entry, "ISR changes", line.partition, _answer_told(line), _answer)
+            self._compare(entry, "ISR changes", line.partition, _journaled_answer(line), _answer)
             return
         if line.election not in {*_KINDS, "new", "isr-removal", "epoch"}:
             self.unknown[line.election] = self.unknown.get(line.election, 0) + 1
             return
-        after = None if line.after is None else line.after.value()
-        told = _outcome(line.rule, after, line.rejected)
-        self._compare(entry, f"election: {line.election}", line.partition, told, _elected)
+        after = None if line.after is None else line.after
+        journaled = _outcome(line.rule, after, line.rejected)
+        self._compare(entry, f"election: {line.election}", line.partition, journaled, _elected)
 
-    def _office_taken(self, entry: Entry) -> None:
-        """Gather a failover's snapshot; judge who restarted unseen once it is acted upon."""
+    def _term_began(self, entry: Entry) -> None:
+        """Gather a failover's snapshot; check who restarted unseen once it is acted upon."""
         line, facts, found = entry.line, entry.facts, self._found
         if isinstance(facts, ClusterFacts):
             self._found = _Found(line.epoch) if facts.reason == "elected" else None
@@ -144,14 +143,14 @@ class Again:
             self._found = None
         elif isinstance(facts, TopicFacts):
             found.take_topic(facts)
-        elif isinstance(facts, Topics) and isinstance(line, Happened) and not facts.reason:
+        elif isinstance(facts, TopicDeletionsRequested):
             found.context.deleting.update(dict.fromkeys(facts.topics))
-        elif isinstance(line, Moved) or isinstance(facts, RestartedUnseen):
+        elif isinstance(line, StateChangeLine) or isinstance(facts, RestartedUnseen):
             self._found = None
-            told: tuple[tuple[str, int], ...] = ()
+            journaled: tuple[tuple[str, int], ...] = ()
             if isinstance(facts, RestartedUnseen):
-                told = facts.replicas
-            names = [PartitionReplica(partition_of(tp), broker) for tp, broker in told]
+                journaled = facts.replicas
+            names = [PartitionReplica(partition_of(tp), broker) for tp, broker in journaled]
             self._compare(
                 entry,
                 "unseen restarts",
@@ -169,7 +168,7 @@ class Again:
         entry: Entry,
         decider: str,
         subject: str,
-        told: str,
+        journaled: str,
         decide: Callable[[Entry], str],
     ) -> None:
         self.checked[decider] = self.checked.get(decider, 0) + 1
@@ -177,11 +176,11 @@ class Again:
             now = decide(entry)
         except Exception as error:  # noqa: BLE001 - a rule that fails is what is looked for
             now = f"fails: {type(error).__name__}: {error}"
-        if now != told:
+        if now != journaled:
             line = entry.line
             self.differences.append(
                 Difference(
-                    entry.where, line.ts, line.epoch, line.cause, decider, subject, told, now
+                    entry.where, line.ts, line.epoch, line.cause, decider, subject, journaled, now
                 )
             )
 
@@ -256,7 +255,7 @@ def _state(state: LeaderAndIsr) -> str:
     )
 
 
-def _answer_told(line: Decided) -> str:
+def _journaled_answer(line: DecisionLine) -> str:
     """Return what the rules said, apart from what became of the write."""
     if line.written or line.rule.startswith("leader asks"):
         return f"{line.rule}: written"
@@ -279,7 +278,7 @@ def _answer(entry: Entry) -> str:
     if verdict.error is not ErrorCode.NONE:
         return verdict.error.name
     if tp in verdict.writes:
-        before = None if line.before is None else line.before.value()
+        before = None if line.before is None else line.before
         rule = rule_of(before, verdict.writes[tp])
         return f"{rule}: written"
     answer = verdict.answers[tp]
@@ -288,7 +287,7 @@ def _answer(entry: Entry) -> str:
 
 
 def _request(line: Any, broker: int, tp: TopicPartition, version: int) -> AlterPartitionRequest:
-    asked: State = line.asked
+    asked: LeaderAndIsr = line.asked
     partition = AlterPartitionRequest.PartitionData(
         partition_index=tp.partition,
         leader_epoch=asked.leader_epoch,
@@ -355,7 +354,11 @@ def _legality(entry: Entry) -> str:
         legal = before in PARTITION_MOVES[PartitionState(line.after)]
     except ValueError:
         legal = ReplicaState(line.before) in REPLICA_MOVES[ReplicaState(line.after)]
-    return "a legal move" if legal else f"{line.before} -> {line.after} is no legal move"
+    return (
+        "a legal state change"
+        if legal
+        else f"{line.before} -> {line.after} is no legal state change"
+    )
 
 
 def _named(replicas: list[PartitionReplica]) -> str:
@@ -365,7 +368,7 @@ def _named(replicas: list[PartitionReplica]) -> str:
 # --- a line as a context ------------------------------------------------------------------------
 
 
-def _context(line: Decided) -> Context:
+def _context(line: DecisionLine) -> Context:
     tp = partition_of(line.partition)
     context = Context(line.epoch)
     context.set_brokers(BrokerInfo(broker, ()) for broker in line.online)
@@ -374,8 +377,8 @@ def _context(line: Decided) -> Context:
     return context
 
 
-def _stored(state: State, controller_epoch: int) -> LeaderIsrAndControllerEpoch:
-    return LeaderIsrAndControllerEpoch(state.value(), controller_epoch)
+def _stored(state: LeaderAndIsr, controller_epoch: int) -> LeaderIsrAndControllerEpoch:
+    return LeaderIsrAndControllerEpoch(state, controller_epoch)
 
 
 def _broker(registration: Registration) -> BrokerInfo:

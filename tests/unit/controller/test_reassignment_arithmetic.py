@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.controller.targets import problem_with, reassign_to, strands
+from ottla.controller.reassignment_arithmetic import problem_with, reassign_to, strands
 from ottla.model.cluster import ReplicaAssignment
 
 BROKERS = st.lists(st.integers(0, 8), unique=True, min_size=1, max_size=4).map(tuple)

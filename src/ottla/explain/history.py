@@ -1,38 +1,38 @@
-"""Story: what happened to one partition, chapter by chapter, each with its cause.
+"""History: what happened to one partition, each with its cause.
 
-A decider. Who may call: `commands`. Invariants: a chapter says only what lines of the journal say;
-what a new controller found and no line explains is told as found, not explained; causes are those
+A decider. Who may call: `commands`. Invariants: an entry says only what lines of the journal say;
+what a new controller found and no line explains is named as found, not explained; causes are those
 of the same controller epoch, joined by the `cause` id; a topic that is deleted and created again
-is two topics with one name, told apart by their ids.
+is two topics with one name, distinguished by their ids.
 """
 
 from dataclasses import dataclass, field
 
-from ottla.explain.causes import Causes
-from ottla.explain.lines import (
+from ottla.controller.journal_schema import (
     ClusterFacts,
-    Decided,
-    Entry,
-    Happened,
+    DecisionLine,
+    DeletionHalted,
+    EventLine,
     IsrChangesNotified,
-    Moved,
-    OneTopic,
     PartitionsModified,
     ReassignmentRefused,
     ReassignmentStep,
-    State,
+    StateChangeLine,
+    TopicDeleted,
+    TopicDeletionsRequested,
     TopicFacts,
-    Topics,
     TopicsChanged,
-    partition_of,
 )
-from ottla.explain.picture import Picture
+from ottla.explain.causes import Causes
+from ottla.explain.cluster_state import ClusterState
+from ottla.explain.lines import Entry, partition_of
 from ottla.explain.rules import in_words, rejected_in_words
+from ottla.model.cluster import LeaderAndIsr
 from ottla.model.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Chapter:
+class HistoryEntry:
     """One thing that happened. `before` and `after` are equal where nothing was written."""
 
     ts: int
@@ -42,8 +42,8 @@ class Chapter:
     where: str
     what: str
     """A short name: `leader`, `isr`, `epoch`, `no leader`, `refused`, `found`, `created`, …"""
-    before: State | None
-    after: State | None
+    before: LeaderAndIsr | None
+    after: LeaderAndIsr | None
     because: str
     how: str = ""
     rejected: tuple[tuple[int, str], ...] = ()
@@ -55,7 +55,7 @@ class Chapter:
     def changes_leader(self) -> bool:
         return _leader(self.before) != _leader(self.after)
 
-    def same_cause(self, other: "Chapter") -> bool:
+    def same_cause(self, other: "HistoryEntry") -> bool:
         return (self.epoch, self.cause) == (other.epoch, other.cause)
 
     @property
@@ -66,21 +66,21 @@ class Chapter:
         return "; ".join(part for part in parts if part)
 
 
-def _leader(state: State | None) -> int | None:
+def _leader(state: LeaderAndIsr | None) -> int | None:
     return None if state is None else state.leader
 
 
 @dataclass(slots=True)
-class Story:
+class PartitionHistory:
     """Takes all of a journal's lines, keeps what is about one partition."""
 
     tp: TopicPartition
-    chapters: list[Chapter] = field(default_factory=list)
-    picture: Picture = field(default_factory=Picture)
+    entries: list[HistoryEntry] = field(default_factory=list)
+    cluster: ClusterState = field(default_factory=ClusterState)
     seen: bool = False
     """Whether any line knows the partition."""
     _causes: Causes = field(default_factory=Causes)
-    _last: State | None = None
+    _last: LeaderAndIsr | None = None
     _last_id: str = ""
 
     def take(self, entry: Entry) -> None:
@@ -88,28 +88,28 @@ class Story:
         line, facts = entry.line, entry.facts
         self._causes.take(entry)
         before, topic_id = self._leadership(), self._topic_id()
-        self.picture.take(entry)
+        self.cluster.take(entry)
         if isinstance(facts, ClusterFacts):
             self._last, self._last_id = before, topic_id
         elif isinstance(facts, TopicFacts):
             self._found(entry, facts)
-        elif isinstance(line, Decided):
+        elif isinstance(line, DecisionLine):
             if partition_of(line.partition) == self.tp:
                 self._decided(entry, line, before)
-        elif isinstance(line, Happened):
-            self._happened(entry, facts, before)
-        elif isinstance(line, Moved):
+        elif isinstance(line, EventLine):
+            self._event_line(entry, facts, before)
+        elif isinstance(line, StateChangeLine):
             self._no_more(entry, line, before)
 
-    def _leadership(self) -> State | None:
-        part = self.picture.part(self.tp)
+    def _leadership(self) -> LeaderAndIsr | None:
+        part = self.cluster.part(self.tp)
         return None if part is None else part.leadership
 
     def _topic_id(self) -> str:
-        topic = self.picture.topics.get(self.tp.topic)
+        topic = self.cluster.topics.get(self.tp.topic)
         return "" if topic is None else topic.id
 
-    # --- what is told -----------------------------------------------------------------------
+    # --- what is added -----------------------------------------------------------------------
 
     def _found(self, entry: Entry, facts: TopicFacts) -> None:
         if facts.topic != self.tp.topic or self.tp.partition not in facts.partitions:
@@ -125,7 +125,7 @@ class Story:
                 how += "; what led to it is in no journal here"
             self._add(entry, "found", self._last, after, how)
 
-    def _decided(self, entry: Entry, line: Decided, before: State | None) -> None:
+    def _decided(self, entry: Entry, line: DecisionLine, before: LeaderAndIsr | None) -> None:
         self.seen = True
         after = self._leadership() if line.written else before
         self._add(
@@ -134,11 +134,11 @@ class Story:
             before,
             after,
             in_words(line),
-            because=self._causes.of(line, self.picture),
+            because=self._causes.of(line, self.cluster),
             decided=line,
         )
 
-    def _happened(self, entry: Entry, facts: object, before: State | None) -> None:
+    def _event_line(self, entry: Entry, facts: object, before: LeaderAndIsr | None) -> None:
         tp, topic = self.tp, self.tp.topic
         name = str(tp)
         match facts:
@@ -154,11 +154,13 @@ class Story:
                 self._add(entry, "created", None, None, how)
             case TopicsChanged() if topic in facts.gone and self.seen:
                 self._add(entry, "deleted", before, None, f"the znode of topic {topic} is gone")
-            case Topics() if topic in facts.topics and self.seen:
-                how = f"the deletion of topic {topic} "
-                how += f"is halted: {facts.reason}" if facts.reason else "was asked for"
+            case TopicDeletionsRequested() if topic in facts.topics and self.seen:
+                how = f"the deletion of topic {topic} was asked for"
                 self._add(entry, "deletion", before, before, how)
-            case OneTopic() if facts.topic == topic and _event(entry) == "TopicDeleted":
+            case DeletionHalted() if topic in facts.topics and self.seen:
+                how = f"the deletion of topic {topic} is halted: {facts.reason}"
+                self._add(entry, "deletion", before, before, how)
+            case TopicDeleted() if facts.topic == topic and _event(entry) == "TopicDeleted":
                 self._add(entry, "deleted", before, None, f"topic {topic} is deleted")
             case ReassignmentStep() if facts.partition == name:
                 self._step(entry, facts, before)
@@ -170,7 +172,7 @@ class Story:
                 how = "its leader wrote the state itself and said so by a notification"
                 self._add(entry, "isr", before, facts.states[name], how)
 
-    def _step(self, entry: Entry, facts: ReassignmentStep, before: State | None) -> None:
+    def _step(self, entry: Entry, facts: ReassignmentStep, before: LeaderAndIsr | None) -> None:
         target = list(facts.assignment.target)
         how = {
             "begin": f"reassignment to {target} begins: adding {list(facts.adding)}, "
@@ -182,16 +184,16 @@ class Story:
             f"{list(facts.isr or ())}",
             "done": f"reassignment is done: replicas {list(facts.replicas)}",
         }.get(facts.step, f"reassignment: {facts.step}")
-        because = self._causes.of(entry.line, self.picture) if facts.step == "begin" else ""
+        because = self._causes.of(entry.line, self.cluster) if facts.step == "begin" else ""
         self._add(entry, "reassignment", before, before, how, because=because)
 
-    def _no_more(self, entry: Entry, line: Moved, before: State | None) -> None:
-        """Tell of the moment the partition is without a leader, or online with it again."""
+    def _no_more(self, entry: Entry, line: StateChangeLine, before: LeaderAndIsr | None) -> None:
+        """Note when the partition is without a leader, or online with it again."""
         if str(self.tp) not in line.subjects or line.after != "OfflinePartition":
             return
         if line.before == "OfflinePartition":
             return
-        because = self._causes.of(entry.line, self.picture)
+        because = self._causes.of(entry.line, self.cluster)
         how = f"{line.before} -> {line.after}"
         self._add(entry, "offline", before, before, how, because=because)
 
@@ -199,15 +201,15 @@ class Story:
         self,
         entry: Entry,
         what: str,
-        before: State | None,
-        after: State | None,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr | None,
         how: str,
         *,
         because: str = "",
-        decided: Decided | None = None,
+        decided: DecisionLine | None = None,
     ) -> None:
         line = entry.line
-        chapter = Chapter(
+        added = HistoryEntry(
             line.ts,
             line.controller,
             line.epoch,
@@ -223,14 +225,14 @@ class Story:
             "" if decided is None else decided.rule,
             "" if decided is None else decided.outcome,
         )
-        self.chapters.append(chapter)
+        self.entries.append(added)
 
 
 def _event(entry: Entry) -> str:
-    return entry.line.event if isinstance(entry.line, Happened) else ""
+    return entry.line.event if isinstance(entry.line, EventLine) else ""
 
 
-def _what(line: Decided, before: State | None, after: State | None) -> str:
+def _what(line: DecisionLine, before: LeaderAndIsr | None, after: LeaderAndIsr | None) -> str:
     if not line.written:
         if line.outcome.startswith("refused"):
             return "refused"

@@ -1,4 +1,4 @@
-"""Telling: stories, pictures and differences as tables and as JSON.
+"""Rendering: histories, states of the cluster and differences as tables and as JSON.
 
 Who may call: `commands`. Invariants: both forms carry the same facts; nothing is cut.
 """
@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from ottla.admin.output import plural, print_table, say
-from ottla.explain.again import Again
+from ottla.explain.cluster_state import ClusterState, Part
+from ottla.explain.history import HistoryEntry, PartitionHistory
 from ottla.explain.journals import Damage
-from ottla.explain.lines import State
-from ottla.explain.moments import shown
-from ottla.explain.picture import Part, Picture
-from ottla.explain.story import Chapter, Story
+from ottla.explain.replay import Replay
+from ottla.explain.timestamps import time_text
+from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 
@@ -26,13 +26,13 @@ class UnknownPartitionError(OttlaError):
     """No journal has a line about it."""
 
 
-def unknown(tp: TopicPartition, picture: Picture) -> UnknownPartitionError:
+def unknown_partition(tp: TopicPartition, cluster: ClusterState) -> UnknownPartitionError:
     """Return an error that says what the journals do know."""
-    topic = picture.topics.get(tp.topic)
+    topic = cluster.topics.get(tp.topic)
     if topic is not None and topic.partitions:
         there = ", ".join(f"{tp.topic}-{n}" for n in sorted(topic.partitions)[:NAMES_SHOWN])
         return UnknownPartitionError(f"no journal knows {tp}; of this topic there are {there}")
-    names = sorted(picture.topics)
+    names = sorted(cluster.topics)
     there = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
     return UnknownPartitionError(f"no journal knows {tp}; the topics are: {there or 'none'}")
 
@@ -40,54 +40,54 @@ def unknown(tp: TopicPartition, picture: Picture) -> UnknownPartitionError:
 # --- why --------------------------------------------------------------------------------------
 
 
-def tell(story: Story) -> None:
-    """Print the story as a table, the present last.
+def print_history(history: PartitionHistory) -> None:
+    """Print the history as a table, the present last.
 
-    A leader lost is only told by itself where no decision of the same event follows.
+    A lost leader has a row of its own only where no decision of the same event follows.
     """
-    chapters = story.chapters
-    following = [*chapters[1:], None]
-    _print_chapters(
-        story,
+    entries = history.entries
+    following = [*entries[1:], None]
+    _print_entries(
+        history,
         [
             this
-            for this, after in zip(chapters, following, strict=True)
+            for this, after in zip(entries, following, strict=True)
             if this.what != "offline" or after is None or not this.same_cause(after)
         ],
     )
 
 
-def at_moment(story: Story) -> None:
-    """Print how it was, and the chapters that had made it so: leader and ISR."""
-    chapters = [c for c in story.chapters if c.before != c.after]
-    last_leader = next((c for c in reversed(chapters) if c.changes_leader), None)
-    last = chapters[-1] if chapters else None
+def print_at(history: PartitionHistory) -> None:
+    """Print how it was, and the entries that had made it so: leader and ISR."""
+    entries = [c for c in history.entries if c.before != c.after]
+    last_leader = next((c for c in reversed(entries) if c.changes_leader), None)
+    last = entries[-1] if entries else None
     made = [c for c in (last_leader, last) if c is not None]
-    _print_chapters(story, list(dict.fromkeys(made)) or story.chapters[-1:])
+    _print_entries(history, list(dict.fromkeys(made)) or history.entries[-1:])
 
 
-def _print_chapters(story: Story, chapters: Sequence[Chapter]) -> None:
+def _print_entries(history: PartitionHistory, entries: Sequence[HistoryEntry]) -> None:
     rows = [
         (
-            shown(c.ts),
+            time_text(c.ts),
             f"{c.controller}, epoch {c.epoch}",
             _change(_leader(c.before), _leader(c.after)),
             _change(_epoch(c.before), _epoch(c.after)),
             _change(_isr(c.before), _isr(c.after)),
             c.reason,
         )
-        for c in chapters
+        for c in entries
     ]
-    title = _title(story)
+    title = _title(history)
     print_table(("time", "controller", "leader", "epoch", "in sync", "why"), rows, title=title)
 
 
-def _title(story: Story) -> str:
-    picture, tp = story.picture, story.tp
-    part = picture.part(tp)
+def _title(history: PartitionHistory) -> str:
+    cluster, tp = history.cluster, history.tp
+    part = cluster.part(tp)
     if part is None:
         return f"{tp}  does not exist any more"
-    topic_id = picture.topics[tp.topic].id or "-"
+    topic_id = cluster.topics[tp.topic].id or "-"
     state = part.leadership
     replicas = ",".join(map(str, part.assignment.replicas))
     return (
@@ -100,33 +100,35 @@ def _change(before: str, after: str) -> str:
     return after if before == after else f"{before} → {after}" if before != "-" else after
 
 
-def _leader(state: State | None) -> str:
+def _leader(state: LeaderAndIsr | None) -> str:
     if state is None:
         return "-"
     return str(state.leader) if state.leader >= 0 else "none"
 
 
-def _epoch(state: State | None) -> str:
+def _epoch(state: LeaderAndIsr | None) -> str:
     return "-" if state is None else str(state.leader_epoch)
 
 
-def _isr(state: State | None) -> str:
+def _isr(state: LeaderAndIsr | None) -> str:
     return "-" if state is None else ",".join(map(str, state.isr)) or "none"
 
 
-def story_as_json(story: Story, damage: Damage, at: int | None = None) -> dict[str, Any]:
-    """Return a story as JSON: the state at the end, and all chapters."""
-    part = story.picture.part(story.tp)
-    topic = story.picture.topics.get(story.tp.topic)
+def history_as_json(
+    history: PartitionHistory, damage: Damage, at: int | None = None
+) -> dict[str, Any]:
+    """Return a history as JSON: the state at the end, and all entries."""
+    part = history.cluster.part(history.tp)
+    topic = history.cluster.topics.get(history.tp.topic)
     return {
-        "topic": story.tp.topic,
-        "partition": story.tp.partition,
+        "topic": history.tp.topic,
+        "partition": history.tp.partition,
         "topic_id": topic.id if part is not None and topic is not None else None,
         "at": at,
         "now": None if part is None else _part_as_json(part),
         "chapters": [
             {
-                "time": shown(c.ts),
+                "time": time_text(c.ts),
                 "ts": c.ts,
                 "controller": c.controller,
                 "controller_epoch": c.epoch,
@@ -142,7 +144,7 @@ def story_as_json(story: Story, damage: Damage, at: int | None = None) -> dict[s
                 "outcome": c.outcome,
                 "line": c.where,
             }
-            for c in story.chapters
+            for c in history.entries
         ],
         **_damage_as_json(damage),
     }
@@ -151,11 +153,11 @@ def story_as_json(story: Story, damage: Damage, at: int | None = None) -> dict[s
 # --- replay -----------------------------------------------------------------------------------
 
 
-def tell_picture(picture: Picture) -> None:
+def print_cluster_state(cluster: ClusterState) -> None:
     """Print the state of the cluster as a table."""
     rows = []
-    for name in sorted(picture.topics):
-        for number, part in sorted(picture.topics[name].partitions.items()):
+    for name in sorted(cluster.topics):
+        for number, part in sorted(cluster.topics[name].partitions.items()):
             state = part.leadership
             rows.append(
                 (
@@ -164,32 +166,32 @@ def tell_picture(picture: Picture) -> None:
                     _epoch(state),
                     _isr(state),
                     ",".join(map(str, part.assignment.replicas)),
-                    part.state + (" (being deleted)" if name in picture.deleting else ""),
+                    part.state + (" (being deleted)" if name in cluster.deleting else ""),
                 )
             )
-    office = "" if picture.in_office else ", no longer in office"
+    office = "" if cluster.in_office else ", no longer in office"
     brokers = ", ".join(
-        f"{b} (shutting down)" if b in picture.shutting_down else str(b)
-        for b in sorted(picture.brokers)
+        f"{b} (shutting down)" if b in cluster.shutting_down else str(b)
+        for b in sorted(cluster.brokers)
     )
     title = (
-        f"{shown(picture.ts)}  controller {picture.controller} of epoch {picture.epoch}{office}  "
-        f"brokers {brokers or 'none'}"
+        f"{time_text(cluster.ts)}  controller {cluster.controller} of epoch {cluster.epoch}{office}"
+        f"  brokers {brokers or 'none'}"
     )
     print_table(("partition", "leader", "epoch", "in sync", "replicas", "state"), rows, title=title)
 
 
-def picture_as_json(picture: Picture, damage: Damage) -> dict[str, Any]:
+def cluster_state_as_json(cluster: ClusterState, damage: Damage) -> dict[str, Any]:
     """Return the state of the cluster as JSON."""
     return {
-        "time": shown(picture.ts),
-        "ts": picture.ts,
-        "controller": picture.controller,
-        "controller_epoch": picture.epoch,
-        "in_office": picture.in_office,
-        "brokers": sorted(picture.brokers),
-        "shutting_down": sorted(picture.shutting_down),
-        "deleting": list(picture.deleting),
+        "time": time_text(cluster.ts),
+        "ts": cluster.ts,
+        "controller": cluster.controller,
+        "controller_epoch": cluster.epoch,
+        "in_office": cluster.in_office,
+        "brokers": sorted(cluster.brokers),
+        "shutting_down": sorted(cluster.shutting_down),
+        "deleting": list(cluster.deleting),
         "topics": {
             name: {
                 "id": topic.id,
@@ -198,7 +200,7 @@ def picture_as_json(picture: Picture, damage: Damage) -> dict[str, Any]:
                     for number, part in sorted(topic.partitions.items())
                 },
             }
-            for name, topic in sorted(picture.topics.items())
+            for name, topic in sorted(cluster.topics.items())
         },
         **_damage_as_json(damage),
     }
@@ -214,20 +216,22 @@ def _part_as_json(part: Part) -> dict[str, Any]:
     }
 
 
-def tell_differences(again: Again) -> None:
+def print_differences(replayed: Replay) -> None:
     """Print what came out differently; how much was decided again goes to stderr."""
-    for found in again.differences:
-        when = f"{shown(found.ts)} epoch {found.epoch} cause {found.cause}"
+    for found in replayed.differences:
+        when = f"{time_text(found.ts)} epoch {found.epoch} cause {found.cause}"
         print_lines(
             f"{found.subject}  {found.decider}  {when}  ({found.where})",
             f"  - {found.journal}",
             f"  + {found.now}",
         )
-    total = sum(again.checked.values())
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(again.checked.items()))
-    outcome = plural(len(again.differences), "difference") if again.differences else "no difference"
+    total = sum(replayed.checked.values())
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(replayed.checked.items()))
+    outcome = (
+        plural(len(replayed.differences), "difference") if replayed.differences else "no difference"
+    )
     say(f"{plural(total, 'decision')} decided again ({kinds or 'nothing'}): {outcome}")
-    for kind, count in sorted(again.unknown.items()):
+    for kind, count in sorted(replayed.unknown.items()):
         say(f"ottla: {plural(count, 'decision')} of kind {kind} not decided again: unknown here")
 
 
@@ -235,16 +239,16 @@ def print_lines(*lines: str) -> None:
     sys.stdout.write("".join(line + "\n" for line in lines))
 
 
-def differences_as_json(again: Again, damage: Damage) -> dict[str, Any]:
+def differences_as_json(replayed: Replay, damage: Damage) -> dict[str, Any]:
     """Return what came out differently, and how much was looked at."""
     return {
-        "decided_again": again.checked,
-        "unknown": again.unknown,
+        "decided_again": replayed.checked,
+        "unknown": replayed.unknown,
         "differences": [
             {
                 "subject": d.subject,
                 "decider": d.decider,
-                "time": shown(d.ts),
+                "time": time_text(d.ts),
                 "ts": d.ts,
                 "controller_epoch": d.epoch,
                 "cause": d.cause,
@@ -252,7 +256,7 @@ def differences_as_json(again: Again, damage: Damage) -> dict[str, Any]:
                 "journal": d.journal,
                 "now": d.now,
             }
-            for d in again.differences
+            for d in replayed.differences
         ],
         **_damage_as_json(damage),
     }

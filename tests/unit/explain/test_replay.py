@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller import balance, elections, incarnations, isr_changes, leadership, states
+from ottla.controller import balance, broker_epochs, elections, isr_changes, leadership, states
 from ottla.controller.states import PartitionState
-from ottla.explain import again as module
-from ottla.explain.again import Again
+from ottla.explain import replay as module
+from ottla.explain.replay import Replay
 from ottla.model.errors import ErrorCode
 
 STORIES = Path(__file__).parents[2] / "stories"
@@ -16,7 +16,7 @@ NAMES = sorted(p.stem for p in STORIES.glob("*.txt") if "\non brokers\n" not in 
 
 
 def again_over(story):
-    again = Again()
+    again = Replay()
     for entry in story.entries():
         again.take(entry)
     return again
@@ -101,7 +101,7 @@ MUTANTS = {
     "brokers": (
         module,
         "compare",
-        lambda *_: incarnations.BrokerChange((), (), ()),
+        lambda *_: broker_epochs.BrokerChange((), (), ()),
         "broker_start",
         "broker changes",
     ),
