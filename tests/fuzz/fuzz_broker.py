@@ -94,7 +94,7 @@ class World:
         self.uses = 0
         self.tainted = False
         plan = Plan(
-            seed, brokers=1, replicas=1, min_isr=1, producers=0, hasty_producers=0, consumers=0,
+            seed, brokers=1, replicas=1, min_isr=1, producers=0, no_retry_producers=0, consumers=0,
             operators=False, faults=(), properties=PROPERTIES,
         )  # fmt: skip
         self.cluster = Cluster(plan)
