@@ -17,6 +17,7 @@ from typing import Any
 import planted
 from ottla.log import checkpoints
 from ottla.pipelines.replica_files.job import compare
+from ottla.pipelines.replicas import WORK
 from ottla.pipelines.segments.folders import Place
 from ottla.pipelines.session import Wanted, start_session
 from ottla.wire.records import Record, build_batch, patch_leader_fields
@@ -136,7 +137,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=3000, help="of all replicas together")
     parser.add_argument("--batch-bytes", type=int, nargs="+", default=[15_000, 1_000])
     wanted = parser.parse_args()
-    spark = start_session("benchmark", Wanted("local[2]"))
+    spark = start_session("benchmark", Wanted("local[2]"), work=WORK)
     try:
         with tempfile.TemporaryDirectory() as folder:
             print(f"first run, 60 MB, Java and workers cold: {run(spark, folder, 60, 15_000)}")

@@ -35,13 +35,15 @@ from ottla.pipelines.landing.table import (
     snapshot,
 )
 from ottla.pipelines.landing.verifying import verify
-from ottla.pipelines.session import start_session
+from ottla.pipelines.session import Work, start_session
 from ottla.pipelines.source.options import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "lake"
+WORK = Work(modules=("pandas", "ottla.pipelines.landing.writing"))
+"""pyarrow imports pandas with the first array that it makes."""
 
 
 def options_parser() -> argparse.ArgumentParser:
@@ -237,6 +239,7 @@ class Run:
             job.wanted_of(self._options),
             settings.spark,
             connector=wants_connector,
+            work=WORK,
         )
         # With ANSI a date that makes no sense would end the job instead of being null.
         spark.conf.set("spark.sql.ansi.enabled", "false")
