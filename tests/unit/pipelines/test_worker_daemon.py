@@ -48,13 +48,13 @@ def module_of(process):
     return Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")[2]
 
 
-@pytest.mark.parametrize("work", [lake.WORK, replicas.WORK])
-def test_what_jobs_import_starts_no_threads(daemon, work):
-    process = daemon(work.modules)
+@pytest.mark.parametrize("modules", [lake.MODULES, replicas.WORK.modules])
+def test_what_jobs_import_starts_no_threads(daemon, modules):
+    process = daemon(modules)
     assert module_of(process) == worker_daemon.__name__
     mapped = Path(f"/proc/{process.pid}/maps").read_text()
     assert "numpy" in mapped
-    assert ("libarrow" in mapped) == ("pandas" in work.modules)
+    assert ("libarrow" in mapped) == ("pandas" in modules)
 
 
 def test_sparks_own_daemon_takes_over_where_an_import_starts_a_thread(daemon, tmp_path):
