@@ -6,7 +6,7 @@ scan reads the same topic with Spark's connector and writes nowhere: what remain
 Brokers, Spark and the job share the machine: run it when nothing else does; processor time says
 what it costs when others do. Several sizes show how that grows:
     python benchmarks/lake.py --times 5
-    python benchmarks/lake.py --times 1 2 4 --way "json, no date folders" --rounds 1
+    python benchmarks/lake.py --times 1 2 4 --way "json, no date folders" --rounds 1 --no-scan
 """
 
 import argparse
@@ -111,35 +111,41 @@ def land(bootstrap: str, lake: Path, sets: list[str], rows: int, topic: str) -> 
     }
 
 
+def scan(bootstrap: str, topic: str, rows: int) -> float:
+    """Return how many rows a second Spark's connector reads."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCAN, bootstrap, topic],
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    return rows / float(done.stdout.split()[-1])
+
+
 def broker_seconds() -> float:
     """Return the processor time of the brokers that this program has started."""
     below_us = below(os.getpid()).values()
     return sum(p.seconds for p in below_us if p.kind == BROKER)
 
 
-def measure(bootstrap: str, folder: Path, times: int, ways: list[str], rounds: int) -> None:
-    """Fill a topic and land it in each way; print a line for each."""
+def measure(bootstrap: str, folder: Path, times: int, args: argparse.Namespace) -> None:
+    """Fill a topic, scan it if asked for and land it in each way; print a line for each."""
     topic = f"{TOPIC}-{times}"
     where = ["--replication-factor", "1", "--bootstrap-server", bootstrap]
     create = [sys.executable, "-m", "ottla", "topics", "create", topic, "--partitions", "6"]
     subprocess.run([*create, *where], check=True, timeout=60)
     rows = fill(bootstrap, times, topic)
-    scan = subprocess.run(
-        [sys.executable, "-c", SCAN, bootstrap, topic],
-        capture_output=True, text=True, timeout=600, check=True,
-    )  # fmt: skip
-    speed = rows / float(scan.stdout.split()[-1])
-    print(json.dumps({"rows": rows, "scan_rows_per_s": round(speed)}), flush=True)
-    for number, way in enumerate(ways):
-        lakes = [folder / f"lake-{times}-{number}-{n}" for n in range(rounds)]
+    speed = scan(bootstrap, topic, rows) if args.scan else None
+    print(json.dumps({"rows": rows, "scan_rows_per_s": speed and round(speed)}), flush=True)
+    for number, way in enumerate(args.way):
+        lakes = [folder / f"lake-{times}-{number}-{n}" for n in range(args.rounds)]
         found = []
         for lake in lakes:
             before = broker_seconds()
             one = land(bootstrap, lake, WAYS[way], rows, topic)
             found.append({**one, "broker_cpu_s": round(broker_seconds() - before, 1)})
         best = max(found, key=lambda f: f["rows_per_s"])
-        ratio = round(best["rows_per_s"] / speed, 2)
-        print(json.dumps({"way": way, **best, "of_the_scan": ratio}), flush=True)
+        if speed is not None:
+            best["of_the_scan"] = round(best["rows_per_s"] / speed, 2)
+        print(json.dumps({"way": way, **best}), flush=True)
 
 
 def main() -> None:
@@ -149,13 +155,14 @@ def main() -> None:
     )
     parser.add_argument("--way", choices=WAYS, nargs="+", default=list(WAYS))
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--no-scan", dest="scan", action="store_false")
     args = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         OttlaCluster(Path(folder) / "cluster", brokers=1) as cluster,
     ):
         for times in args.times:
-            measure(cluster.bootstrap, Path(folder), times, args.way, args.rounds)
+            measure(cluster.bootstrap, Path(folder), times, args)
 
 
 if __name__ == "__main__":
