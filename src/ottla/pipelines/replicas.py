@@ -19,9 +19,10 @@ from ottla.pipelines import job
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.replica_files.job import Report, compare
 from ottla.pipelines.segments.folders import Wanted, parse_places
-from ottla.pipelines.session import start_session
+from ottla.pipelines.session import Work, start_session
 
 NAME = "replicas"
+WORK = Work(quick_java=True, modules=("ottla.pipelines.replica_files.job",))
 
 
 class Replicas(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
     places = parse_places(settings.replicas.brokers)
     bootstrap = None if settings.cluster is None else settings.cluster.bootstrap_servers
     started = time.monotonic()
-    spark = start_session(NAME, job.wanted_of(options), settings.spark)
+    spark = start_session(NAME, job.wanted_of(options), settings.spark, work=WORK)
     ready = time.monotonic()
     try:
         report = compare(spark, places, wanted, bootstrap)

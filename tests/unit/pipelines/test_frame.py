@@ -142,6 +142,21 @@ def test_only_a_local_master_is_tied_to_this_machine():
     assert "spark.sql.shuffle.partitions" not in away
 
 
+def test_what_suits_a_job_is_a_default_and_only_of_a_local_master():
+    work = session.Work(quick_java=True, modules=("a", "b"))
+    java, modules = "spark.driver.extraJavaOptions", "spark.executorEnv.OTTLA_WORKER_MODULES"
+
+    def found(**defaults):
+        return session.settings_of("name", session.Wanted(), Spark(), {}, defaults, work)
+
+    assert found()[java] == session.QUICK_JAVA
+    assert (found()["spark.python.daemon.module"], found()[modules]) == (session.DAEMON, "a,b")
+    assert found(**{java: "-Xss4m"})[java] == "-Xss4m"
+    away = found(**{"spark.master": "spark://a:1"})
+    assert not {java, modules, "spark.python.daemon.module"} & away.keys()
+    assert java not in settings()
+
+
 @pytest.mark.parametrize(
     ("master", "cores"), [("local", 1), ("local[3]", 3), ("local-cluster[2,1,1024]", 2)]
 )

@@ -7,6 +7,7 @@ SIMPLE, and lists and objects of them. Memory: the objects of ROWS_AT_ONCE recor
 """
 
 import gc
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -35,6 +36,11 @@ SIMPLE: dict[pa.DataType, Any] = {
     pa.float64(): float,
     pa.string(): str,
 }
+
+NUMBERS = {
+    pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float64(): "d",
+}  # fmt: skip
+"""What `array` calls numbers of these types, in Arrow's own layout."""
 
 
 class UnsupportedTypeError(Exception):
@@ -109,9 +115,22 @@ class JsonColumns:
             columns = [()] * len(self._schema)
         arrays = []
         for column, field in zip(columns, self._schema, strict=True):
-            nested = pa.types.is_nested(field.type)
-            arrays.append(pa.array(msgspec.to_builtins(column) if nested else column, field.type))
+            arrays.append(_array(column, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _array(column: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    """Return a column as an Arrow array.
+
+    Numbers without nulls take half the time by Python's own array, which looks at each once.
+    """
+    if kind in NUMBERS:
+        try:
+            numbers = array(NUMBERS[kind], column)
+        except TypeError:  # a null; often it comes soon
+            return pa.array(column, kind)
+        return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(numbers)], 0)
+    return pa.array(msgspec.to_builtins(column) if pa.types.is_nested(kind) else column, kind)
 
 
 def _in_braces(joined: pa.Array, lines: bytes) -> bool:

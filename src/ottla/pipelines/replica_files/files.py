@@ -12,8 +12,8 @@ from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.pipelines.replica_files.replica import Batch, Replica, SegmentFacts
-from ottla.pipelines.segments.batches import headers_of
 from ottla.pipelines.segments.folders import DirFacts
+from ottla.pipelines.segments.headers import headers_of
 from ottla.pipelines.segments.reading import Piece, SegmentReader
 from ottla.pipelines.segments.summary import GRID
 from ottla.wire.records import LENGTH_PREFIX_BYTES

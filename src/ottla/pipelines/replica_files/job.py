@@ -7,12 +7,11 @@ clean and delete while files are read. Each task opens the files itself: all mac
 the same paths.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import pandas as pd
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -26,19 +25,20 @@ from ottla.pipelines.segments.folders import (
     EVERYTHING,
     DirFacts,
     Place,
+    Segment,
     Wanted,
     dir_facts,
     logs_in,
+    portions,
+    segments_in,
 )
-from ottla.pipelines.segments.summary import Facts
+from ottla.pipelines.segments.summary import Facts, summarize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FINDINGS_SCHEMA = (
-    "topic string, partition int, kind string, offset long, broker int, file string, "
-    "position long, detail string, wrong boolean, contents long"
-)
+FILES_FOR_A_SHARE = 10_000
+"""The files of so many partitions are judged by one task."""
 LOOKS = 2
 
 
@@ -127,20 +127,21 @@ def _look(
     spark: "SparkSession", places: Sequence[Place], wanted: Wanted, bootstrap: str | None
 ) -> Report:
     planned = plan(places, wanted, bootstrap)
-    asked = bootstrap is not None
-    if not planned.files:
-        return _report(_unwritten(planned, ()), {}, planned, asked=asked)
-    files = segments(spark, places, wanted).persist()
-    try:
-        findings = _judged(files, planned)
-        totals = _totals(files)
-        findings = _with_origins([*findings, *_unwritten(planned, totals)], files)
-        return _report(findings, totals, planned, asked=asked)
-    finally:
-        files.unpersist()
+    listed = [s for place in places for s in segments_in(place, wanted)] if planned.files else []
+    judged = read_and_judge(spark, planned, listed)
+    findings = [f for one in judged for f in one.findings]
+    findings += _unwritten(planned, {one.tp for one in judged})
+    report = _report(_with_origins(findings, judged, listed), planned)
+    for one in judged:
+        report.bytes += one.bytes
+        report.batches += one.batches
+        report.records += one.records
+    report.asked = bootstrap is not None
+    return report
 
 
 def segments(spark: "SparkSession", places: Sequence[Place], wanted: Wanted) -> "DataFrame":
+    """Return a row of `SEGMENTS_SCHEMA` for each segment, for jobs that join it with others."""
     from ottla.pipelines.segments.source import SegmentsSource  # noqa: PLC0415 - needs Spark
 
     spark.dataSource.register(SegmentsSource)
@@ -153,36 +154,93 @@ def segments(spark: "SparkSession", places: Sequence[Place], wanted: Wanted) -> 
     return reader.load(",".join(texts))
 
 
-def _judged(files: "DataFrame", planned: Plan) -> list[Finding]:
-    rows = (
-        files.select("topic", "partition", "folder", "file", "segment", "size", "facts")
-        .groupBy("topic", "partition")
-        .applyInPandas(judging(planned), FINDINGS_SCHEMA)
+class Judged(NamedTuple):
+    """One partition: what is found, how much was read, and the digest of each file.
+
+    `contents`: the file's number in the list of segments, and `Facts.contents`.
+    """
+
+    tp: TopicPartition
+    findings: list[Finding]
+    bytes: int
+    batches: int
+    records: int
+    contents: list[tuple[int, int]]
+
+
+Row = tuple[int, Segment, bytes]
+"""A segment's number in the list, the segment, and its facts, encoded."""
+_FACTS = msgspec.msgpack.Encoder()
+
+
+def read_and_judge(spark: "SparkSession", planned: Plan, listed: Sequence[Segment]) -> list[Judged]:
+    """Read all segments in tasks, bring those of a partition together, and judge each partition.
+
+    Python's own objects are shuffled, not rows of a DataFrame: there are few and Spark has nothing
+    to compute with them, but planning a query and its workers would take seconds.
+    """
+    if not listed:
+        return []
+    numbers = {tp: n for n, tp in enumerate(sorted({segment.tp for segment in listed}))}
+    tasks = [[(numbers[s.tp], at, s) for at, s in portion] for portion in _portions(listed)]
+    shares = min(
+        len(numbers),
+        max(spark.sparkContext.defaultParallelism, -(-len(listed) // FILES_FOR_A_SHARE)),
+    )
+    return list(
+        spark.sparkContext.parallelize(tasks, len(tasks))
+        .flatMap(read_portion)
+        .groupByKey(shares, _itself)
+        .map(judging(planned))
         .collect()
     )
-    return [Finding(*row) for row in rows]
 
 
-def judging(planned: Plan) -> Callable[[tuple[str, int], pd.DataFrame], pd.DataFrame]:
-    """Return what a task does with the segments' rows of one partition."""
+def _portions(listed: Sequence[Segment]) -> list[list[tuple[int, Segment]]]:
+    """Return what each task reads, the largest first, so that none runs alone at the end."""
+    numbers = iter(range(len(listed)))
+    found = [[(next(numbers), segment) for segment in some] for some in portions(listed)]
+    return sorted(found, key=lambda some: -sum(segment.size for _, segment in some))
 
-    def judged(key: tuple[str, int], rows: pd.DataFrame) -> pd.DataFrame:
-        return judge_rows(planned, TopicPartition(str(key[0]), int(key[1])), rows)
+
+def _itself(number: int) -> int:
+    return number
+
+
+def read_portion(task: Sequence[tuple[int, int, Segment]]) -> Iterator[tuple[int, Row]]:
+    """Yield each segment's partition and row; OttlaError for a file that cannot be read."""
+    for partition, number, segment in task:
+        try:
+            facts = summarize(segment)
+        except OSError as error:
+            raise OttlaError(f"{segment.path}: {error.strerror or error}") from None
+        yield partition, (number, segment, _FACTS.encode(facts))
+
+
+def judging(planned: Plan) -> Callable[[tuple[int, Iterable[Row]]], Judged]:
+    """Return what a task does with the rows of one partition."""
+
+    def judged(group: tuple[int, Iterable[Row]]) -> Judged:
+        return judge_rows(planned, sorted(group[1]))
 
     return judged
 
 
-def judge_rows(planned: Plan, tp: TopicPartition, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the findings of one partition as rows."""
+def judge_rows(planned: Plan, rows: Sequence[Row]) -> Judged:
+    """Judge one partition, by the rows of all its segments: there is one at least."""
+    tp = rows[0][1].tp
     segments: dict[str, list[SegmentFacts]] = {}
-    for folder, file, base, size, facts in zip(
-        rows["folder"], rows["file"], rows["segment"], rows["size"], rows["facts"], strict=True
-    ):
-        segment = SegmentFacts(
-            int(base), file, int(size), msgspec.msgpack.decode(facts, type=Facts)
-        )
-        segments.setdefault(folder, []).append(segment)
-    return pd.DataFrame(judge_logs(tp, planned, segments), columns=list(Finding._fields))
+    batches = records = 0
+    contents = []
+    for number, segment, encoded in rows:
+        facts = msgspec.msgpack.decode(encoded, type=Facts)
+        found = SegmentFacts(segment.base_offset, segment.path, segment.size, facts)
+        segments.setdefault(segment.log_dir, []).append(found)
+        batches += facts.batches
+        records += facts.records
+        contents.append((number, facts.contents))
+    read = sum(segment.size for _, segment, _ in rows)
+    return Judged(tp, judge_logs(tp, planned, segments), read, batches, records, contents)
 
 
 def judge_logs(
@@ -202,63 +260,36 @@ def _unwritten(planned: Plan, seen: Collection[TopicPartition]) -> list[Finding]
     return [f for tp in sorted(planned.logs.keys() - seen) for f in judge_logs(tp, planned, {})]
 
 
-def _with_origins(findings: list[Finding], files: "DataFrame") -> list[Finding]:
+def _with_origins(
+    findings: list[Finding], judged: Sequence[Judged], listed: Sequence[Segment]
+) -> list[Finding]:
     """Say of which other partition the contents of a file that differs are, if of any."""
     suspects = {f.contents for f in findings if f.contents and f.wrong}
     if not suspects:
         return findings
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    same: dict[int, list[Segment]] = {}
+    for one in judged:
+        for number, contents in one.contents:
+            if contents in suspects:
+                same.setdefault(contents, []).append(listed[number])
+    return [_with_origin(one, same) for one in findings]
 
-    rows = files.filter(f.col("contents").isin(sorted(suspects))).collect()
-    return [_with_origin(one, rows) for one in findings]
 
-
-def _with_origin(found: Finding, rows: Sequence[Any]) -> Finding:
+def _with_origin(found: Finding, same: Mapping[int, Sequence[Segment]]) -> Finding:
     if not found.contents or not found.wrong:
         return found
-    others = [
-        row
-        for row in rows
-        if row["contents"] == found.contents
-        and (row["topic"], row["partition"]) != (found.topic, found.partition)
-    ]
-    if not others:
+    other = next((s for s in same.get(found.contents, ()) if s.tp != found.tp), None)
+    if other is None:
         return found
-    other = others[0]
-    detail = (
-        f"{found.detail}; {other['file']} of {other['topic']}-{other['partition']} has the same"
-    )
-    return found._replace(kind=kinds.FOREIGN, detail=f"{detail} batches")
+    detail = f"{found.detail}; {other.path} of {other.tp} has the same batches"
+    return found._replace(kind=kinds.FOREIGN, detail=detail)
 
 
-class _Total(NamedTuple):
-    """How much was read of a partition."""
-
-    bytes: int
-    batches: int
-    records: int
-
-
-def _totals(files: "DataFrame") -> dict[TopicPartition, _Total]:
-    rows = files.groupBy("topic", "partition").sum("size", "batches", "records").collect()
-    return {TopicPartition(row[0], row[1]): _Total(row[2], row[3], row[4]) for row in rows}
-
-
-def _report(
-    findings: Iterable[Finding],
-    totals: Mapping[TopicPartition, _Total],
-    planned: Plan,
-    *,
-    asked: bool,
-) -> Report:
+def _report(findings: Iterable[Finding], planned: Plan) -> Report:
     return Report(
         findings=sorted(findings, key=lambda f: (not f.wrong, f.tp, f.offset, f.broker)),
         partitions=len(planned.logs),
         replicas=sum(map(len, planned.logs.values())),
         files=planned.files,
-        bytes=sum(total.bytes for total in totals.values()),
-        batches=sum(total.batches for total in totals.values()),
-        records=sum(total.records for total in totals.values()),
-        asked=asked,
         problems=planned.problems,
     )

@@ -11,27 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.pipelines.segments.folders import Segment
+from ottla.pipelines.segments.headers import headers_of
 from ottla.pipelines.segments.reading import Damage, Piece
-from ottla.wire.records import HEADER_BYTES, LENGTH_PREFIX_BYTES
-
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
-assert HEADER_DTYPE.itemsize == HEADER_BYTES
+from ottla.wire.records import LENGTH_PREFIX_BYTES
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 _CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 7, 8, 16, 32, 64
@@ -73,11 +55,6 @@ SCHEMA = (
     "delete_horizon boolean, base_timestamp long, max_timestamp long, producer_id long, "
     "producer_epoch int, base_sequence int, crc long, crc_computed long, damage string"
 )
-
-
-def headers_of(piece: Piece) -> np.ndarray[Any, Any]:
-    """Return the headers of a piece as one structured array."""
-    return np.frombuffer(b"".join(piece.headers), HEADER_DTYPE)
 
 
 def said_of(damage: Damage) -> str:

@@ -22,6 +22,10 @@ INDEX_SUFFIX = ".index"
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _LABELLED = re.compile(r"(\d+)=(.+)", re.DOTALL)
 _OF_A_LOG = {checkpoints.PARTITION_METADATA, checkpoints.LEADER_EPOCHS}
+TASK_BYTES = 128 << 20
+"""So much of small files is read by one task, if nothing else is asked for."""
+MOST_FILES = 1000
+"""So many small files make a task at most, whatever their size."""
 _LEAVING = ("-delete", "-future", "-stray")
 
 
@@ -147,6 +151,20 @@ def segments_in(place: Place, wanted: Wanted = EVERYTHING) -> Iterator[Segment]:
     """Yield the segments of `logs_in`."""
     for log in logs_in(place, wanted):
         yield from log.segments
+
+
+def portions(segments: Iterable[Segment], task_bytes: int = TASK_BYTES) -> Iterator[list[Segment]]:
+    """Yield what each task reads: a large segment, or small ones up to `task_bytes`."""
+    together: list[Segment] = []
+    size = 0
+    for segment in segments:
+        if together and (size + segment.size > task_bytes or len(together) >= MOST_FILES):
+            yield together
+            together, size = [], 0
+        together.append(segment)
+        size += segment.size
+    if together:
+        yield together
 
 
 def _walk(path: str) -> Iterator[tuple[str, Iterable[str]]]:

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from ottla.model.errors import CorruptRecordError, OttlaError
 from ottla.pipelines.record_arrow import COLUMNS, TYPES, ArrowDecoder
-from ottla.pipelines.segments.batches import headers_of, said_of
+from ottla.pipelines.segments.batches import said_of
 from ottla.pipelines.segments.folders import Segment
+from ottla.pipelines.segments.headers import headers_of
 from ottla.pipelines.segments.reading import Damage, Piece, SegmentReader
 from ottla.wire.records import DEFAULT_MAX_DECOMPRESSED_BYTES, LENGTH_PREFIX_BYTES
 

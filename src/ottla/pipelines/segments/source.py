@@ -25,16 +25,20 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ottla.model.errors import CorruptRecordError, OttlaError
 from ottla.pipelines.segments import batches, records
-from ottla.pipelines.segments.folders import Segment, Wanted, parse_places, segments_in
+from ottla.pipelines.segments.folders import (
+    TASK_BYTES,
+    Segment,
+    Wanted,
+    parse_places,
+    portions,
+    segments_in,
+)
 from ottla.pipelines.segments.reading import Piece, SegmentReader
-from ottla.pipelines.segments.summary import Facts, Summary
+from ottla.pipelines.segments.summary import Facts, summarize
 
 NAME = "ottla-segments"
 FAIL, REPORT, SKIP = "fail", "report", "skip"
 RECORDS, BATCHES, SEGMENTS = "records", "batches", "segments"
-TASK_BYTES = 128 << 20
-MOST_FILES = 1000
-"""So many small files make a task at most, whatever their size."""
 
 SEGMENTS_SCHEMA = (
     "broker int, topic string, partition int, folder string, file string, segment long, "
@@ -131,27 +135,8 @@ def raise_damage(segment: Segment, piece: Piece) -> None:
 
 def tasks_of(segments: Sequence[Segment], task_bytes: int) -> Iterator[Task]:
     """Yield one task per large segment, and small ones together up to `task_bytes`."""
-    together: list[Segment] = []
-    size = 0
-    for segment in segments:
-        if together and (size + segment.size > task_bytes or len(together) >= MOST_FILES):
-            yield Task(together)
-            together, size = [], 0
-        together.append(segment)
-        size += segment.size
-    if together:
-        yield Task(together)
-
-
-def summarize(segment: Segment) -> Facts:
-    """Read a whole segment; one that was deleted since it was listed has `vanished` set."""
-    summary = Summary()
-    try:
-        for piece in SegmentReader(segment.path, segment.size).pieces():
-            summary.add(piece)
-    except FileNotFoundError:
-        return Facts(vanished=True)
-    return summary.result()
+    for portion in portions(segments, task_bytes):
+        yield Task(portion)
 
 
 _FACTS = msgspec.msgpack.Encoder()

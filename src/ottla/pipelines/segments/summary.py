@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ottla.pipelines.segments.batches import headers_of
-from ottla.pipelines.segments.reading import Piece
+from ottla.pipelines.segments.folders import Segment
+from ottla.pipelines.segments.headers import headers_of
+from ottla.pipelines.segments.reading import Piece, SegmentReader
 
 GRID = 4096
 """Offsets per cell. A cell is what is read again to find the first batch that differs."""
@@ -185,6 +186,17 @@ class Summary:
             facts.cells, facts.sums = cells.tobytes(), sums.tobytes()
             facts.places = places.tobytes()
         return facts
+
+
+def summarize(segment: Segment) -> Facts:
+    """Read a whole segment; one that was deleted since it was listed has `vanished` set."""
+    summary = Summary()
+    try:
+        for piece in SegmentReader(segment.path, segment.size).pieces():
+            summary.add(piece)
+    except FileNotFoundError:
+        return Facts(vanished=True)
+    return summary.result()
 
 
 def _note(found: list[Oddity], which: Array, offsets: Array, others: Array, places: Array) -> None:
