@@ -68,7 +68,7 @@ def _run(name):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_ends, "PATIENCE_S", 0.3)  # a broker that never answers
-        asyncio.run(script.PartitionHistory(STORIES / f"{name}.txt", new_cluster).run())
+        asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
     return journals, contexts
 
 
