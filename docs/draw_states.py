@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from ottla.broker.state import BROKER_MOVES, BrokerState
-from ottla.controller.states import PARTITION_MOVES, REPLICA_MOVES, PartitionState, ReplicaState
+from ottla.controller.states import PARTITION_TRANSITIONS, REPLICA_TRANSITIONS, PartitionState, ReplicaState
 from ottla.coordinators.group_states import GROUP_MOVES, GroupState
 from ottla.coordinators.transaction_states import TRANSACTION_MOVES, TransactionState
 
@@ -89,8 +89,8 @@ def plain(state: Enum) -> str:
 
 def page() -> str:
     parts = (
-        ("Partitions", PARTITION_MOVES),
-        ("Replicas", REPLICA_MOVES),
+        ("Partitions", PARTITION_TRANSITIONS),
+        ("Replicas", REPLICA_TRANSITIONS),
         ("Brokers", BROKER_MOVES),
         ("Consumer groups", GROUP_MOVES),
         ("Transactional ids", TRANSACTION_MOVES),

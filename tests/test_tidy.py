@@ -75,7 +75,6 @@ DECIDERS = {
     "controller/isr_changes.py",
     "controller/journal_schema.py",
     "controller/reassignment_arithmetic.py",
-    "controller/state_log.py",
     "explain/lines.py",
     "explain/cluster_state.py",
     "explain/causes.py",

@@ -10,9 +10,8 @@ Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaf
 from collections.abc import Mapping
 
 from ottla.controller.context import Context
-from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr
+from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr, MinIsr
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
-from ottla.zookeeper.eligible import MinIsr
 
 SETTLED_MS = 60_000
 """So long a min.insync.replicas must have stood: a leader may hear of it late."""

@@ -21,8 +21,8 @@ from ottla.controller.isr_changes import (
     EPOCHS_FROM,
     NO_BROKER_EPOCH,
     TOPIC_IDS_FROM,
-    judge,
     rule_of,
+    validate,
 )
 from ottla.controller.journal_schema import (
     BrokersChanged,
@@ -36,6 +36,7 @@ from ottla.controller.journal_schema import (
     StateChangeLine,
     TopicDeletionsRequested,
     TopicFacts,
+    partition_of,
 )
 from ottla.controller.leadership import (
     EPOCH_RULES,
@@ -49,13 +50,13 @@ from ottla.controller.leadership import (
 from ottla.controller.plan import Plan
 from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with
 from ottla.controller.states import (
-    PARTITION_MOVES,
-    REPLICA_MOVES,
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
     PartitionReplica,
     PartitionState,
     ReplicaState,
 )
-from ottla.explain.lines import Entry, partition_of
+from ottla.explain.lines import Entry
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -274,7 +275,7 @@ def _answer(entry: Entry) -> str:
     version = EPOCHS_FROM if line.version is None else line.version
     for doubtful in line.unsure:
         context.former_lives[doubtful] = {tp: line.asked.partition_epoch}
-    verdict = judge(context, _request(line, broker, tp, version), version)
+    verdict = validate(context, _request(line, broker, tp, version), version)
     if verdict.error is not ErrorCode.NONE:
         return verdict.error.name
     if tp in verdict.writes:
@@ -351,9 +352,9 @@ def _legality(entry: Entry) -> str:
     line: Any = entry.line
     try:
         before = PartitionState(line.before)
-        legal = before in PARTITION_MOVES[PartitionState(line.after)]
+        legal = before in PARTITION_TRANSITIONS[PartitionState(line.after)]
     except ValueError:
-        legal = ReplicaState(line.before) in REPLICA_MOVES[ReplicaState(line.after)]
+        legal = ReplicaState(line.before) in REPLICA_TRANSITIONS[ReplicaState(line.after)]
     return (
         "a legal state change"
         if legal

@@ -12,7 +12,7 @@ from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, NoJournalError, find, read
-from ottla.explain.lines import partition_of
+from ottla.controller.journal_schema import partition_of
 from ottla.explain.replay import Replay
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile

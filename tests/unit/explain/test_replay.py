@@ -110,8 +110,8 @@ MUTANTS = {
     "targets": (module, "problem_with", lambda *_: None, "reassignment", "reassignments"),
     "moves": (
         module,
-        "PARTITION_MOVES",
-        {**states.PARTITION_MOVES, PartitionState.OFFLINE: frozenset()},
+        "PARTITION_TRANSITIONS",
+        {**states.PARTITION_TRANSITIONS, PartitionState.OFFLINE: frozenset()},
         "broker_failure",
         "states",
     ),
