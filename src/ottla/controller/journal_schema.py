@@ -415,9 +415,12 @@ class EffectPerformed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StatesRead(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """States that were read and of which no decision was made: (controller epoch, state)."""
+    """States that were read, are not what was known, and led to no decision.
 
-    states: dict[str, tuple[int, LeaderAndIsr]]
+    Each is (controller epoch, state), or None where there was none.
+    """
+
+    states: dict[str, tuple[int, LeaderAndIsr] | None]
 
 
 class EligibleChanged(Event, frozen=True, kw_only=True, omit_defaults=True):

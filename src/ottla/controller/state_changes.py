@@ -433,6 +433,7 @@ class StateChanges:
             read = yield from perform(ReadStates(remaining))
             plan = yield from decide(remaining, read)
             recipients.update(plan.recipients)
+            yield from self._record_read(remaining, read, plan)
             for tp, state in plan.unchanged.items():
                 self.context.leadership[tp] = LeaderIsrAndControllerEpoch(state, self.context.epoch)
                 outcomes[tp] = state
@@ -446,6 +447,26 @@ class StateChanges:
         for tp in remaining:
             outcomes[tp] = Failure(f"its state changed {MAX_CONFLICTS} times while being decided")
         return outcomes, recipients
+
+    def _record_read(
+        self, partitions: Sequence[TopicPartition], read: States, plan: Plan
+    ) -> Steps[None]:
+        """Record what was read and is neither in a decision nor what was known."""
+        states: dict[str, tuple[int, LeaderAndIsr] | None] = {}
+        for tp in partitions:
+            if tp in plan.decisions:
+                continue
+            found, known = read.get(tp), self.context.leadership.get(tp)
+            if found is None:
+                states[str(tp)] = None
+            elif (
+                known is None
+                or found.leader_and_isr != known.leader_and_isr
+                or found.controller_epoch > self.context.epoch
+            ):
+                states[str(tp)] = (found.controller_epoch, found.leader_and_isr)
+        if states:
+            yield Record(journaled.StatesRead(states=states))
 
     def _write(
         self, plan: Plan, before: Mapping[TopicPartition, LeaderAndIsr]

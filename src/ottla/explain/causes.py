@@ -28,7 +28,10 @@ from ottla.explain.lines import Entry
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""
-_STEPS = {"ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted"}
+_STEPS = {
+    "ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted", "EffectPerformed",
+    "StatesRead", "EligibleChanged",
+}  # fmt: skip
 
 
 @dataclass(slots=True)

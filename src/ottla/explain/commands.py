@@ -107,6 +107,7 @@ def replay(
         return
     replayed = Replay()
     damage = _take(journals, last, replayed.take, replayed.lines_missing)
+    replayed.finish()
     if output is Format.json:
         print_json(differences_as_json(replayed, damage))
     else:

@@ -1,12 +1,13 @@
 """Replay: the installed deciders, run over a journal's inputs; what would be decided differently.
 
-A decider. Who may call: `commands`. What is run again: the elections of every kind, first leaders,
-removals from the ISR, new leader epochs, the answers to AlterPartition, which brokers came and
-went, which of them restarted unseen, whether a reassignment was complete or its target acceptable,
-whether leadership was out of balance, and whether each state change was legal. Invariants: a
-decision is made again from its own line alone; a difference names the line, what stands there and
-what would be decided now; a decider that fails is a difference too. Which replicas restarted
-unseen depends on a whole snapshot: it is not checked where lines are missing.
+A decider. Who may call: `commands`. What is run again, line by line: the elections of every kind,
+first leaders, removals from the ISR, new leader epochs, the answers to AlterPartition, which
+brokers came and went, which of them restarted unseen, whether a reassignment was complete or its
+target acceptable, whether leadership was out of balance, and whether each state change was legal;
+event by event, whole procedures (see `procedures`). Invariants: a decision is made again from its
+own line alone; a difference names the line, what stands there and what would be decided now; a
+decider that fails is a difference too. Which replicas restarted unseen depends on a whole snapshot:
+it is not checked where lines are missing.
 """
 
 from collections.abc import Callable
@@ -57,6 +58,7 @@ from ottla.controller.states import (
     ReplicaState,
 )
 from ottla.explain.lines import Entry
+from ottla.explain.procedures import Procedures
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -98,11 +100,13 @@ class Replay:
     """Decisions this version has no decider for."""
     differences: list[Difference] = field(default_factory=list)
     _found: "_Found | None" = None
+    _procedures: Procedures = field(default_factory=Procedures)
 
     def take(self, entry: Entry) -> None:
         """Decide one line again."""
         line, facts = entry.line, entry.facts
         self._term_began(entry)
+        self._procedures.take(entry)
         if isinstance(line, DecisionLine):
             self._decision(entry, line)
         elif isinstance(line, StateChangeLine):
@@ -163,6 +167,27 @@ class Replay:
     def lines_missing(self) -> None:
         """Take note that the journal has a gap here."""
         self._found = None
+        self._procedures.lines_missing()
+
+    def finish(self) -> None:
+        """Take note that the journal ends here, and add what its procedures came to."""
+        self._procedures.finish()
+        if self._procedures.checked:
+            self.checked["procedures"] = self._procedures.checked
+        for found in self._procedures.differences:
+            line = found.entry.line
+            self.differences.append(
+                Difference(
+                    found.entry.where,
+                    line.ts,
+                    line.epoch,
+                    line.cause,
+                    "procedures",
+                    found.event,
+                    found.journal,
+                    found.now,
+                )
+            )
 
     def _compare(
         self,

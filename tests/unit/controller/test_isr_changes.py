@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.broker_epochs import note_former_lives
 from ottla.controller.context import Context
-from ottla.controller.isr_changes import validate, respond, version_of
+from ottla.controller.isr_changes import respond, validate, version_of
 from ottla.controller.leadership import (
     FOR_RETURNED_REPLICA,
     plan_epoch_bump,

@@ -1,4 +1,4 @@
-"""Every state change of both state machines, one by one, and what it makes of ZooKeeper and brokers.
+"""Every state change of both state machines, one by one, and what it writes and sends.
 
 The cases are those of Kafka's PartitionStateMachineTest and ReplicaStateMachineTest, under their
 names (docs/CHECKLIST.md). The store is a table of states; what brokers are sent is noted.
@@ -14,8 +14,8 @@ from ottla.controller.context import Context
 from ottla.controller.driver import Driver
 from ottla.controller.elections import ElectionKind
 from ottla.controller.journal import Journal
-from ottla.controller.state_changes import Settings
 from ottla.controller.plan import Failure
+from ottla.controller.state_changes import Settings
 from ottla.controller.states import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,

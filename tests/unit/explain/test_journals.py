@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import JOURNAL_NAME
+from ottla.controller.journal_schema import JOURNAL_NAME, partition_of
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, NoJournalError, find, read
-from ottla.controller.journal_schema import partition_of
 from ottla.explain.replay import Replay
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile
