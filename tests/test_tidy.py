@@ -22,6 +22,7 @@ TABLES = {"model/config_keys.py"}
 
 DECIDERS = {
     "model/descriptors.py",
+    "model/transitions.py",
     "net/framing.py",
     "log/damage.py",
     "log/epochs.py",
@@ -61,7 +62,18 @@ DECIDERS = {
     "replication/throttle.py",
     "replication/truncation.py",
     "replication/fetch_session.py",
+    "controller/brokers.py",
     "controller/context.py",
+    "controller/deletion.py",
+    "controller/effects.py",
+    "controller/eligibility.py",
+    "controller/failover.py",
+    "controller/reassignment.py",
+    "controller/requested_elections.py",
+    "controller/requests.py",
+    "controller/snapshot.py",
+    "controller/state_changes.py",
+    "controller/topics.py",
     "controller/states.py",
     "controller/elections.py",
     "controller/eligible.py",
@@ -75,7 +87,10 @@ DECIDERS = {
     "controller/isr_changes.py",
     "controller/journal_schema.py",
     "controller/reassignment_arithmetic.py",
+    "explain/followed.py",
     "explain/lines.py",
+    "explain/procedures.py",
+    "explain/starts.py",
     "explain/cluster_state.py",
     "explain/causes.py",
     "explain/rules.py",
@@ -97,6 +112,9 @@ WORLDLY = {
     "asyncio", "socket", "ssl", "threading", "time", "random", "os", "pathlib",
     "kazoo", "pyspark", "subprocess", "datetime",
 }  # fmt: skip
+
+PURE = ("controller/", "explain/", "model/transitions.py")
+"""The deciders here are free of the world whatever they import, and do not log."""
 
 
 def name(path: Path) -> str:
@@ -143,6 +161,48 @@ def test_deciders_touch_no_world():
     for decider in sorted(DECIDERS):
         roots = {module.split(".")[0] for module in imported(SOURCE / decider)}
         assert not roots & WORLDLY, f"{decider} imports {sorted(roots & WORLDLY)}"
+
+
+def _module(dotted: str) -> Path | None:
+    path = SOURCE.parent / dotted.replace(".", "/")
+    found = [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.exists()]
+    return found[0] if found else None
+
+
+def _loaded(body: list[ast.stmt]) -> set[str]:
+    """Return what a module imports when it is loaded: neither in functions nor for types only."""
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.If):
+            found |= _loaded(node.orelse)
+            if "TYPE_CHECKING" not in ast.dump(node.test):
+                found |= _loaded(node.body)
+        elif isinstance(node, ast.Try):
+            found |= _loaded(node.body)
+    return found
+
+
+def _way_to_the_world(path: Path, seen: set[str]) -> list[str]:
+    """Return the imports that lead from a module to the world, or nothing."""
+    for dotted in sorted(_loaded(tree(path).body)):
+        if dotted.split(".")[0] in WORLDLY | {"logging"}:
+            return [name(path), dotted]
+        module = _module(dotted) if dotted.startswith("ottla") and dotted not in seen else None
+        if module is not None:
+            seen.add(dotted)
+            way = _way_to_the_world(module, seen)
+            if way:
+                return [name(path), *way]
+    return []
+
+
+@pytest.mark.parametrize("decider", sorted(d for d in DECIDERS if d.startswith(PURE)))
+def test_pure_deciders_reach_no_world_by_what_they_import(decider):
+    assert _way_to_the_world(SOURCE / decider, set()) == []
 
 
 def test_kazoo_only_in_tests_and_pyspark_in_one_room():

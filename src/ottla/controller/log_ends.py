@@ -1,4 +1,4 @@
-"""Log ends: asks live replicas where their logs end, before an unclean election.
+"""Log ends: reads from live replicas where their logs end, before an unclean election.
 
 Who may call: `loop`, which gives `ask` to the driver. Invariants: each broker is asked
 once, over a connection of its own, all at once; who does not answer within `TIMEOUT_S` is left
