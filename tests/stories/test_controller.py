@@ -165,7 +165,7 @@ def test_nothing_of_a_term_outlives_it(how):
         events = []
         first._post = second._post = term.post = events.append
         watch(WatchEvent(WatchType.DATA_CHANGED, znodes.CONTROLLER))
-        term._due(LeaderBalanceDue())
+        term._on_timer(LeaderBalanceDue())
         assert events == []
 
     play(scene, 1, 2, **{"auto.leader.rebalance.enable": "true"})
@@ -201,9 +201,9 @@ def test_a_broker_that_knows_a_newer_controller_makes_the_old_one_look():
         controller = cluster.active
         right = controller._resign_if_moved
 
-        async def look():
+        async def look(cause):
             looked.append(True)
-            return await right()
+            return await right(cause)
 
         controller._resign_if_moved = look
         cluster.highest_epoch = 99  # the stubs answer STALE_CONTROLLER_EPOCH from here on

@@ -142,8 +142,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Elected(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A term begins."""
 
-    epoch: int
-    controller: int
+    epoch: int = -1
+    controller: int = -1
 
 
 class Resigned(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,6 +18,7 @@ from ottla.controller.journal_schema import (
     LeaderAndIsrAnswered,
     LeaderBalanceDue,
     PartitionsModified,
+    PreferredElectionRequested,
     RestartedUnseen,
     ShutdownAsked,
     TopicsChanged,
@@ -86,6 +87,8 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
                 f"balance: {share.elsewhere} of the {share.of} leaderships of broker "
                 f"{share.broker} were elsewhere, the limit is {share.limit:.0%}"
             )
+        case PreferredElectionRequested():
+            return "somebody asked for preferred leader elections"
         case ElectionsAsked(kind=kind):
             return f"somebody asked for {kind} leader elections"
         case RestartedUnseen(replicas=replicas):
