@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from ottla.broker.state import BROKER_TRANSITIONS, BrokerState
-from ottla.controller.states import PARTITION_MOVES, REPLICA_MOVES, PartitionState, ReplicaState
+from ottla.controller.states import PARTITION_TRANSITIONS, REPLICA_TRANSITIONS, PartitionState, ReplicaState
 from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
 from ottla.coordinators.transaction_states import TRANSACTION_TRANSITIONS, TransactionState
 
@@ -89,8 +89,8 @@ def plain(state: Enum) -> str:
 
 def page() -> str:
     parts = (
-        ("Partitions", PARTITION_MOVES),
-        ("Replicas", REPLICA_MOVES),
+        ("Partitions", PARTITION_TRANSITIONS),
+        ("Replicas", REPLICA_TRANSITIONS),
         ("Brokers", BROKER_TRANSITIONS),
         ("Consumer groups", GROUP_TRANSITIONS),
         ("Transactional ids", TRANSACTION_TRANSITIONS),

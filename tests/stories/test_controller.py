@@ -10,7 +10,7 @@ from story_script import partition
 from ottla.controller import channels
 from ottla.controller.batch import LEADER_AND_ISR
 from ottla.controller.elections import ElectionKind
-from ottla.controller.events import BrokerFellBehind, LeaderBalanceDue
+from ottla.controller.events import FullResyncDue, LeaderBalanceDue
 from ottla.controller.loop import NotControllerError
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
@@ -165,7 +165,7 @@ def test_nothing_of_a_term_outlives_it(how):
         events = []
         first._post = second._post = term.post = events.append
         watch(WatchEvent(WatchType.DATA_CHANGED, znodes.CONTROLLER))
-        term._due(LeaderBalanceDue())
+        term._on_timer(LeaderBalanceDue())
         assert events == []
 
     play(scene, 1, 2, **{"auto.leader.rebalance.enable": "true"})
@@ -181,7 +181,7 @@ def test_f45_a_broker_that_fell_behind_is_told_again_what_it_is_to_catch_up_with
         await cluster.settle()
         for _ in range(2):
             cluster.told[1].clear()
-            cluster.active._post(BrokerFellBehind(3))
+            cluster.active._post(FullResyncDue(3))
             await cluster.settle()
             told = [t for t in cluster.told[1] if t.api_key == LEADER_AND_ISR]
             assert [t.broker for t in told] == [3]
@@ -201,9 +201,9 @@ def test_a_broker_that_knows_a_newer_controller_makes_the_old_one_look():
         controller = cluster.active
         right = controller._resign_if_moved
 
-        async def look():
+        async def look(cause):
             looked.append(True)
-            return await right()
+            return await right(cause)
 
         controller._resign_if_moved = look
         cluster.highest_epoch = 99  # the stubs answer STALE_CONTROLLER_EPOCH from here on
@@ -424,7 +424,7 @@ def test_deletion_that_is_switched_off_only_removes_the_request():
 
 
 def test_a_failed_failover_gives_the_office_up(monkeypatch):
-    monkeypatch.setattr("ottla.controller.loop.ABDICATION_PAUSE_S", 0.0)
+    monkeypatch.setattr("ottla.controller.loop.RESIGNATION_BACKOFF_S", 0.0)
 
     async def scene(cluster):
         from ottla.controller import loop
@@ -432,11 +432,11 @@ def test_a_failed_failover_gives_the_office_up(monkeypatch):
         right = loop.on_controller_failover
         failed = []
 
-        async def fail_once(term):
+        async def fail_once(term, cause):
             if not failed:
-                failed.append(term.controller_id)
+                failed.append(term.settings.controller_id)
                 raise RuntimeError("planted")
-            await right(term)
+            await right(term, cause)
 
         monkeypatch.setattr(loop, "on_controller_failover", fail_once)
         await cluster.kill(1)
@@ -482,8 +482,8 @@ def test_an_event_that_fails_takes_no_other_with_it(monkeypatch, caplog):
     right = loop.handle
     failed = []
 
-    async def fail_once(term, event):
-        result = await right(term, event)
+    async def fail_once(term, cause, event):
+        result = await right(term, cause, event)
         if type(event).__name__ == "TopicsChanged" and not failed:
             failed.append(event)
             raise RuntimeError("planted")

@@ -15,7 +15,7 @@ from ottla.broker.state_change_log import write_state_changes
 from ottla.controller import snapshot
 from ottla.controller.journal import Journal
 from ottla.controller.journal_schema import JOURNAL_NAME
-from ottla.controller.state_log import StateLog
+from ottla.controller.state_change_logger import StateChangeLogger
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile
 from ottla.model.state_changes import LOGGER_NAME
@@ -94,7 +94,7 @@ async def failover(folder, meter):
         for owner, name in (
             *((Journal, n) for n in ("event", "decision", "state_changes", "request", "snapshot")),
             (snapshot, "_partition_facts"),
-            *((StateLog, n) for n in ("moved", "told")),
+            *((StateChangeLogger, n) for n in ("changed", "sent")),
             (RollingFile, "_slice"),
         ):
             meter.watch(owner, name)

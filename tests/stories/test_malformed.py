@@ -21,7 +21,7 @@ T0, T1 = partition("t-0"), partition("t-1")
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr("ottla.controller.loop.ABDICATION_PAUSE_S", 0.0)
+    monkeypatch.setattr("ottla.controller.loop.RESIGNATION_BACKOFF_S", 0.0)
 
 
 async def topic(cluster, name, *replicas):

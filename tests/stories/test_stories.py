@@ -16,7 +16,7 @@ STORIES = [p for p in sorted(Path(__file__).parent.glob("*.txt")) if not is_brok
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda p: p.stem)
 def test_story(path, request, monkeypatch):
-    monkeypatch.setattr(log_ends, "PATIENCE_S", 0.3)  # for a broker that never answers
+    monkeypatch.setattr(log_ends, "TIMEOUT_S", 0.3)  # for a broker that never answers
     written = path.read_text()
     happened = asyncio.run(Story(path).run())
     if request.config.getoption("--rewrite", default=False):

@@ -1,10 +1,10 @@
-"""Batch: what brokers are to be told about one step, as one request of each kind per broker.
+"""Batch: what brokers are sent about one step, as one request of each kind per broker.
 
-A decider. Who may call: `moves`. Invariants: the versions are those of Kafka 3.9 in ZooKeeper
-mode and are not negotiated (JVM brokers of that version share the cluster); per broker
+A decider. Who may call: `state_changes`. Invariants: the versions are those of Kafka 3.9 in
+ZooKeeper mode and are not negotiated (JVM brokers of that version share the cluster); per broker
 LeaderAndIsr comes before UpdateMetadata before StopReplica; only brokers that live or are shutting
-down are told; one UpdateMetadata body serves all of them, with 8 bytes of broker epoch patched per
-target. Kafka: `AbstractControllerBrokerRequestBatch`.
+down are sent any; one UpdateMetadata body serves all of them, with 8 bytes of broker epoch patched
+per target. Kafka: `AbstractControllerBrokerRequestBatch`.
 """
 
 import struct
@@ -66,7 +66,7 @@ class Outgoing:
     """One request to one broker. `encode` gives its body.
 
     `deletes` are the partitions a StopReplica deletes, or of which an UpdateMetadata says that
-    they are being deleted: nobody says it again.
+    they are being deleted: that is sent once.
     """
 
     broker: int
@@ -78,8 +78,8 @@ class Outgoing:
     deletes: frozenset[TopicPartition] = frozenset()
 
 
-class _Told:
-    """A LeaderAndIsr's content for one partition, encoded once for all who are told it."""
+class _PartitionState:
+    """A LeaderAndIsr's content for one partition, encoded once for all its receivers."""
 
     __slots__ = ("_encoded", "assignment", "is_new", "state")
 
@@ -118,12 +118,12 @@ class RequestBatch:
         self._context = context
         self._controller_id = controller_id
         self._listener = listener
-        self._leader_and_isr: dict[int, dict[TopicPartition, _Told]] = {}
+        self._leader_and_isr: dict[int, dict[TopicPartition, _PartitionState]] = {}
         self._stop: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
-        self._plain: dict[TopicPartition, _Told] = {}
+        self._plain: dict[TopicPartition, _PartitionState] = {}
         self._metadata_brokers: dict[int, None] = {}
         self._metadata: dict[TopicPartition, None] = {}
-        self._tell_everybody = False
+        self._to_everybody = False
 
     # --- collecting -------------------------------------------------------------------------
 
@@ -136,42 +136,45 @@ class RequestBatch:
         *,
         is_new: bool,
     ) -> None:
-        """Tell these brokers who leads and follows, and everybody where to find the leader."""
-        plain = _Told(state, assignment, is_new=is_new)
+        """Send LeaderAndIsr to these brokers, and UpdateMetadata to everybody."""
+        plain = _PartitionState(state, assignment, is_new=is_new)
         for broker in brokers:
             if broker < 0:
                 continue
-            told = self._leader_and_isr.setdefault(broker, {})
-            before = told.get(tp)
+            states = self._leader_and_isr.setdefault(broker, {})
+            before = states.get(tp)
             if before is not None and before.is_new and not is_new:
-                told[tp] = _Told(state, assignment, is_new=True)
+                states[tp] = _PartitionState(state, assignment, is_new=True)
             else:
-                told[tp] = plain
-        self._tell_everybody = True
+                states[tp] = plain
+        self._to_everybody = True
         self._metadata[tp] = None
 
     def follow(
         self,
         broker: int,
-        told: Iterable[tuple[TopicPartition, LeaderIsrAndControllerEpoch, ReplicaAssignment]],
+        states: Iterable[tuple[TopicPartition, LeaderIsrAndControllerEpoch, ReplicaAssignment]],
     ) -> None:
-        """Do the same, not new, for one broker and many partitions, of which others hear too."""
+        """Send one broker LeaderAndIsr of many partitions, not new, and everybody UpdateMetadata.
+
+        What several brokers are sent of a partition is encoded once.
+        """
         mine = self._leader_and_isr.setdefault(broker, {})
         plain, metadata = self._plain, self._metadata
-        for tp, state, assignment in told:
+        for tp, state, assignment in states:
             shared = plain.get(tp)
             if shared is None or shared.state is not state or shared.assignment is not assignment:
-                shared = plain[tp] = _Told(state, assignment, is_new=False)
+                shared = plain[tp] = _PartitionState(state, assignment, is_new=False)
             before = mine.get(tp)
             if before is not None and before.is_new:
-                mine[tp] = _Told(state, assignment, is_new=True)
+                mine[tp] = _PartitionState(state, assignment, is_new=True)
             else:
                 mine[tp] = shared
             metadata[tp] = None
-        self._tell_everybody = True
+        self._to_everybody = True
 
     def stop(self, brokers: Iterable[int], tp: TopicPartition, *, delete: bool) -> None:
-        """Tell these brokers to stop their replica, and perhaps to delete it."""
+        """Send StopReplica to these brokers; `delete`: they are to delete their replica, too."""
         epoch = self._context.stop_epoch(tp)
         for broker in brokers:
             if broker < 0:
@@ -181,7 +184,7 @@ class RequestBatch:
             stops[tp] = (epoch, already or delete)
 
     def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
-        """Tell these brokers all live brokers, and the state of these partitions."""
+        """Send UpdateMetadata to these brokers: all live brokers, and these partitions' state."""
         for broker in brokers:
             if broker >= 0:
                 self._metadata_brokers[broker] = None
@@ -198,20 +201,20 @@ class RequestBatch:
         """Yield the requests in order, and None where a long build may pause."""
         self._plain.clear()
         for broker in sorted(self._leader_and_isr):
-            told = self._leader_and_isr.pop(broker)
+            states = self._leader_and_isr.pop(broker)
             if broker in self._context.brokers:
-                yield from self._build_leader_and_isr(broker, told)
-        if self._tell_everybody:
+                yield from self._build_leader_and_isr(broker, states)
+        if self._to_everybody:
             self.metadata(self._context.brokers, ())
         yield from self._build_metadata()
         for broker, stops in sorted(self._stop.items()):
             if broker in self._context.brokers:
                 yield self._build_stop(broker, stops)
-        self._stop, self._tell_everybody = {}, False
+        self._stop, self._to_everybody = {}, False
         self._metadata_brokers, self._metadata = {}, {}
 
     def _build_leader_and_isr(
-        self, broker: int, told: dict[TopicPartition, _Told]
+        self, broker: int, states: dict[TopicPartition, _PartitionState]
     ) -> Iterator[Outgoing | None]:
         context = self._context
         message = LeaderAndIsrRequest(
@@ -224,7 +227,7 @@ class RequestBatch:
         topics: dict[str, list[bytes]] = {}
         leaders: set[int] = set()
         become_leader = 0
-        for count, (tp, what) in enumerate(told.items(), 1):
+        for count, (tp, what) in enumerate(states.items(), 1):
             partitions = topics.get(tp.topic)
             if partitions is None:
                 partitions = topics[tp.topic] = []
@@ -243,8 +246,8 @@ class RequestBatch:
             LEADER_AND_ISR,
             LEADER_AND_ISR_VERSION,
             lambda: body,
-            len(told),
-            f"{become_leader} become-leader and {len(told) - become_leader} become-follower",
+            len(states),
+            f"{become_leader} become-leader and {len(states) - become_leader} become-follower",
         )
 
     def _with_topics(

@@ -1,9 +1,9 @@
-"""Incarnations: which brokers came, went, or came back as somebody else.
+"""Broker epoch changes: which brokers came, went, or restarted.
 
 A decider. Who may call: `brokers`, `failover`, `explain`. Invariants: a registration's czxid is the
 broker's epoch, so a higher one means that the broker died in between, even if nobody saw it gone
 (R8, F11). Kafka: the comparisons in `KafkaController.processBrokerChange`; what restarted
-while nobody was in office has no counterpart there.
+while there was no controller has no counterpart there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
 def note_former_lives(context: Context, written_at: Mapping[TopicPartition, int]) -> None:
     """Note live replicas outside the ISR that registered after their state was last written.
 
-    Nobody knows whether they had another life since then, of which a leader may tell us still.
+    Nobody knows whether they had another life since then, which a leader may still name.
     """
     for tp, zxid in written_at.items():
         state = context.leadership[tp].leader_and_isr

@@ -1,10 +1,10 @@
-"""Channels: one ordered line of requests to each broker.
+"""Channels: one ordered queue of requests to each broker.
 
-Who may call: `term` and the handlers through `moves`. Invariants: one request in flight per
+Who may call: `term` and `driver`. Invariants: one request in flight per
 broker; each is sent again until it is answered or the broker is gone (its registration, not its
 answers, decides that); an answer becomes an event, nothing is handled here. A broker that cannot
-be reached while thousands of requests pile up loses them all but its deletions, and is told
-everything anew once it answers: the queue has a bound and no request is ever merely lost. A broker
+be reached while thousands of requests pile up loses them all but its deletions, and gets a
+full resync once it answers: the queue has a bound and no request is ever merely lost. A broker
 that takes a request and closes the connection instead of answering gets it again more and more
 rarely, so that what it cannot digest does not keep it busy.
 Kafka: `ControllerChannelManager` and `RequestSendThread`.
@@ -50,7 +50,7 @@ OnAnswer = Callable[[Outgoing, Any], None]
 
 
 class Channel:
-    """The line to one incarnation of one broker."""
+    """The channel to one broker, in one of its epochs."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Channel:
         connect: Connect,
         timeout_s: float,
         on_answer: OnAnswer,
-        on_behind: Callable[[int], None],
+        on_full_resync: Callable[[int], None],
     ) -> None:
         self.broker = broker
         self._endpoint = endpoint
         self._connect = connect
         self._timeout_s = timeout_s
         self._on_answer = on_answer
-        self._on_behind = on_behind
+        self._on_full_resync = on_full_resync
         self._queue: deque[Outgoing] = deque()
         self._wake = asyncio.Event()
-        self._behind = False
+        self._resync_due = False
         self._peer: Peer | None = None
         self._failures = 0
         self._suspected = False
@@ -86,7 +86,7 @@ class Channel:
                 len(self._queue) - len(kept),
             )
             self._queue = deque(kept[-MAX_QUEUED // 2 :])
-            self._behind = True
+            self._resync_due = True
         self._queue.append(request)
         self._wake.set()
 
@@ -101,7 +101,7 @@ class Channel:
                 await self._wake.wait()
             try:
                 await self._deliver(self._queue.popleft())
-            except Exception:  # a loop root: one bad answer must not end the broker's line
+            except Exception:  # a loop root: one bad answer must not end the broker's channel
                 logger.exception("request dropped broker=%d", self.broker.id)
 
     async def _deliver(self, request: Outgoing) -> None:
@@ -120,9 +120,9 @@ class Channel:
                 continue
             self._failures = 0
             self._suspected = False
-            if self._behind:
-                self._behind = False
-                self._on_behind(self.broker.id)
+            if self._resync_due:
+                self._resync_due = False
+                self._on_full_resync(self.broker.id)
             self._on_answer(request, answer)
             return
 
@@ -170,7 +170,7 @@ class Channel:
 
 
 class Channels:
-    """The lines to all live brokers."""
+    """The channels to all live brokers."""
 
     def __init__(
         self,
@@ -178,26 +178,26 @@ class Channels:
         listener: str,
         timeout_s: float,
         on_answer: OnAnswer,
-        on_behind: Callable[[int], None],
+        on_full_resync: Callable[[int], None],
     ) -> None:
         self._connect = connect
         self._listener = listener
         self._timeout_s = timeout_s
         self._on_answer = on_answer
-        self._on_behind = on_behind
+        self._on_full_resync = on_full_resync
         self._channels: dict[int, Channel] = {}
 
     def add(self, broker: BrokerInfo) -> None:
-        """Open a line; what is queued is sent once the broker can be reached."""
+        """Open a channel; what is queued is sent once the broker can be reached."""
         if broker.id in self._channels:
             return
         endpoint = next((e for e in broker.endpoints if e.listener == self._listener), None)
         self._channels[broker.id] = Channel(
-            broker, endpoint, self._connect, self._timeout_s, self._on_answer, self._on_behind
+            broker, endpoint, self._connect, self._timeout_s, self._on_answer, self._on_full_resync
         )
 
     def remove(self, broker_id: int) -> None:
-        """Close a line and forget what was not delivered."""
+        """Close a channel and forget what was not delivered."""
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
@@ -205,7 +205,7 @@ class Channels:
     def send(self, request: Outgoing) -> None:
         channel = self._channels.get(request.broker)
         if channel is None:
-            logger.warning("no line to broker=%d api=%d", request.broker, request.api_key)
+            logger.warning("no channel broker=%d api=%d", request.broker, request.api_key)
             return
         channel.send(request)
 

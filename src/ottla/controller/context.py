@@ -192,6 +192,12 @@ class Context:
     def replicas_of_topic(self, topic: str) -> list[PartitionReplica]:
         return self.replicas_of(self.partitions_of(topic))
 
+    def reorder(self, tp: TopicPartition) -> None:
+        """Put a partition last in the order of iteration."""
+        if tp in self.leadership:
+            self.leadership[tp] = self.leadership.pop(tp)
+        self.partition_states.reorder(tp)
+
     # --- leadership -------------------------------------------------------------------------
 
     def leader(self, tp: TopicPartition) -> int | None:

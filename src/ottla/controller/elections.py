@@ -82,7 +82,7 @@ def elect(
     For CONTROLLED_SHUTDOWN `online` includes brokers that are shutting down. For OFFLINE and
     UNCLEAN, `eligible` are the replicas outside the ISR that have all that was acknowledged, the
     dead included; `crashed` the live ISR members that may have lost some of it; `ends` where logs
-    end, of those who told.
+    end, of those who answered.
     """
     if kind is ElectionKind.PREFERRED:
         return _preferred(assignment, state, online)
@@ -181,7 +181,7 @@ def _longest_log(
 ) -> Election:
     """Elect the live replica whose last record is of the highest epoch, then whose log is longest.
 
-    Who did not tell comes last, and among equals the first in the assignment.
+    Who did not answer comes last, and among equals the first in the assignment.
     """
     live = tuple(r for r in assignment.replicas if online(r))
     if not live:

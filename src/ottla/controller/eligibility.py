@@ -1,69 +1,66 @@
 """Eligibility: keeps who may lead besides the ISR, and asks for it where an election needs it.
 
-Who may call: `moves`, `failover`, `brokers`, `deletion`. The shell around `eligible`: reads the
-settings that count, writes the records, asks replicas where their logs end. Invariants: a record is
-written after the state it belongs to, and names that state's version, so that one that was not
-written, or not any more, counts for nothing (adr/0007); what cannot be found out makes nobody
-eligible. Kafka in ZooKeeper mode has nothing of this.
+A decider. Who may call: `state_changes`, `failover`, `brokers`, `deletion`. The procedures around
+`eligible`: read the settings that count, write the records, ask replicas where their logs end.
+Invariants: a record is written after the state it belongs to, and names that state's version, so
+that one that was not written, or not any more, counts for nothing (adr/0007); what cannot be found
+out makes nobody eligible. Kafka in ZooKeeper mode has nothing of this.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ottla.controller import eligible
 from ottla.controller.context import Context
-from ottla.controller.elections import ElectionKind, LogEnd
-from ottla.controller.leadership import BeyondIsr, States
+from ottla.controller.effects import (
+    DeleteEligible,
+    DeleteEligibleOfTopic,
+    Logger,
+    ReadLogEnds,
+    ReadMinIsr,
+    States,
+    Steps,
+    WriteEligible,
+    perform,
+)
+from ottla.controller.elections import ElectionKind
+from ottla.controller.leadership import BeyondIsr
 from ottla.model.cluster import Eligible, LeaderAndIsr
 from ottla.model.ids import TopicPartition
-from ottla.zookeeper.eligible import MinIsr
-from ottla.zookeeper.store import Store
 
-logger = logging.getLogger(__name__)
+_log = Logger("eligibility")
 
 SLICE = 500
 
-LogEnds = Mapping[TopicPartition, Mapping[int, LogEnd]]
-AskLogEnds = Callable[[Mapping[int, Sequence[TopicPartition]]], Awaitable[LogEnds]]
-"""Asks brokers where their logs of partitions end; who does not answer in time is left out."""
 Changed = tuple[TopicPartition, LeaderAndIsr | None, LeaderAndIsr]
 
 
 class Eligibility:
-    """One controller's. Without `min_isr_by_default` nobody is ever eligible."""
+    """One controller's. Where it is not `enabled` nobody is ever eligible."""
 
-    def __init__(
-        self,
-        context: Context,
-        store: Store,
-        min_isr_by_default: Callable[[], int] | None = None,
-        ask_log_ends: AskLogEnds | None = None,
-    ) -> None:
+    def __init__(self, context: Context, *, enabled: bool = False) -> None:
         self._context = context
-        self._store = store
-        self._default = min_isr_by_default
-        self._ask = ask_log_ends
+        self._enabled = enabled
         self._changed: list[Changed] = []
 
     # --- keeping ----------------------------------------------------------------------------
 
     def wrote(self, tp: TopicPartition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> None:
         """Take note of a state that was written over another; None: the first one."""
-        if self._default is None:
+        if not self._enabled:
             return
         if before is None or before.isr != after.isr or tp in self._context.eligible:
             self._changed.append((tp, before, after))
 
-    async def keep(self) -> dict[TopicPartition, Eligible | None]:
+    def write(self) -> Steps[dict[TopicPartition, Eligible | None]]:
         """Write down who is eligible by what was written since; return what changed."""
         outcome: dict[TopicPartition, Eligible | None] = {}
         while self._changed:
             some, self._changed = self._changed[:SLICE], self._changed[SLICE:]
-            outcome |= await self._keep(some)
+            outcome |= yield from self._write(some)
         return outcome
 
-    async def _keep(self, changed: Sequence[Changed]) -> dict[TopicPartition, Eligible | None]:
+    def _write(self, changed: Sequence[Changed]) -> Steps[dict[TopicPartition, Eligible | None]]:
         context = self._context
         changed = [
             c
@@ -73,33 +70,33 @@ class Eligibility:
         smaller = {
             tp.topic: None for tp, before, after in changed if self._may_be(tp, before, after)
         }
-        configs = await self._store.get_min_isr(list(smaller)) if smaller else {}
+        settings = (yield from perform(ReadMinIsr(list(smaller)))) if smaller else {}
         records: dict[TopicPartition, Eligible] = {}
         gone: dict[TopicPartition, None] = {}
         for tp, before, after in changed:
             found = None
             if before is not None and self._may_be(tp, before, after):
-                config = configs[tp.topic]
-                min_isr = self._min_isr(config)
-                found = eligible.next_eligible(context, tp, before, after, min_isr, config)
+                known = settings[tp.topic]
+                found = eligible.next_eligible(
+                    context, tp, before, after, known.min_isr, known.config
+                )
             eligible.note_isr(context, tp, () if before is None else before.isr, after.isr)
             records.pop(tp, None)
             gone.pop(tp, None)
             if found is not None:
                 # Not written yet; what is decided over it in this very slice may rest on it.
-                context.eligible[tp] = replace(found, zxid=configs[tp.topic].zxid + 1)
+                context.eligible[tp] = replace(found, zxid=settings[tp.topic].config.zxid + 1)
                 records[tp] = found
             elif context.eligible.pop(tp, None) is not None:
                 gone[tp] = None
         for tp in records:
             context.eligible.pop(tp, None)
-        fence = context.epoch_zk_version
-        written = await self._store.set_eligible(records, fence) if records else {}
+        written = (yield from perform(WriteEligible(records))) if records else {}
         context.eligible.update(written)
         if gone:
-            await self._store.delete_eligible(gone, fence)
+            yield DeleteEligible(list(gone))
         if len(written) < len(records):
-            logger.warning(
+            yield _log.warning(
                 "eligible replicas not written partitions=%d", len(records) - len(written)
             )
         return {**written, **dict.fromkeys(gone)}
@@ -112,14 +109,9 @@ class Eligibility:
             and (tp in self._context.eligible or not set(before.isr) <= set(after.isr))
         )
 
-    def _min_isr(self, config: MinIsr) -> int:
-        if config.value is not None:
-            return config.value
-        return 1 if self._default is None else self._default()
-
-    async def lost(self, broker: int, partitions: Sequence[TopicPartition]) -> None:
-        """Take note that a broker's logs of partitions are not to be had, or begin anew."""
-        context, fence = self._context, self._context.epoch_zk_version
+    def remove(self, broker: int, partitions: Sequence[TopicPartition]) -> Steps[None]:
+        """Make a broker ineligible whose logs of partitions cannot be read, or begin anew."""
+        context = self._context
         left: dict[TopicPartition, Eligible] = {}
         gone = []
         for tp in partitions:
@@ -133,41 +125,28 @@ class Eligibility:
             else:
                 gone.append(tp)
         if left:
-            context.eligible.update(await self._store.set_eligible(left, fence))
+            context.eligible.update((yield from perform(WriteEligible(left))))
         if gone:
-            await self._store.delete_eligible(gone, fence)
+            yield DeleteEligible(gone)
 
-    async def forget_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> Steps[None]:
         """Delete what is kept of a topic that is deleted."""
         if any(tp.topic == topic for tp in self._context.eligible):
-            await self._store.delete_eligible_of_topic(topic, self._context.epoch_zk_version)
-
-    async def load(self) -> None:
-        """Read what earlier controllers kept, and what brokers say of their logs."""
-        context, store = self._context, self._store
-        context.whole = await store.get_whole_brokers(context.brokers.values())
-        if self._default is None:
-            return
-        for topic in await store.get_eligible_topics():
-            if topic not in context.assignments:
-                await store.delete_eligible_of_topic(topic, context.epoch_zk_version)
-        context.eligible = await store.get_eligible(context.topic_ids)
+            yield DeleteEligibleOfTopic(topic)
 
     # --- asking -----------------------------------------------------------------------------
 
-    async def look(
+    def look(
         self,
         partitions: Sequence[TopicPartition],
         read: States,
         kind: ElectionKind,
         unclean: Mapping[str, bool],
-    ) -> dict[TopicPartition, BeyondIsr]:
+    ) -> Steps[dict[TopicPartition, BeyondIsr]]:
         """Find out what an election needs to know of replicas besides a live ISR."""
         if kind not in (ElectionKind.OFFLINE, ElectionKind.UNCLEAN):
             return {}
-        found = await self._beyond(partitions, read)
-        if self._ask is None:
-            return found
+        found = yield from self._beyond(partitions, read)
         asked: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
             allowed = kind is ElectionKind.UNCLEAN or unclean.get(tp.topic, False)
@@ -177,13 +156,14 @@ class Eligibility:
                 for replica in online:
                     asked.setdefault(replica, []).append(tp)
         if asked:
-            for tp, ends in (await self._ask(asked)).items():
+            ends_of = yield from perform(ReadLogEnds(asked))
+            for tp, ends in ends_of.items():
                 found[tp] = replace(found.get(tp, BeyondIsr()), ends=ends)
         return found
 
-    async def _beyond(
+    def _beyond(
         self, partitions: Sequence[TopicPartition], read: States
-    ) -> dict[TopicPartition, BeyondIsr]:
+    ) -> Steps[dict[TopicPartition, BeyondIsr]]:
         context = self._context
         found: dict[TopicPartition, BeyondIsr] = {}
         for tp in partitions:
@@ -198,10 +178,10 @@ class Eligibility:
                 found[tp] = BeyondIsr(others, crashed)
         if not found:
             return found
-        configs = await self._store.get_min_isr(list({tp.topic: None for tp in found}))
+        settings = yield from perform(ReadMinIsr(list({tp.topic: None for tp in found})))
         for tp in list(found):
-            config = configs[tp.topic]
-            if not eligible.stands(context.eligible[tp], self._min_isr(config), config):
+            known = settings[tp.topic]
+            if not eligible.stands(context.eligible[tp], known.min_isr, known.config):
                 del found[tp]
         return found
 

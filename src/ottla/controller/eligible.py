@@ -1,6 +1,6 @@
 """Eligible: who besides the ISR has every record that was acknowledged (R13, KIP-966, adr/0007).
 
-A decider. Who may call: `moves`, `leadership`, `broker_epochs`, `explain`. Invariants: below
+A decider. Who may call: `eligibility`, `leadership`, `broker_epochs`, `explain`. Invariants: below
 min.insync.replicas the high watermark stands still, so whoever leaves the ISR there, or has left it
 there before, has all below it; an ISR that is large enough again makes nobody else eligible, since
 the high watermark moves on without the others; what a crash may have taken is believed of nobody.
@@ -10,9 +10,8 @@ Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaf
 from collections.abc import Mapping
 
 from ottla.controller.context import Context
-from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr
+from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr, MinIsr
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
-from ottla.zookeeper.eligible import MinIsr
 
 SETTLED_MS = 60_000
 """So long a min.insync.replicas must have stood: a leader may hear of it late."""

@@ -1,8 +1,9 @@
 """Events: everything the controller reacts to, in the past tense.
 
 A decider's vocabulary. Who may call: `loop` queues them, one handler each. Invariants: an event
-from a watch carries no facts (they are read when it is handled); an event from a person or a
-broker carries the request and where the answer goes. `cause` is given when it is queued.
+from a watch carries no facts (they are read when it is handled); an event from a client or a
+broker carries the request and where the answer goes; each gets its cause id when it is queued and
+is handled with it.
 Kafka: `ControllerEvent`.
 """
 
@@ -14,7 +15,7 @@ from ottla.model.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened."""
+    """Something happened; see the module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class ReassignmentRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderBalanceDue(Event):
-    """The time has come to look whether leadership is spread as assigned."""
+    """A timer is due: check whether leadership is spread as assigned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ class UncleanElectionEnabled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFellBehind(Event):
-    """A broker that lost queued requests answers again: tell it everything anew."""
+class FullResyncDue(Event):
+    """A broker that lost requests answers again: send it everything anew."""
 
     broker: int
 
@@ -101,7 +102,7 @@ class JournalRotated(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderAndIsrAnswered(Event):
+class LeaderAndIsrResponseReceived(Event):
     """A broker answered a LeaderAndIsr."""
 
     broker: int
@@ -109,7 +110,7 @@ class LeaderAndIsrAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateMetadataAnswered(Event):
+class UpdateMetadataResponseReceived(Event):
     """A broker answered an UpdateMetadata."""
 
     broker: int
@@ -117,7 +118,7 @@ class UpdateMetadataAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicasStopped(Event):
+class StopReplicaResponseReceived(Event):
     """A broker answered a StopReplica; `deletes` are the replicas it was to delete."""
 
     broker: int
@@ -126,7 +127,7 @@ class ReplicasStopped(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Event):
+class RequestReceived(Event):
     """A request came in; its handler's result, or error, is set on `answer`."""
 
     request: Any
@@ -134,30 +135,30 @@ class Asked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionChangeAsked(Asked):
-    """A leader asks for a new ISR (AlterPartition)."""
+class AlterPartitionReceived(RequestReceived):
+    """A leader proposes ISRs (AlterPartition)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerIdsAsked(Asked):
-    """A broker asks for a block of producer ids."""
+class AllocateProducerIdsReceived(RequestReceived):
+    """A broker requests a block of producer ids (AllocateProducerIds)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShutdownAsked(Asked):
-    """A broker asks to be relieved of its leaderships."""
+class ControlledShutdownReceived(RequestReceived):
+    """A broker that shuts down requests that others lead (ControlledShutdown)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ElectionsAsked(Asked):
-    """A person asks for elections (ElectLeaders): (kind, partitions or None for all)."""
+class ElectLeadersReceived(RequestReceived):
+    """Elections are requested (ElectLeaders): (kind, partitions or None for all)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReassignmentsAsked(Asked):
-    """A person asks for reassignments: partition -> target replicas, None to cancel."""
+class AlterReassignmentsReceived(RequestReceived):
+    """Reassignments are requested: partition -> target replicas, None to cancel."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReassignmentsListed(Asked):
-    """A person asks what is being reassigned: partitions, or None for all."""
+class ListReassignmentsReceived(RequestReceived):
+    """What is being reassigned is requested: partitions, or None for all."""

@@ -1,6 +1,6 @@
-"""ISR changes: what to say to a leader that asks for another ISR (AlterPartition, KIP-497).
+"""ISR changes: validates the ISRs that leaders propose (AlterPartition, KIP-497).
 
-A decider. Who may call: `requests`, `explain`. Invariants: the broker must be the incarnation we
+A decider. Who may call: `requests`, `explain`. Invariants: the broker must have the epoch we
 know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor
 one by what a former life of its broker had (KIP-903); a repeated request gets the same answer; a
 request from the past is refused, one from the future means that we are no longer the controller.
@@ -30,22 +30,24 @@ Answer = ErrorCode | LeaderAndIsr
 
 
 @dataclass(slots=True)
-class Judgement:
-    """What to write, what is answered already, and why something was refused."""
+class Validation:
+    """The validation result: what to write, what is answered already, and why it was refused."""
 
     error: ErrorCode = ErrorCode.NONE
     writes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     answers: dict[TopicPartition, Answer] = field(default_factory=dict)
-    asked: list[TopicPartition] = field(default_factory=list)
+    requested: list[TopicPartition] = field(default_factory=list)
     unknown: list[AlterPartitionResponse.TopicData] = field(default_factory=list)
     reasons: dict[TopicPartition, str] = field(default_factory=dict)
     proposals: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     renew: list[TopicPartition] = field(default_factory=list)
     """Partitions that need a new leader epoch before their leader is believed."""
     stale: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    """Members asked for by the epoch of a former life."""
+    """Members named by the epoch of a former life."""
     unsure: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    """Newcomers asked for without an epoch of which a former life is known."""
+    """Newcomers named without an epoch of which a former life is known."""
+    epochs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    """The broker epochs that were given, by partition and broker."""
 
 
 def version_of(request: AlterPartitionRequest) -> int:
@@ -59,19 +61,19 @@ def version_of(request: AlterPartitionRequest) -> int:
     return TOPIC_IDS_FROM if any(t.topic_id != ZERO_UUID for t in request.topics) else EPOCHS_FROM
 
 
-def judge(context: Context, request: AlterPartitionRequest, version: int) -> Judgement:
-    """Decide about every partition of one request."""
-    judgement = Judgement()
+def validate(context: Context, request: AlterPartitionRequest, version: int) -> Validation:
+    """Validate every partition of one request."""
+    found = Validation()
     broker = context.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
-        judgement.error = ErrorCode.STALE_BROKER_EPOCH
-        return judgement
+        found.error = ErrorCode.STALE_BROKER_EPOCH
+        return found
     for topic in request.topics:
         name = topic.topic_name
         if version >= TOPIC_IDS_FROM:
             known = context.topic_names.get(bytes(topic.topic_id))
             if known is None:
-                judgement.unknown.append(_unknown_topic(topic))
+                found.unknown.append(_unknown_topic(topic))
                 continue
             name = known
         for partition in topic.partitions:
@@ -83,15 +85,15 @@ def judge(context: Context, request: AlterPartitionRequest, version: int) -> Jud
                 partition.partition_epoch,
                 partition.leader_recovery_state,
             )
-            judgement.asked.append(tp)
-            judgement.proposals[tp] = proposed
-            _note_lives(context, tp, proposed, partition, judgement)
-            outcome = _judge_partition(context, tp, proposed, version, judgement)
+            found.requested.append(tp)
+            found.proposals[tp] = proposed
+            _note_epochs(context, tp, proposed, partition, found)
+            outcome = _validate_partition(context, tp, proposed, version, found)
             if outcome is None:
-                judgement.writes[tp] = proposed
+                found.writes[tp] = proposed
             else:
-                judgement.answers[tp] = outcome
-    return judgement
+                found.answers[tp] = outcome
+    return found
 
 
 def _proposed_isr(partition: AlterPartitionRequest.PartitionData, version: int) -> tuple[int, ...]:
@@ -112,15 +114,15 @@ def _unknown_topic(topic: AlterPartitionRequest.TopicData) -> AlterPartitionResp
     )
 
 
-def _judge_partition(
+def _validate_partition(
     context: Context,
     tp: TopicPartition,
     proposed: LeaderAndIsr,
     version: int,
-    judgement: Judgement,
+    found: Validation,
 ) -> Answer | None:
     """Return the answer, or None where the proposal is to be written."""
-    reasons = judgement.reasons
+    reasons = found.reasons
     ineligible_code = (
         ErrorCode.INELIGIBLE_REPLICA
         if version >= TOPIC_IDS_FROM
@@ -158,25 +160,25 @@ def _judge_partition(
     if ineligible:
         reasons[tp] = f"replicas {ineligible} are offline or shutting down"
         return ineligible_code
-    if tp in judgement.stale:
-        reasons[tp] = f"replicas {list(judgement.stale[tp])} have registered again since"
+    if tp in found.stale:
+        reasons[tp] = f"replicas {list(found.stale[tp])} have registered again since"
         return ineligible_code
-    if tp in judgement.unsure:
-        some = list(judgement.unsure[tp])
+    if tp in found.unsure:
+        some = list(found.unsure[tp])
         reasons[tp] = f"replicas {some} died since the last change, and no broker epochs are given"
-        judgement.renew.append(tp)
+        found.renew.append(tp)
         return ineligible_code
     return None
 
 
-def _note_lives(
+def _note_epochs(
     context: Context,
     tp: TopicPartition,
     proposed: LeaderAndIsr,
     partition: AlterPartitionRequest.PartitionData,
-    judgement: Judgement,
+    found: Validation,
 ) -> None:
-    """Note which members are, or may be, asked for by what a former life of theirs had."""
+    """Note which members are, or may be, proposed for what a former life of theirs had."""
     epochs = {b.broker_id: b.broker_epoch for b in partition.new_isr_with_epochs}
     stale = tuple(
         b
@@ -194,10 +196,13 @@ def _note_lives(
         and epochs.get(b, NO_BROKER_EPOCH) == NO_BROKER_EPOCH
         and context.had_former_life(b, tp, proposed.partition_epoch)
     )
+    given = {b: epoch for b, epoch in epochs.items() if epoch != NO_BROKER_EPOCH}
+    if given:
+        found.epochs[tp] = given
     if stale:
-        judgement.stale[tp] = stale
+        found.stale[tp] = stale
     if unsure:
-        judgement.unsure[tp] = unsure
+        found.unsure[tp] = unsure
 
 
 def rule_of(before: LeaderAndIsr | None, proposed: LeaderAndIsr) -> str:
@@ -221,11 +226,11 @@ def _same_but_for_partition_epoch(a: LeaderAndIsr, b: LeaderAndIsr) -> bool:
 
 
 def respond(
-    context: Context, answers: dict[TopicPartition, Answer], version: int, judgement: Judgement
+    context: Context, answers: dict[TopicPartition, Answer], version: int, found: Validation
 ) -> AlterPartitionResponse:
     """Return the response for all answers of one request."""
-    if judgement.error != ErrorCode.NONE:
-        return AlterPartitionResponse(error_code=judgement.error)
+    if found.error != ErrorCode.NONE:
+        return AlterPartitionResponse(error_code=found.error)
     topics: dict[str, AlterPartitionResponse.TopicData] = {}
     for tp, answer in answers.items():
         topic = topics.get(tp.topic)
@@ -235,7 +240,7 @@ def respond(
                 topic = AlterPartitionResponse.TopicData(topic_id=context.topic_id(tp.topic))
             topics[tp.topic] = topic
         topic.partitions.append(_respond_partition(tp, answer))
-    return AlterPartitionResponse(topics=[*judgement.unknown, *topics.values()])
+    return AlterPartitionResponse(topics=[*found.unknown, *topics.values()])
 
 
 def _respond_partition(tp: TopicPartition, answer: Answer) -> AlterPartitionResponse.PartitionData:

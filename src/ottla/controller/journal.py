@@ -8,13 +8,14 @@ and one more at the head of each new file, make the journal a whole from there o
 holds is in `journal_schema`. Kafka has no such thing; the nearest is state-change.log.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from ottla.controller.journal_schema import (
     DecisionLine,
+    Event,
     EventLine,
     RequestLine,
     SnapshotLine,
@@ -57,10 +58,10 @@ class Journal:
             "cause": cause,
         }
 
-    def event(self, cause: int, name: str, inputs: Any = None) -> None:
-        """Record that an event is handled; `inputs` are the facts that were read for it."""
+    def event(self, cause: int, event: Event) -> None:
+        """Record that an event is handled, with the facts that were read for it."""
         if self._write is not None:
-            line = EventLine(**self._head(cause), event=name, inputs=inputs or None)
+            line = EventLine(**self._head(cause), event=type(event).__name__, inputs=event.inputs)
             self._write(_encode(line) + b"\n")
 
     def decision(self, cause: int, decision: Decision, outcome: str) -> None:
@@ -134,8 +135,3 @@ class Journal:
         line = _encode(SnapshotLine(**self._head(cause), part=part, facts=facts)) + b"\n"
         self._write(line)
         return len(line)
-
-
-def replicas_facts(replicas: Sequence[PartitionReplica]) -> tuple[tuple[str, int], ...]:
-    """Return replicas as journal lines hold them: (partition, broker) each."""
-    return tuple((str(replica.partition), replica.broker) for replica in replicas)

@@ -17,9 +17,12 @@ from typing import Any
 import msgspec
 
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.ids import TopicPartition
 
 JOURNAL_NAME = "ottla-controller-journal.jsonl"
 """The file's name, in the first log directory of each broker."""
+
+EVERY_TOPIC = "every topic"
 
 Replicas = tuple[int, ...]
 Registration = tuple[int, int, str | None]
@@ -139,8 +142,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Elected(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A term begins."""
 
-    epoch: int
-    controller: int
+    epoch: int = -1
+    controller: int = -1
 
 
 class Resigned(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -384,6 +387,42 @@ class ElectionsAsked(Event, frozen=True, kw_only=True, omit_defaults=True):
     partitions: list[str]
 
 
+class Undecided(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Why nothing could be decided of partitions."""
+
+    reasons: dict[str, str]
+
+    @property
+    def inputs(self) -> Any:
+        return self.reasons
+
+    @classmethod
+    def read(cls, inputs: Any) -> "Undecided":
+        return cls(reasons=msgspec.convert(inputs, dict[str, str]))
+
+
+class EffectPerformed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An effect of a procedure (see `effects`), and its answer or its error.
+
+    Effects whose answers stand in other lines are recorded only where they failed.
+    """
+
+    effect: str
+    arguments: Any = None
+    answer: Any = None
+    error: str | None = None
+    """The class of the error, a colon, its text."""
+
+
+class StatesRead(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """States that were read, are not what was known, and led to no decision.
+
+    Each is (controller epoch, state), or None where there was none.
+    """
+
+    states: dict[str, tuple[int, LeaderAndIsr] | None]
+
+
 class EligibleChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Who may lead besides the ISR changed: partition -> brokers."""
 
@@ -402,6 +441,14 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     offline_dirs: dict[int, list[str]] = msgspec.field(default_factory=dict)
     deleting: list[str] = msgspec.field(default_factory=list)
     whole: Replicas = msgspec.field(default_factory=_none)
+    deletion_started: list[str] = []
+    deletion_ineligible: list[str] = []
+    reassigning: list[str] = []
+    lives: dict[int, int] = {}
+    """The broker epoch each broker was last seen alive with, dead ones included."""
+    delete_topics: bool | None = None
+    """Settings of the procedures; None in journals that do not hold the procedures' inputs."""
+    eligible_replicas: bool = False
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -420,6 +467,14 @@ class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     zxid: int | None = None
     eligible: tuple[tuple[int, int], ...] = ()
     eligible_at: int = -1
+    eligible_by: tuple[int, int, int] | None = None
+    """The record's min.insync.replicas, zxid and time of its write."""
+    joined: Replicas = ()
+    """Who joined the ISR under this controller and has not registered since."""
+    former_lives: dict[int, int] = {}
+    """Broker -> the partition epoch in which a life of it ended outside the ISR."""
+    replica_states: dict[int, str] = {}
+    """The states of replicas that are not OnlineReplica."""
 
     @property
     def assignment(self) -> ReplicaAssignment:
@@ -447,3 +502,11 @@ PARTS: Mapping[str, type[ClusterFacts] | type[TopicFacts]] = {
     "cluster": ClusterFacts,
     "topic": TopicFacts,
 }
+
+
+def partition_of(text: str) -> TopicPartition:
+    """Read `flights-0`; the topic may hold dashes. ValueError if it is no such name."""
+    topic, dash, number = text.rpartition("-")
+    if not (dash and topic and number.isascii() and number.isdigit()):
+        raise ValueError(f"{text!r} is no TOPIC-PARTITION such as flights-0")
+    return TopicPartition(topic, int(number))

@@ -1,7 +1,7 @@
-"""Log ends: asks live replicas where their logs end, before an unclean election.
+"""Log ends: reads from live replicas where their logs end, before an unclean election.
 
-Who may call: `loop`, which gives `LogEnds.ask` to `eligibility`. Invariants: each broker is asked
-once, over a connection of its own, all at once; who does not answer within `PATIENCE_S` is left
+Who may call: `loop`, which gives `ask` to the driver. Invariants: each broker is asked
+once, over a connection of its own, all at once; who does not answer within `TIMEOUT_S` is left
 out. Asked is ListOffsets as the "debugging replica", which followers answer up to their log end,
 JVM brokers too. KRaft's controller is to ask GetReplicaLogInfo (KIP-966).
 """
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from ottla.controller.channels import Connect
 from ottla.controller.context import Context
 from ottla.controller.elections import LogEnd
-from ottla.controller.eligibility import LogEnds
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import encode_request
@@ -21,7 +20,7 @@ from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 VERSION = 5
 """Known to every broker of 2.2 and later; answers carry the leader epoch since version 4."""
 LIST_OFFSETS = 2
@@ -29,7 +28,7 @@ DEBUGGING_REPLICA = -2
 LATEST = -1
 
 
-class LogEndQuestions:
+class LogEndRequests:
     """Asks over connections that `connect` opens to the listener the controller uses."""
 
     def __init__(self, context: Context, connect: Connect, listener: str) -> None:
@@ -37,8 +36,10 @@ class LogEndQuestions:
         self._connect = connect
         self._listener = listener
 
-    async def ask(self, wanted: Mapping[int, Sequence[TopicPartition]]) -> LogEnds:
-        """Return the log ends the brokers told, by partition and broker."""
+    async def ask(
+        self, wanted: Mapping[int, Sequence[TopicPartition]]
+    ) -> dict[TopicPartition, dict[int, LogEnd]]:
+        """Return the log ends in the brokers' responses, by partition and broker."""
         found: dict[TopicPartition, dict[int, LogEnd]] = {}
         brokers = list(wanted)
         answers = await asyncio.gather(
@@ -48,7 +49,7 @@ class LogEndQuestions:
             if isinstance(answer, BaseException):
                 if not isinstance(answer, (OttlaError, TimeoutError)):
                     raise answer
-                logger.warning("log ends not told broker=%d error=%r", broker, answer)
+                logger.warning("log ends not read broker=%d error=%r", broker, answer)
                 continue
             for tp, end in answer.items():
                 found.setdefault(tp, {})[broker] = end
@@ -61,11 +62,11 @@ class LogEndQuestions:
         endpoint = next((e for e in broker.endpoints if e.listener == self._listener), None)
         if endpoint is None:
             return {}
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             peer = await self._connect(endpoint)
             try:
                 body = encode_request(_request(partitions), VERSION)
-                answer = await peer.send_encoded(LIST_OFFSETS, VERSION, body, PATIENCE_S)
+                answer = await peer.send_encoded(LIST_OFFSETS, VERSION, body, TIMEOUT_S)
             finally:
                 peer.close()
         return {

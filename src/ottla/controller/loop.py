@@ -14,27 +14,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ottla.controller import (
-    brokers,
-    deletion,
-    preferred,
-    reassignment,
-    requests,
-    snapshot,
-    topics,
-)
 from ottla.controller import events as happened
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
-from ottla.controller.eligibility import Eligibility
-from ottla.controller.events import Asked, Event
-from ottla.controller.failover import on_controller_failover
+from ottla.controller.events import Event, RequestReceived
+from ottla.controller.handlers import handle, on_controller_failover
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import JOURNAL_NAME
-from ottla.controller.log_ends import LogEndQuestions
-from ottla.controller.moves import Moves
+from ottla.controller.journal_schema import JOURNAL_NAME, Elected, Resigned
+from ottla.controller.log_ends import LogEndRequests
+from ottla.controller.state_changes import Settings
 from ottla.controller.term import ControllerTerm
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
@@ -64,8 +54,8 @@ SNAPSHOTS_A_FILE = 8
 HIGH_WATERMARK_FROZEN_FROM = (3, 7)
 """The inter.broker.protocol.version from which no leader moves the high watermark below
 min.insync.replicas (KAFKA-15583): what eligible replicas rest on."""
-ABDICATION_PAUSE_S = 0.5
-"""Between a failed failover and giving the office up, so that failing brokers do not spin."""
+RESIGNATION_BACKOFF_S = 0.5
+"""Between a failed failover and resigning, so that failing brokers do not spin."""
 
 
 class NotControllerError(OttlaError):
@@ -86,9 +76,9 @@ class Controller:
         journal: Callable[[bytes], None] | None = None,
         heard_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`connect` opens a line to a broker; `journal` takes lines instead of a file.
+        """`connect` opens a connection to a broker; `journal` takes lines instead of a file.
 
-        `heard_epoch` tells the highest controller epoch this broker has been told of.
+        `heard_epoch` returns the highest controller epoch this broker has been sent.
         """
         self._heard_epoch = heard_epoch
         self._world = world
@@ -114,20 +104,20 @@ class Controller:
 
     async def start(self, store: Store) -> None:
         """Take part in elections, in this session. Returns at once; events follow."""
-        assert self._task is None, "the last session's end was not told"
+        assert self._task is None, "on_session_lost was not called for the last session"
         self._store = store
         self._post(happened.SessionBegan())
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
 
     async def on_session_lost(self) -> None:
         """End everything that belongs to the session in hand."""
-        self._end_term("the ZooKeeper session is lost")
+        self._end_term("the ZooKeeper session is lost", self._next_cause())
         self._store = None
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._end_term("the ZooKeeper session is lost")
+        self._end_term("the ZooKeeper session is lost", self._next_cause())
         waiting, self._queue = self._queue, deque()
         for _, event in waiting:
             self._refuse(event)
@@ -151,7 +141,7 @@ class Controller:
 
     @property
     def context(self) -> Context | None:
-        """What is known, while in office. Look, do not touch."""
+        """What is known during a term. Not to be changed."""
         return None if self._term is None else self._term.context
 
     def statistics(self) -> dict[str, object]:
@@ -171,8 +161,8 @@ class Controller:
         """Return how many leaders this broker has elected, and how many of them uncleanly."""
         elections, unclean = self._past_elections
         if self._term is not None:
-            elections += self._term.moves.elections_total
-            unclean += self._term.moves.unclean_total
+            elections += self._term.driver.elections_total
+            unclean += self._term.driver.unclean_total
         return elections, unclean
 
     async def wait_idle(self) -> None:
@@ -182,12 +172,12 @@ class Controller:
             self._idle.append(future)
             await future
 
-    # --- what brokers and people ask ---------------------------------------------------------
+    # --- requests of brokers and clients ------------------------------------------------------
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Change ISRs. Errors are in the response."""
         try:
-            response = await self._ask(happened.PartitionChangeAsked, request)
+            response = await self._request(happened.AlterPartitionReceived, request)
         except OttlaError as error:
             return AlterPartitionResponse(error_code=error.code)
         assert isinstance(response, AlterPartitionResponse)
@@ -198,7 +188,7 @@ class Controller:
     ) -> AllocateProducerIdsResponse:
         """Give out a block of producer ids. Errors are in the response."""
         try:
-            response = await self._ask(happened.ProducerIdsAsked, request)
+            response = await self._request(happened.AllocateProducerIdsReceived, request)
         except OttlaError as error:
             return AllocateProducerIdsResponse(error_code=error.code)
         assert isinstance(response, AllocateProducerIdsResponse)
@@ -209,7 +199,7 @@ class Controller:
     ) -> ControlledShutdownResponse:
         """Move leadership away from a broker. Errors are in the response."""
         try:
-            response = await self._ask(happened.ShutdownAsked, request)
+            response = await self._request(happened.ControlledShutdownReceived, request)
         except NotControllerError:
             # Kafka's ControllerMovedException, which is this code on the wire.
             return ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -223,7 +213,7 @@ class Controller:
     ) -> dict[TopicPartition, tuple[ErrorCode, str | None]]:
         """Hold PREFERRED or UNCLEAN elections; None: where needed. NotControllerError."""
         answers: dict[TopicPartition, tuple[ErrorCode, str | None]]
-        answers = await self._ask(happened.ElectionsAsked, (kind, partitions))
+        answers = await self._request(happened.ElectLeadersReceived, (kind, partitions))
         return answers
 
     async def alter_reassignments(
@@ -231,7 +221,7 @@ class Controller:
     ) -> dict[TopicPartition, tuple[ErrorCode, str | None]]:
         """Begin, replace or (None) cancel reassignments. NotControllerError."""
         answers: dict[TopicPartition, tuple[ErrorCode, str | None]]
-        answers = await self._ask(happened.ReassignmentsAsked, wanted)
+        answers = await self._request(happened.AlterReassignmentsReceived, wanted)
         return answers
 
     async def list_reassignments(
@@ -239,7 +229,7 @@ class Controller:
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """Return what is being reassigned, of these partitions or of all. NotControllerError."""
         found: dict[TopicPartition, ReplicaAssignment]
-        found = await self._ask(happened.ReassignmentsListed, partitions)
+        found = await self._request(happened.ListReassignmentsReceived, partitions)
         return found
 
     def unclean_election_enabled(self, topic: str | None) -> None:
@@ -247,7 +237,7 @@ class Controller:
         if self.is_active:
             self._post(happened.UncleanElectionEnabled(topic))
 
-    async def _ask(self, kind: type[Asked], request: Any) -> Any:
+    async def _request(self, kind: type[RequestReceived], request: Any) -> Any:
         if not self.is_active:
             raise NotControllerError("This is not the correct controller for this cluster.")
         answer = asyncio.get_running_loop().create_future()
@@ -257,15 +247,22 @@ class Controller:
     # --- the queue --------------------------------------------------------------------------
 
     def _post(self, event: Event) -> None:
-        self._causes += 1
-        self._queue.append((self._causes, event))
+        self._queue.append((self._next_cause(), event))
         self._wake.set()
+
+    def _post_first(self, event: Event) -> None:
+        self._queue.appendleft((self._next_cause(), event))
+        self._wake.set()
+
+    def _next_cause(self) -> int:
+        self._causes += 1
+        return self._causes
 
     async def _run(self) -> None:
         """Handle events until the session is lost. A loop root."""
         while True:
             while not self._queue:
-                self._tell_idle()
+                self._notify_idle()
                 self._wake.clear()
                 await self._wake.wait()
             cause, event = self._queue.popleft()
@@ -278,7 +275,7 @@ class Controller:
             if self._queue:
                 await asyncio.sleep(0)  # many small events make one long step
 
-    def _tell_idle(self) -> None:
+    def _notify_idle(self) -> None:
         idle, self._idle = self._idle, []
         for future in idle:
             if not future.done():
@@ -288,23 +285,18 @@ class Controller:
         """Handle one event and whatever goes wrong in it."""
         term = self._term
         try:
-            if term is not None:
-                term.moves.cause = cause
-            result = await self._dispatch(event, term)
-            if term is not None and term.moves.superseded:
-                term.moves.superseded = False
-                await self._resign_if_moved()
+            result = await self._dispatch(cause, event, term)
         except ControllerMovedError as error:
             logger.info("controller moved event=%s: %s", type(event).__name__, error)
             self._refuse(event)
-            await self._after_move()
+            await self._after_move(cause)
         except SessionExpiredError as error:
             logger.info("event=%s ends with the session: %s", type(event).__name__, error)
             self._fail(event, error)
         except ConnectionLossError as error:
             logger.warning("event=%s failed: %s", type(event).__name__, error)
             self._fail(event, error)
-            await self._recover(event)
+            await self._recover(cause, event)
         except OttlaError as error:
             logger.error("event=%s failed: %s", type(event).__name__, error)  # noqa: TRY400
             self._fail(event, error)
@@ -312,57 +304,57 @@ class Controller:
             logger.exception("event=%s failed", type(event).__name__)
             self._fail(event, OttlaError(str(error)))
         else:
-            if isinstance(event, Asked) and not event.answer.done():
+            if isinstance(event, RequestReceived) and not event.answer.done():
                 event.answer.set_result(result)
 
-    async def _after_move(self) -> None:
+    async def _after_move(self, cause: int) -> None:
         try:
-            await self._resign_if_moved()
+            await self._resign_if_moved(cause)
             term = self._term
             if term is not None and await term.store.give_up_if_fenced(term.fence):
-                self._end_term("its epoch was overwritten")
+                self._end_term("its epoch was overwritten", cause)
         except OttlaError as error:
             logger.info("cannot find out who is the controller: %s", error)
 
-    async def _recover(self, event: Event) -> None:
+    async def _recover(self, cause: int, event: Event) -> None:
         """After ZooKeeper failed us in the middle: what was half done is undone by a new term."""
-        if self._term is not None and not isinstance(event, Asked):
+        if self._term is not None and not isinstance(event, RequestReceived):
             try:
-                await self._give_up(self._term, "ZooKeeper failed in the middle of an event")
+                await self._resign(self._term, "ZooKeeper failed in the middle of an event", cause)
             except OttlaError as error:
-                logger.info("the office was not given up: %s", error)
+                logger.info("/controller not deleted error=%s", error)
         if self._term is None:
-            await asyncio.sleep(ABDICATION_PAUSE_S)
+            await asyncio.sleep(RESIGNATION_BACKOFF_S)
             self._post(happened.ControllerChanged())
 
-    async def _give_up(self, term: ControllerTerm, reason: str) -> None:
-        self._end_term(reason)
-        await asyncio.sleep(ABDICATION_PAUSE_S)
+    async def _resign(self, term: ControllerTerm, reason: str, cause: int) -> None:
+        self._end_term(reason, cause)
+        await asyncio.sleep(RESIGNATION_BACKOFF_S)
         await term.store.delete_controller(term.fence)
 
     @staticmethod
     def _fail(event: Event, error: Exception) -> None:
-        if isinstance(event, Asked) and not event.answer.done():
+        if isinstance(event, RequestReceived) and not event.answer.done():
             event.answer.set_exception(error)
 
     @staticmethod
     def _refuse(event: Event) -> None:
-        if isinstance(event, Asked) and not event.answer.done():
+        if isinstance(event, RequestReceived) and not event.answer.done():
             event.answer.set_exception(NotControllerError("No longer the controller."))
 
-    async def _dispatch(self, event: Event, term: ControllerTerm | None) -> Any:
+    async def _dispatch(self, cause: int, event: Event, term: ControllerTerm | None) -> Any:
         match event:
             case happened.SessionBegan():
-                return await self._look_and_elect()
+                return await self._check_and_elect(cause)
             case happened.ControllerChanged():
-                return await self._look_and_elect()
+                return await self._check_and_elect(cause)
         if term is None or term.ended:
             return self._refuse(event)
-        return await handle(term, event)
+        return await handle(term, cause, event)
 
     # --- elections --------------------------------------------------------------------------
 
-    async def _look_and_elect(self) -> None:
+    async def _check_and_elect(self, cause: int) -> None:
         """Watch /controller; resign if it names another; stand for election if it is free."""
         store = self._store
         assert store is not None
@@ -375,11 +367,11 @@ class Controller:
             except BaseException:
                 self._watching = None
                 raise
-        controller = await self._resign_if_moved()
+        controller = await self._resign_if_moved(cause)
         if controller != self._id and await store.remove_tampered_controller(self._id):
             controller = None
         if controller is None:
-            await self._elect(store)
+            await self._elect(store, cause)
 
     def _controller_watch(self, store: Store) -> Callable[[WatchEvent], None]:
         def fired(_event: WatchEvent) -> None:
@@ -389,15 +381,15 @@ class Controller:
 
         return fired
 
-    async def _resign_if_moved(self) -> int | None:
+    async def _resign_if_moved(self, cause: int) -> int | None:
         """Return who is the controller; end our term if it is not this broker."""
         assert self._store is not None
         controller = await self._store.get_controller_id()
         if self._term is not None and controller != self._id:
-            self._end_term(f"broker {controller} is the controller now")
+            self._end_term(f"broker {controller} is the controller now", cause)
         return controller
 
-    async def _elect(self, store: Store) -> None:
+    async def _elect(self, store: Store, cause: int) -> None:
         try:
             epoch, version = await store.register_controller_and_increment_controller_epoch(
                 self._id, max(self._last_epoch, self._heard_epoch())
@@ -408,22 +400,20 @@ class Controller:
         logger.info("elected epoch=%d epoch_zk_version=%d", epoch, version)
         self._last_epoch = epoch
         term = self._term = self._new_term(store, epoch, version)
-        term.moves.cause = self._causes
-        term.journal.event(term.cause, "Elected", {"epoch": epoch, "controller": self._id})
+        term.journal.event(cause, Elected(epoch=epoch, controller=self._id))
         try:
             with growing():
-                await on_controller_failover(term)
+                await on_controller_failover(term, cause)
         except (ControllerMovedError, SessionExpiredError):
             raise
         except Exception:
             logger.exception("failover failed epoch=%d", epoch)
-            await self._give_up(term, "its failover failed")
+            await self._resign(term, "its failover failed", cause)
 
     def _new_term(self, store: Store, epoch: int, epoch_zk_version: int) -> ControllerTerm:
         config = self._config
         listener = config.text("control.plane.listener.name") or config.inter_broker_listener
         context = Context(epoch, epoch_zk_version)
-        frozen_below_min_isr = config.protocol_level >= HIGH_WATERMARK_FROZEN_FROM
         journal = Journal(
             self._journal_sink(), self._world.clock, self._id, epoch, self._journal_takes
         )
@@ -432,33 +422,24 @@ class Controller:
             listener,
             config.integer("request.timeout.ms") / 1000,
             self._answered,
-            lambda broker: self._post(happened.BrokerFellBehind(broker)),
-        )
-        moves = Moves(
-            context,
-            store,
-            journal,
-            self._id,
-            config.inter_broker_listener,
-            channels.send,
-            lambda: config.flag("unclean.leader.election.enable"),
-            Eligibility(
-                context,
-                store,
-                (lambda: config.integer("min.insync.replicas")) if frozen_below_min_isr else None,
-                LogEndQuestions(context, self._connect, listener).ask,
-            ),
+            lambda broker: self._post(happened.FullResyncDue(broker)),
         )
         return ControllerTerm(
             self._world,
             config,
-            self._id,
+            Settings(
+                self._id,
+                config.inter_broker_listener,
+                delete_topics=config.flag("delete.topic.enable"),
+                eligible_replicas=config.protocol_level >= HIGH_WATERMARK_FROZEN_FROM,
+            ),
             store,
             context,
             channels,
-            moves,
             journal,
             self._post,
+            self._post_first,
+            LogEndRequests(context, self._connect, listener).ask,
         )
 
     def _journal_sink(self) -> Callable[[bytes], None]:
@@ -470,7 +451,7 @@ class Controller:
         return self._journal_file.write
 
     def _journal_rotated(self) -> None:
-        """Let the new file begin with what the old one left unsaid."""
+        """Let the new file begin with a snapshot."""
         if self._term is not None:
             self._post(happened.JournalRotated())
 
@@ -480,12 +461,12 @@ class Controller:
             room = SNAPSHOTS_A_FILE * snapshot_bytes
             self._journal_file.max_bytes = max(self._journal_file.max_bytes, room)
 
-    def _end_term(self, reason: str) -> None:
+    def _end_term(self, reason: str, cause: int) -> None:
         self._past_elections = self._elections()
         term, self._term = self._term, None
         if term is not None:
             logger.info("resigned epoch=%d: %s", term.context.epoch, reason)
-            term.journal.event(term.cause, "Resigned", {"reason": reason})
+            term.journal.event(cause, Resigned(reason=reason))
             term.end()
 
     # --- channels ---------------------------------------------------------------------------
@@ -500,66 +481,9 @@ class Controller:
         """Turn an answer into an event. Answers without news are not queued."""
         broker = request.broker
         if request.api_key == LEADER_AND_ISR:
-            self._post(happened.LeaderAndIsrAnswered(broker, response))
+            self._post(happened.LeaderAndIsrResponseReceived(broker, response))
         elif request.api_key == STOP_REPLICA:
             if request.deletes or response.error_code != ErrorCode.NONE:
-                self._post(happened.ReplicasStopped(broker, response, request.deletes))
+                self._post(happened.StopReplicaResponseReceived(broker, response, request.deletes))
         elif response.error_code != ErrorCode.NONE:
-            self._post(happened.UpdateMetadataAnswered(broker, response))
-
-
-async def handle(term: ControllerTerm, event: Event) -> Any:
-    """Call the handler of one event."""
-    match event:
-        case happened.BrokersChanged():
-            await brokers.brokers_changed(term)
-        case happened.BrokerModified(broker):
-            await brokers.broker_modified(term, broker)
-        case happened.TopicsChanged():
-            await topics.topics_changed(term)
-        case happened.PartitionsModified(topic):
-            await topics.partitions_modified(term, topic)
-        case happened.LeaderAndIsrAnswered(broker, response):
-            await brokers.leader_and_isr_answered(term, broker, response)
-        case happened.UpdateMetadataAnswered(broker, response):
-            brokers.update_metadata_answered(term, broker, response)
-        case happened.ReplicasStopped(broker, response, deletes):
-            brokers.raise_if_deposed(response.error_code, broker)
-            await deletion.replicas_stopped(term, broker, response, deletes)
-        case happened.PartitionChangeAsked(request, answer):
-            await requests.alter_partition(
-                term, request, lambda response: answer.done() or answer.set_result(response)
-            )
-        case happened.ProducerIdsAsked(request, _):
-            return await requests.allocate_producer_ids(term, request)
-        case happened.ShutdownAsked(request, _):
-            return await requests.controlled_shutdown(term, request)
-        case happened.IsrChangesNotified():
-            await requests.isr_changes_notified(term)
-        case happened.LogDirsFailed():
-            await brokers.log_dirs_failed(term)
-        case happened.TopicDeletionsRequested():
-            await deletion.requested(term)
-        case happened.ReassignmentRequested():
-            await reassignment.requested(term)
-        case happened.ReassignmentsAsked(wanted, _):
-            return await reassignment.asked(term, wanted)
-        case happened.ReassignmentsListed(partitions, _):
-            return reassignment.listed(term, partitions)
-        case happened.PreferredElectionRequested():
-            await preferred.requested(term)
-        case happened.ElectionsAsked((kind, partitions), _):
-            return await preferred.asked(term, kind, partitions)
-        case happened.LeaderBalanceDue():
-            await preferred.balance_due(term)
-        case happened.UncleanElectionEnabled(topic_or_all):
-            facts = {"topic": topic_or_all or "every topic"}
-            term.journal.event(term.cause, "UncleanElectionEnabled", facts)
-            await term.moves.online_where_possible(topic_or_all)
-        case happened.BrokerFellBehind(broker):
-            await brokers.fell_behind(term, broker)
-        case happened.JournalRotated():
-            await snapshot.take(term, "the journal goes on from here")
-        case _:
-            logger.warning("event=%s has no handler", type(event).__name__)
-    return None
+            self._post(happened.UpdateMetadataResponseReceived(broker, response))

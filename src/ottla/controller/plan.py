@@ -8,6 +8,7 @@ store can compare and swap; a decision carries all its inputs, so that it can be
 from dataclasses import dataclass, field
 
 from ottla.model.cluster import LeaderAndIsr
+from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
 
@@ -45,10 +46,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why nothing could be decided. `superseded`: a newer controller wrote the state."""
+    """Why nothing could be decided or written.
+
+    `superseded`: a newer controller wrote the state; `error`: the code of a write that failed.
+    """
 
     reason: str
     superseded: bool = False
+    error: ErrorCode | None = None
 
     def __str__(self) -> str:
         return self.reason

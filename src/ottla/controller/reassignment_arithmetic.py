@@ -1,4 +1,4 @@
-"""Targets: the arithmetic of reassignment (KIP-455).
+"""Reassignment arithmetic (KIP-455).
 
 A decider. Who may call: `reassignment`, `explain`, tools. Invariants: while a reassignment runs
 the replicas are the target first, in its order, then those being removed; the original replicas

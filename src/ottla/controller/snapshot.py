@@ -1,80 +1,115 @@
 """Snapshot: the context, written into the journal slice by slice.
 
-Who may call: `failover`, once everything is read; `loop`, when the journal goes on in a new file.
-Invariants: it runs inside one event, so the context stands still meanwhile, and what follows in
-the journal is what changed it; a line holds at most a slice of partitions, so that no step takes
-long.
+A decider. Who may call: `failover`, once everything is read; `handlers`, when the journal goes on
+in a new file. Invariants: it runs inside one event, so the context stands still meanwhile, and
+what follows in the journal is what changed it; a line holds at most a slice of partitions, so that
+no step takes long; the context is iterated in the snapshot's order from then on, so that whoever
+begins to read here comes to the same order of everything.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ottla.controller.moves import slices, yield_to_loop
-from ottla.controller.term import ControllerTerm
-from ottla.model.cluster import BrokerInfo
+from ottla.controller.brokers import registrations
+from ottla.controller.effects import YIELD, EndSnapshot, RecordSnapshot, Steps, perform
+from ottla.controller.journal_schema import ClusterFacts, PartitionFacts, TopicFacts
+from ottla.controller.state_changes import StateChanges, slices
+from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.ids import TopicPartition, uuid_to_text
 
+ELECTED = "elected"
+ROTATED = "the journal goes on from here"
 
-async def take(
-    term: ControllerTerm, reason: str, written_at: Mapping[TopicPartition, int] | None = None
-) -> None:
+
+def take(
+    changes: StateChanges, reason: str, written_at: Mapping[TopicPartition, int] | None = None
+) -> Steps[None]:
     """Write down all that is known. `written_at`: the zxid each state was last written at."""
-    context, journal, cause = term.context, term.journal, term.cause
-    offline = {str(b): [str(tp) for tp in tps] for b, tps in context.offline_dirs.items() if tps}
-    size = journal.snapshot(
-        cause,
-        "cluster",
-        {
-            "reason": reason,
-            "brokers": broker_facts(context.brokers.values()),
-            "shutting_down": sorted(context.shutting_down),
-            "offline_dirs": offline,
-            "deleting": list(context.deleting),
-            "whole": sorted(context.whole),
-        },
+    context, settings = changes.context, changes.settings
+    offline = {b: [str(tp) for tp in tps] for b, tps in context.offline_dirs.items() if tps}
+    size = yield from perform(
+        RecordSnapshot(
+            "cluster",
+            ClusterFacts(
+                brokers=registrations(context.brokers.values()),
+                reason=reason,
+                shutting_down=tuple(sorted(context.shutting_down)),
+                offline_dirs=offline,
+                deleting=list(context.deleting),
+                whole=tuple(sorted(context.whole)),
+                deletion_started=sorted(context.deletion_started),
+                deletion_ineligible=sorted(context.deletion_ineligible),
+                reassigning=[str(tp) for tp in context.reassigning],
+                lives=dict(context.lives),
+                delete_topics=settings.delete_topics,
+                eligible_replicas=settings.eligible_replicas,
+            ),
+        )
     )
+    former = _former_lives(changes)
     for topic in context.topics:
         topic_id = uuid_to_text(context.topic_id(topic))
         # A topic without partitions is one all the same.
-        for some in list(slices(context.partitions_of(topic))) or [()]:
-            facts = {str(tp.partition): _partition_facts(term, tp, written_at) for tp in some}
-            size += journal.snapshot(
-                cause, "topic", {"topic": topic, "id": topic_id, "partitions": facts}
+        partitions: Sequence[Sequence[TopicPartition]]
+        partitions = list(slices(context.partitions_of(topic))) or [()]
+        for some in partitions:
+            facts = {tp.partition: _partition_facts(changes, tp, written_at, former) for tp in some}
+            for tp in some:
+                context.reorder(tp)
+            size += yield from perform(
+                RecordSnapshot("topic", TopicFacts(topic=topic, id=topic_id, partitions=facts))
             )
-            await yield_to_loop()
-    journal.snapshot_ended(size)
+            yield YIELD
+    yield EndSnapshot(size)
 
 
-def broker_facts(brokers: Any) -> list[tuple[int, int, str | None]]:
-    """Return registrations as journal lines hold them: [id, epoch, rack] each."""
-    found: Sequence[BrokerInfo] = list(brokers)
-    return [(b.id, b.epoch, b.rack) for b in found]
+def _former_lives(changes: StateChanges) -> dict[TopicPartition, dict[int, int]]:
+    found: dict[TopicPartition, dict[int, int]] = {}
+    for broker, partitions in changes.context.former_lives.items():
+        for tp, epoch in partitions.items():
+            found.setdefault(tp, {})[broker] = epoch
+    return found
 
 
 def _partition_facts(
-    term: ControllerTerm, tp: TopicPartition, written_at: Mapping[TopicPartition, int] | None
-) -> dict[str, Any]:
-    context = term.context
+    changes: StateChanges,
+    tp: TopicPartition,
+    written_at: Mapping[TopicPartition, int] | None,
+    former: Mapping[TopicPartition, Mapping[int, int]],
+) -> PartitionFacts:
+    context = changes.context
     assignment = context.assignment(tp)
     known = context.leadership.get(tp)
-    facts: dict[str, Any] = {"replicas": assignment.replicas}
-    if assignment.being_reassigned:
-        facts["adding"], facts["removing"] = assignment.adding, assignment.removing
-    if known is not None:
-        state = known.leader_and_isr
-        facts["leader"] = state.leader
-        facts["leader_epoch"] = state.leader_epoch
-        facts["isr"] = state.isr
-        facts["partition_epoch"] = state.partition_epoch
-        facts["controller_epoch"] = known.controller_epoch
-        if state.recovery_state:
-            facts["recovery_state"] = state.recovery_state
+    state = None if known is None else known.leader_and_isr
     eligible = context.eligible.get(tp)
-    if eligible is not None:
-        facts["eligible"] = eligible.lives
-        facts["eligible_at"] = eligible.partition_epoch
-    if written_at is None:
-        facts["state"] = context.partition_states[tp].value
-    elif tp in written_at:
-        facts["zxid"] = written_at[tp]
-    return facts
+    found = written_at is None
+    return PartitionFacts(
+        replicas=assignment.replicas,
+        adding=assignment.adding,
+        removing=assignment.removing,
+        leader=None if state is None else state.leader,
+        leader_epoch=0 if state is None else state.leader_epoch,
+        isr=() if state is None else state.isr,
+        partition_epoch=0 if state is None else state.partition_epoch,
+        controller_epoch=0 if known is None else known.controller_epoch,
+        recovery_state=0 if state is None else state.recovery_state,
+        eligible=() if eligible is None else eligible.lives,
+        eligible_at=-1 if eligible is None else eligible.partition_epoch,
+        eligible_by=None
+        if eligible is None
+        else (eligible.min_isr, eligible.zxid, eligible.written_ms),
+        state=context.partition_states[tp].value if found else None,
+        zxid=None if written_at is None else written_at.get(tp),
+        joined=tuple(sorted(context.joined.get(tp, ()))),
+        former_lives=dict(former.get(tp, {})),
+        replica_states=_replica_states(changes, tp) if found else {},
+    )
+
+
+def _replica_states(changes: StateChanges, tp: TopicPartition) -> dict[int, str]:
+    """Return the states of replicas that are not simply online."""
+    states = changes.context.replica_states
+    return {
+        replica.broker: state.value
+        for replica in changes.context.replicas_of([tp])
+        if (state := states[PartitionReplica(*replica)]) is not ReplicaState.ONLINE
+    }

@@ -1,9 +1,9 @@
-"""Controller term: from one election of this broker to its resignation, and all that ends then.
+"""Term: everything of one controller epoch.
 
-Who may call: `loop` makes one at election and ends it at resignation; handlers are given it.
-Invariants: nothing outlives it: watches of an ended term queue nothing, its channels are closed,
-its timers cancelled, its context is dropped whole. Kafka: the state of `KafkaController`
-between `onControllerFailover` and `onControllerResignation`.
+Who may call: `loop` makes and ends it; the handlers get it. Invariants: nothing of a term outlives
+it: once it has ended, the watches it left queue nothing, its channels are closed, its timers
+cancelled, its context is dropped whole. Kafka: the state of `KafkaController` between
+`onControllerFailover` and `onControllerResignation`.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from ottla.controller.channels import Channels
 from ottla.controller.context import Context
+from ottla.controller.driver import AskLogEnds, Driver
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
-from ottla.controller.moves import Moves
+from ottla.controller.state_changes import Settings
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
 from ottla.zookeeper.store import Store
@@ -27,26 +28,43 @@ class ControllerTerm:
 
     world: World
     config: BrokerConfig
-    controller_id: int
+    settings: Settings
     store: Store
     context: Context
     channels: Channels
-    moves: Moves
     journal: Journal
     post: Callable[[Event], None]
+    post_first: Callable[[Event], None]
+    """Queues an event before all others."""
+    ask_log_ends: AskLogEnds
     ended: bool = False
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
-    to_be_told_again: set[int] = field(default_factory=set)
-    """Brokers that failed at a request: each is told everything anew after a while."""
+    resync_scheduled: set[int] = field(default_factory=set)
+    """Brokers that failed at a request: each gets a full resync after a while."""
+    driver: Driver = field(init=False)
 
-    @property
-    def cause(self) -> int:
-        return self.moves.cause
+    def __post_init__(self) -> None:
+        self.driver = Driver(
+            self.context,
+            self.settings,
+            self.store,
+            self.journal,
+            self.channels,
+            self,
+            self.ask_log_ends,
+        )
 
     @property
     def fence(self) -> int:
         """The version of /controller_epoch every write is checked against."""
         return self.context.epoch_zk_version
+
+    def unclean_by_default(self) -> bool:
+        return self.config.flag("unclean.leader.election.enable")
+
+    def min_isr_by_default(self) -> int:
+        """Return what counts where a topic has no min.insync.replicas of its own."""
+        return self.config.integer("min.insync.replicas") if self.settings.eligible_replicas else 1
 
     def watcher(self, event: Event, *types: WatchType) -> WatchCallback:
         """Return a watch callback that queues `event` (for these types alone, if given)."""
@@ -57,13 +75,13 @@ class ControllerTerm:
 
         return fired
 
-    def later(self, delay_s: float, event: Event) -> None:
+    def start_timer(self, delay_s: float, event: Event) -> None:
         """Queue an event after a while, unless the term has ended."""
         loop = asyncio.get_running_loop()
         self.timers = [t for t in self.timers if not t.cancelled() and t.when() > loop.time()]
-        self.timers.append(loop.call_later(delay_s, self._due, event))
+        self.timers.append(loop.call_later(delay_s, self._on_timer, event))
 
-    def _due(self, event: Event) -> None:
+    def _on_timer(self, event: Event) -> None:
         if not self.ended:
             self.post(event)
 

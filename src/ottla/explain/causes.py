@@ -18,6 +18,7 @@ from ottla.controller.journal_schema import (
     LeaderAndIsrAnswered,
     LeaderBalanceDue,
     PartitionsModified,
+    PreferredElectionRequested,
     RestartedUnseen,
     ShutdownAsked,
     TopicsChanged,
@@ -28,7 +29,10 @@ from ottla.explain.lines import Entry
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""
-_STEPS = {"ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted"}
+_STEPS = {
+    "ReassignmentStep", "ReassignmentRefused", "Undecided", "TopicDeleted", "EffectPerformed",
+    "StatesRead", "EligibleChanged",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -83,6 +87,8 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
                 f"balance: {share.elsewhere} of the {share.of} leaderships of broker "
                 f"{share.broker} were elsewhere, the limit is {share.limit:.0%}"
             )
+        case PreferredElectionRequested():
+            return "somebody asked for preferred leader elections"
         case ElectionsAsked(kind=kind):
             return f"somebody asked for {kind} leader elections"
         case RestartedUnseen(replicas=replicas):

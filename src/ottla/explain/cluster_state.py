@@ -26,9 +26,10 @@ from ottla.controller.journal_schema import (
     TopicDeletionsRequested,
     TopicFacts,
     TopicsChanged,
+    partition_of,
 )
 from ottla.controller.states import PartitionState
-from ottla.explain.lines import Entry, partition_of
+from ottla.explain.lines import Entry
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
 

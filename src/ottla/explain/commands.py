@@ -43,8 +43,8 @@ def why(
     output: Output = Format.table,
 ) -> None:
     """Tell why a partition has the leader and ISR it has, from the controllers' journals."""
+    from ottla.controller.journal_schema import partition_of  # noqa: PLC0415 - lazy
     from ottla.explain.history import PartitionHistory  # noqa: PLC0415 - lazy
-    from ottla.explain.lines import partition_of  # noqa: PLC0415 - lazy
     from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
         history_as_json,
         print_at,
@@ -107,6 +107,7 @@ def replay(
         return
     replayed = Replay()
     damage = _take(journals, last, replayed.take, replayed.lines_missing)
+    replayed.finish()
     if output is Format.json:
         print_json(differences_as_json(replayed, damage))
     else:

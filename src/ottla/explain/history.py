@@ -22,10 +22,11 @@ from ottla.controller.journal_schema import (
     TopicDeletionsRequested,
     TopicFacts,
     TopicsChanged,
+    partition_of,
 )
 from ottla.explain.causes import Causes
 from ottla.explain.cluster_state import ClusterState
-from ottla.explain.lines import Entry, partition_of
+from ottla.explain.lines import Entry
 from ottla.explain.rules import in_words, rejected_in_words
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.ids import TopicPartition

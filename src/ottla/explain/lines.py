@@ -22,8 +22,8 @@ from ottla.controller.journal_schema import (
     ReassignmentStep,
     RestartedUnseen,
     SnapshotLine,
+    partition_of,
 )
-from ottla.model.ids import TopicPartition
 
 _decoder = msgspec.json.Decoder(AnyLine)
 
@@ -76,11 +76,3 @@ def _partitions_named(line: AnyLine, facts: Any) -> list[str]:
     if isinstance(facts, LeaderAndIsrAnswered):
         return [*facts.offline, *facts.online]
     return []
-
-
-def partition_of(text: str) -> TopicPartition:
-    """Read `flights-0`; the topic may hold dashes. ValueError if it is no such name."""
-    topic, dash, number = text.rpartition("-")
-    if not (dash and topic and number.isascii() and number.isdigit()):
-        raise ValueError(f"{text!r} is no TOPIC-PARTITION such as flights-0")
-    return TopicPartition(topic, int(number))

@@ -1,12 +1,13 @@
 """Replay: the installed deciders, run over a journal's inputs; what would be decided differently.
 
-A decider. Who may call: `commands`. What is run again: the elections of every kind, first leaders,
-removals from the ISR, new leader epochs, the answers to AlterPartition, which brokers came and
-went, which of them restarted unseen, whether a reassignment was complete or its target acceptable,
-whether leadership was out of balance, and whether each state change was legal. Invariants: a
-decision is made again from its own line alone; a difference names the line, what stands there and
-what would be decided now; a decider that fails is a difference too. Which replicas restarted
-unseen depends on a whole snapshot: it is not checked where lines are missing.
+A decider. Who may call: `commands`. What is run again, line by line: the elections of every kind,
+first leaders, removals from the ISR, new leader epochs, the answers to AlterPartition, which
+brokers came and went, which of them restarted unseen, whether a reassignment was complete or its
+target acceptable, whether leadership was out of balance, and whether each state change was legal;
+event by event, whole procedures (see `procedures`). Invariants: a decision is made again from its
+own line alone; a difference names the line, what stands there and what would be decided now; a
+decider that fails is a difference too. Which replicas restarted unseen depends on a whole snapshot:
+it is not checked where lines are missing.
 """
 
 from collections.abc import Callable
@@ -21,8 +22,8 @@ from ottla.controller.isr_changes import (
     EPOCHS_FROM,
     NO_BROKER_EPOCH,
     TOPIC_IDS_FROM,
-    judge,
     rule_of,
+    validate,
 )
 from ottla.controller.journal_schema import (
     BrokersChanged,
@@ -36,6 +37,7 @@ from ottla.controller.journal_schema import (
     StateChangeLine,
     TopicDeletionsRequested,
     TopicFacts,
+    partition_of,
 )
 from ottla.controller.leadership import (
     EPOCH_RULES,
@@ -49,13 +51,14 @@ from ottla.controller.leadership import (
 from ottla.controller.plan import Plan
 from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with
 from ottla.controller.states import (
-    PARTITION_MOVES,
-    REPLICA_MOVES,
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
     PartitionReplica,
     PartitionState,
     ReplicaState,
 )
-from ottla.explain.lines import Entry, partition_of
+from ottla.explain.lines import Entry
+from ottla.explain.procedures import Procedures
 from ottla.model.cluster import (
     BrokerInfo,
     Eligible,
@@ -97,11 +100,13 @@ class Replay:
     """Decisions this version has no decider for."""
     differences: list[Difference] = field(default_factory=list)
     _found: "_Found | None" = None
+    _procedures: Procedures = field(default_factory=Procedures)
 
     def take(self, entry: Entry) -> None:
         """Decide one line again."""
         line, facts = entry.line, entry.facts
         self._term_began(entry)
+        self._procedures.take(entry)
         if isinstance(line, DecisionLine):
             self._decision(entry, line)
         elif isinstance(line, StateChangeLine):
@@ -162,6 +167,27 @@ class Replay:
     def lines_missing(self) -> None:
         """Take note that the journal has a gap here."""
         self._found = None
+        self._procedures.lines_missing()
+
+    def finish(self) -> None:
+        """Take note that the journal ends here, and add what its procedures came to."""
+        self._procedures.finish()
+        if self._procedures.checked:
+            self.checked["procedures"] = self._procedures.checked
+        for found in self._procedures.differences:
+            line = found.entry.line
+            self.differences.append(
+                Difference(
+                    found.entry.where,
+                    line.ts,
+                    line.epoch,
+                    line.cause,
+                    "procedures",
+                    found.event,
+                    found.journal,
+                    found.now,
+                )
+            )
 
     def _compare(
         self,
@@ -274,7 +300,7 @@ def _answer(entry: Entry) -> str:
     version = EPOCHS_FROM if line.version is None else line.version
     for doubtful in line.unsure:
         context.former_lives[doubtful] = {tp: line.asked.partition_epoch}
-    verdict = judge(context, _request(line, broker, tp, version), version)
+    verdict = validate(context, _request(line, broker, tp, version), version)
     if verdict.error is not ErrorCode.NONE:
         return verdict.error.name
     if tp in verdict.writes:
@@ -351,9 +377,9 @@ def _legality(entry: Entry) -> str:
     line: Any = entry.line
     try:
         before = PartitionState(line.before)
-        legal = before in PARTITION_MOVES[PartitionState(line.after)]
+        legal = before in PARTITION_TRANSITIONS[PartitionState(line.after)]
     except ValueError:
-        legal = ReplicaState(line.before) in REPLICA_MOVES[ReplicaState(line.after)]
+        legal = ReplicaState(line.before) in REPLICA_TRANSITIONS[ReplicaState(line.after)]
     return (
         "a legal state change"
         if legal

@@ -100,6 +100,16 @@ class Eligible:
 
 
 @dataclass(frozen=True, slots=True)
+class MinIsr:
+    """A topic's own min.insync.replicas (None: it has none) and when its settings changed last."""
+
+    value: int | None = None
+    zxid: int = -1
+    changed_ms: int = -1
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
     """A partition's replicas (AR), and which of them a reassignment is adding or removing.
 

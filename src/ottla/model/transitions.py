@@ -21,6 +21,9 @@ class IllegalTransitionError(Exception):
     `subject` says what the state belongs to, such as `group g`.
     """
 
+    before: Enum | str
+    after: Enum | str
+
     def __init__(self, subject: object, before: Enum, after: Enum) -> None:
         self.subject, self.before, self.after = subject, before, after
         super().__init__(f"{subject}: {_name(before)} -> {_name(after)} is no legal transition")

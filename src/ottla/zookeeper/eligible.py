@@ -7,13 +7,13 @@ reported and counts as none (F41). Kafka has these facts in KRaft's `PartitionRe
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from ottla.model.cluster import BrokerInfo, Eligible
+from ottla.model.cluster import BrokerInfo, Eligible, MinIsr
 from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.zookeeper import znodes
 from ottla.zookeeper.access import Access, Write
@@ -26,16 +26,6 @@ ELIGIBLE = f"{ROOT}/eligible"
 
 _Int = Annotated[int, Meta(ge=-1)]
 _MAX_REPLICAS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class MinIsr:
-    """A topic's own min.insync.replicas (None: it has none) and when its settings changed last."""
-
-    value: int | None = None
-    zxid: int = -1
-    changed_ms: int = -1
-    changes: int = 0
 
 
 class _Record(msgspec.Struct):

@@ -11,7 +11,7 @@ from ottla.broker.process import _state_change_path
 from ottla.broker.state_change_log import write_state_changes
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Outgoing
 from ottla.controller.context import Context
-from ottla.controller.state_log import StateLog
+from ottla.controller.state_change_logger import StateChangeLogger
 from ottla.controller.states import PartitionReplica
 from ottla.log.files import OsFiles
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
@@ -41,8 +41,8 @@ def lines_of(tmp_path, *, trace=False):
     context.leadership[TP] = LeaderIsrAndControllerEpoch(LeaderAndIsr(0, 0, (0, 1)), 1)
 
     async def write():
-        log = StateLog(context, 2)
-        log.moved(
+        log = StateChangeLogger(context, 2)
+        log.changed(
             [
                 (TP, "NonExistentPartition", "NewPartition"),
                 (PartitionReplica(TP, 1), "NonExistentReplica", "NewReplica"),
@@ -54,7 +54,7 @@ def lines_of(tmp_path, *, trace=False):
         def encode():
             return []
 
-        log.told(
+        log.sent(
             [
                 Outgoing(0, LEADER_AND_ISR, 7, encode, 1, "1 become-leader and 0 become-follower"),
                 Outgoing(0, UPDATE_METADATA, 8, encode, 1, ""),

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from ottla.controller import deletion
+from ottla.controller import deletion, handlers
 from ottla.controller.context import Context
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
@@ -16,25 +16,32 @@ from ottla.wire.messages.stop_replica import StopReplicaResponse
 FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 0)
 
 
-class ControllerTerm:
-    """Notes which replicas were moved where."""
+class StateChanges:
+    """Notes which replicas changed into which state."""
 
     def __init__(self, context):
         self.context = context
-        self.cause = 1
-        self.moved = []
-        self.moves = types.SimpleNamespace(replicas=self._replicas)
-        self.journal = types.SimpleNamespace(event=lambda *_: None)
-        self.config = types.SimpleNamespace(flag=lambda _key: True)
+        self.settings = types.SimpleNamespace(delete_topics=True)
+        self.changed = []
 
-    async def _replicas(self, replicas, state):
-        self.moved += [(replica, state.name) for replica in replicas]
+    def replicas(self, replicas, state):
+        self.changed += [(replica, state.name) for replica in replicas]
+        yield from ()
+
+
+class Driver:
+    """Goes through a procedure; what it records and logs is of no interest here."""
+
+    async def run(self, _cause, procedure):
+        for _effect in procedure(self.changes):
+            pass
 
 
 @pytest.fixture
 def term(monkeypatch):
-    async def later(_term):
-        """What comes next is the stories' to tell."""
+    def later(_changes):
+        """What comes next is in the stories."""
+        yield from ()
 
     monkeypatch.setattr(deletion, "proceed", later)
     context = Context(1, 0)
@@ -42,7 +49,9 @@ def term(monkeypatch):
         context.add_topic(TopicInfo(topic, topic.encode() * 6, {0: ReplicaAssignment((2,))}))
         replica = PartitionReplica(TopicPartition(topic, 0), 2)
         context.replica_states.begin(replica, ReplicaState.DELETION_STARTED)
-    return ControllerTerm(context)
+    driver = Driver()
+    driver.changes = StateChanges(context)
+    return types.SimpleNamespace(context=context, driver=driver)
 
 
 def answered(term, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE):
@@ -55,8 +64,8 @@ def answered(term, deletes, error=ErrorCode.NONE, partition_error=ErrorCode.NONE
         ]
         * (error is ErrorCode.NONE),
     )
-    asyncio.run(deletion.replicas_stopped(term, 2, response, frozenset(deletes)))
-    return term.moved
+    asyncio.run(handlers.stop_replica_response(term, 1, 2, response, frozenset(deletes)))
+    return term.driver.changes.changed
 
 
 def test_a_topic_that_is_only_queued_is_not_touched(term):

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.broker_epochs import note_former_lives
 from ottla.controller.context import Context
-from ottla.controller.isr_changes import judge, respond, version_of
+from ottla.controller.isr_changes import respond, validate, version_of
 from ottla.controller.leadership import (
     FOR_RETURNED_REPLICA,
     plan_epoch_bump,
@@ -61,7 +61,7 @@ def ask(*isr, epoch=5, version=9, broker=1, broker_epoch=101, topic_id=ID, recov
 
 
 def test_a_good_request_is_to_be_written_over_the_version_it_names():
-    judgement = judge(context(), ask(1, 2, 3), 3)
+    judgement = validate(context(), ask(1, 2, 3), 3)
     assert judgement.writes == {TP: LeaderAndIsr(1, 5, (1, 2, 3), 9)}
     assert not judgement.answers
 
@@ -80,21 +80,21 @@ def test_a_good_request_is_to_be_written_over_the_version_it_names():
     ],
 )
 def test_refusals(request_, code):
-    judgement = judge(context(), request_, 3)
+    judgement = validate(context(), request_, 3)
     assert not judgement.writes
     assert list(judgement.answers.values()) == [code]
     assert len(judgement.reasons) == 1
 
 
 def test_the_same_again_gets_the_same_answer_even_with_a_stale_version():
-    judgement = judge(context(), ask(1, 2, version=8), 3)
+    judgement = validate(context(), ask(1, 2, version=8), 3)
     assert judgement.answers == {TP: CURRENT}
 
 
 def test_a_broker_that_is_shutting_down_is_not_eligible():
     c = context()
     c.shutting_down.add(3)
-    assert judge(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert validate(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
     request = AlterPartitionRequest(
         broker_id=1,
         broker_epoch=101,
@@ -110,27 +110,27 @@ def test_a_broker_that_is_shutting_down_is_not_eligible():
         ],
     )
     assert version_of(request) == 1
-    assert judge(c, request, 1).answers == {TP: ErrorCode.OPERATION_NOT_ATTEMPTED}
+    assert validate(c, request, 1).answers == {TP: ErrorCode.OPERATION_NOT_ATTEMPTED}
 
 
 def test_a_recovering_leader_is_alone_until_it_has_recovered():
     c = context(recovery=1)
-    many = judge(c, ask(1, 2, recovery=1, version=9), 3)
+    many = validate(c, ask(1, 2, recovery=1, version=9), 3)
     assert many.answers == {TP: c.leadership[TP].leader_and_isr}  # nothing would change
-    assert judge(c, ask(1, 2, 3, recovery=1), 3).answers == {TP: ErrorCode.INVALID_REQUEST}
-    assert judge(c, ask(1, 2, recovery=0), 3).writes
+    assert validate(c, ask(1, 2, 3, recovery=1), 3).answers == {TP: ErrorCode.INVALID_REQUEST}
+    assert validate(c, ask(1, 2, recovery=0), 3).writes
 
 
 @pytest.mark.parametrize("broker_epoch", [100, 102])
 def test_another_incarnation_is_refused_as_a_whole(broker_epoch):
-    judgement = judge(context(), ask(1, broker_epoch=broker_epoch), 3)
+    judgement = validate(context(), ask(1, broker_epoch=broker_epoch), 3)
     assert judgement.error == ErrorCode.STALE_BROKER_EPOCH
     assert respond(context(), {}, 3, judgement).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_an_unknown_topic_id_is_answered_per_partition():
     c = context()
-    judgement = judge(c, ask(1, topic_id=b"?" * 16), 3)
+    judgement = validate(c, ask(1, topic_id=b"?" * 16), 3)
     response = respond(c, {}, 3, judgement)
     (topic,) = response.topics
     assert topic.topic_id == b"?" * 16
@@ -139,7 +139,7 @@ def test_an_unknown_topic_id_is_answered_per_partition():
 
 def test_answers_carry_the_new_state():
     c = context()
-    judgement = judge(c, ask(1, 2), 3)
+    judgement = validate(c, ask(1, 2), 3)
     response = respond(c, {TP: LeaderAndIsr(1, 5, (1, 2), 10)}, 3, judgement)
     (partition,) = response.topics[0].partitions
     assert response.topics[0].topic_id == ID
@@ -167,7 +167,7 @@ def bounced(c, broker, epoch):
 def test_r8_a_member_of_the_present_life_is_accepted():
     c = context()
     bounced(c, 3, 500)
-    assert judge(c, named((1, 101), (2, 102), (3, 500)), 3).writes
+    assert validate(c, named((1, 101), (2, 102), (3, 500)), 3).writes
 
 
 @pytest.mark.parametrize("lives", [[(1, 101), (2, 102), (3, 103)], [(1, -1), (2, -1), (3, 103)]])
@@ -175,7 +175,7 @@ def test_f11_a_member_named_by_a_former_life_is_ineligible(lives):
     """A4, KIP-903: 3 had caught up, then lost its tail; the change it was proposed in is late."""
     c = context()
     bounced(c, 3, 500)
-    judgement = judge(c, named(*lives), 3)
+    judgement = validate(c, named(*lives), 3)
     assert not judgement.writes
     assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
     assert judgement.stale == {TP: (3,)}
@@ -183,25 +183,25 @@ def test_f11_a_member_named_by_a_former_life_is_ineligible(lives):
 
 
 def test_r8_a_member_of_the_isr_named_by_a_former_life_is_ineligible():
-    judgement = judge(context(), named((1, 101), (2, 99), (3, 103)), 3)
+    judgement = validate(context(), named((1, 101), (2, 99), (3, 103)), 3)
     assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
 
 
 def test_f11_a_newcomer_without_an_epoch_that_died_since_needs_a_new_leader_epoch():
     """A4 under a JVM leader, which names no epochs."""
     c = context()
-    assert judge(c, ask(1, 2, 3), 3).writes, "no life of 3 has ended"
+    assert validate(c, ask(1, 2, 3), 3).writes, "no life of 3 has ended"
     bounced(c, 3, 500)
-    judgement = judge(c, ask(1, 2, 3), 3)
+    judgement = validate(c, ask(1, 2, 3), 3)
     assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
     assert judgement.renew == [TP]
-    assert judge(c, ask(1), 3).writes, "a change that lets nobody in is as good as before"
+    assert validate(c, ask(1), 3).writes, "a change that lets nobody in is as good as before"
     read = {TP: c.leadership[TP]}
     after = plan_epoch_bump(c, [TP], read, FOR_RETURNED_REPLICA).writes[TP]
     assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1, 2))
     c.leadership[TP] = LeaderIsrAndControllerEpoch(replace(after, partition_epoch=10), 3)
-    assert judge(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.FENCED_LEADER_EPOCH}
-    assert judge(c, ask(1, 2, 3, epoch=6, version=10), 3).writes
+    assert validate(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.FENCED_LEADER_EPOCH}
+    assert validate(c, ask(1, 2, 3, epoch=6, version=10), 3).writes
 
 
 def test_r8_a_death_that_was_written_needs_no_new_leader_epoch():
@@ -211,7 +211,7 @@ def test_r8_a_death_that_was_written_needs_no_new_leader_epoch():
     written = plan_isr_removal(c, 2, [TP], {TP: c.leadership[TP]}).writes[TP]
     c.leadership[TP] = LeaderIsrAndControllerEpoch(replace(written, partition_epoch=10), 3)
     c.add_broker(BrokerInfo(2, (), epoch=500))
-    assert judge(c, ask(1, 2, epoch=6, version=10), 3).writes
+    assert validate(c, ask(1, 2, epoch=6, version=10), 3).writes
 
 
 @pytest.mark.parametrize(("zxid", "doubtful"), [(102, True), (104, False)])
@@ -219,8 +219,8 @@ def test_f11_a_new_controller_does_not_know_how_often_a_broker_died(zxid, doubtf
     """3 registered after (102) or before (104) the state was last written."""
     c = context()
     note_former_lives(c, {TP: zxid})
-    assert bool(judge(c, ask(1, 2, 3), 3).renew) == doubtful
-    assert judge(c, named((1, 101), (2, 102), (3, 103)), 3).writes
+    assert bool(validate(c, ask(1, 2, 3), 3).renew) == doubtful
+    assert validate(c, named((1, 101), (2, 102), (3, 103)), 3).writes
 
 
 def test_former_lives_go_with_their_topic():

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.journal import Journal
+from ottla.controller.journal_schema import Resigned
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica
 from ottla.log.files import OsFiles
@@ -81,7 +82,7 @@ def test_moves_are_grouped_by_step():
 
 def test_without_a_sink_nothing_is_kept():
     Journal(None, Noon(), 1, 3).state_changes(1, [(TP, "a", "b")])
-    Journal(None, Noon(), 1, 3).event(1, "x")
+    Journal(None, Noon(), 1, 3).event(1, Resigned(reason="x"))
 
 
 async def written(file, lines):

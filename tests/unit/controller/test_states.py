@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.controller.states import (
-    HISTORY_LENGTH,
-    PARTITION_MOVES,
-    REPLICA_MOVES,
-    InvalidTransition,
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
     PartitionReplica,
     PartitionState,
     ReplicaState,
@@ -18,6 +16,7 @@ from ottla.controller.states import (
     replica_machine,
 )
 from ottla.model.ids import TopicPartition
+from ottla.model.state_machine import HISTORY_LENGTH, InvalidTransition
 
 P = PartitionState
 R = ReplicaState
@@ -26,7 +25,7 @@ REPLICA = PartitionReplica(TP, 1)
 
 
 def test_partition_moves_are_kafkas():
-    legal = {(b, a) for a, befores in PARTITION_MOVES.items() for b in befores}
+    legal = {(b, a) for a, befores in PARTITION_TRANSITIONS.items() for b in befores}
     assert legal == {
         (P.NON_EXISTENT, P.NEW),
         *itertools.product((P.NEW, P.ONLINE, P.OFFLINE), (P.ONLINE, P.OFFLINE)),
@@ -35,7 +34,7 @@ def test_partition_moves_are_kafkas():
 
 
 def test_replica_moves_are_kafkas():
-    legal = {(b, a) for a, befores in REPLICA_MOVES.items() for b in befores}
+    legal = {(b, a) for a, befores in REPLICA_TRANSITIONS.items() for b in befores}
     there = (R.NEW, R.ONLINE, R.OFFLINE, R.DELETION_INELIGIBLE)
     assert legal == {
         (R.NON_EXISTENT, R.NEW),
@@ -49,16 +48,16 @@ def test_replica_moves_are_kafkas():
 
 
 def test_every_state_is_in_its_table():
-    assert set(PARTITION_MOVES) == set(PartitionState)
-    assert set(REPLICA_MOVES) == set(ReplicaState)
+    assert set(PARTITION_TRANSITIONS) == set(PartitionState)
+    assert set(REPLICA_TRANSITIONS) == set(ReplicaState)
 
 
 def test_a_refused_move_changes_nothing_and_carries_the_history():
     machine = partition_machine()
-    machine.move(TP, P.NEW, 3)
-    machine.move(TP, P.ONLINE, 4)
+    machine.change(TP, P.NEW, 3)
+    machine.change(TP, P.ONLINE, 4)
     with pytest.raises(InvalidTransition) as refused:
-        machine.move(TP, P.NON_EXISTENT, 5)
+        machine.change(TP, P.NON_EXISTENT, 5)
     assert machine[TP] is P.ONLINE
     assert [(m.cause, m.after) for m in refused.value.history] == [
         (3, "NewPartition"),
@@ -72,7 +71,7 @@ def test_history_is_bounded():
     machine = replica_machine()
     machine.begin(REPLICA, R.ONLINE, 1)
     for cause in range(20):
-        machine.move(REPLICA, R.ONLINE, cause)
+        machine.change(REPLICA, R.ONLINE, cause)
     assert len(machine.history(REPLICA)) == HISTORY_LENGTH
     assert machine.history(REPLICA)[-1].cause == 19
 
@@ -81,8 +80,8 @@ def test_subjects_are_found_in_order_and_forgotten():
     machine = partition_machine()
     tps = [TopicPartition("t", i) for i in (2, 0, 1)]
     for tp in tps:
-        machine.move(tp, P.NEW, 1)
-    machine.move(tps[1], P.OFFLINE, 2)
+        machine.change(tp, P.NEW, 1)
+    machine.change(tps[1], P.OFFLINE, 2)
     assert machine.all_in(P.NEW) == [tps[0], tps[2]]
     assert machine.among(tps, P.OFFLINE, P.NEW) == tps
     machine.forget(tps[0])
@@ -105,8 +104,8 @@ def test_subjects_that_came_the_same_way_share_their_history_and_others_do_not()
         machine.begin(tp, PartitionState.ONLINE, 1)
     machine.begin(subjects[3], PartitionState.OFFLINE, 1)
     for tp in subjects:
-        machine.move(tp, PartitionState.ONLINE, 2)
-    machine.move(subjects[1], PartitionState.OFFLINE, 3)
+        machine.change(tp, PartitionState.ONLINE, 2)
+    machine.change(subjects[1], PartitionState.OFFLINE, 3)
     assert machine.history(subjects[0]) is machine.history(subjects[2])
     assert [m.before for m in machine.history(subjects[3])] == ["found", "OfflinePartition"]
     assert [m.cause for m in machine.history(subjects[1])] == [1, 2, 3]

@@ -67,7 +67,7 @@ def _run(name):
         return cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_ends, "PATIENCE_S", 0.3)  # a broker that never answers
+        patch.setattr(log_ends, "TIMEOUT_S", 0.3)  # a broker that never answers
         asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
     return journals, contexts
 

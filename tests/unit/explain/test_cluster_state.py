@@ -33,7 +33,7 @@ def pictured(picture):
     return {
         f"{name}-{number}": (
             part.assignment,
-            None if part.leadership is None else part.leadership.value(),
+            part.leadership,
             part.state,
         )
         for name, topic in picture.topics.items()

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from ottla.controller.journal_schema import partition_of
 from ottla.explain.history import PartitionHistory
-from ottla.explain.lines import partition_of
 from ottla.explain.rendering import _leader
 from ottla.explain.replay import Replay
 

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import JOURNAL_NAME
+from ottla.controller.journal_schema import JOURNAL_NAME, Elected, partition_of
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, NoJournalError, find, read
-from ottla.explain.lines import partition_of
+from ottla.explain.procedures import Procedures
 from ottla.explain.replay import Replay
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile
@@ -162,9 +162,9 @@ def test_lines_the_disk_was_too_slow_for_are_counted(tmp_path, monkeypatch):
         file = RollingFile(OsFiles(), str(path))
         journal = Journal(file.write, Clock(), 1, 7)
         for cause in range(8):
-            journal.event(cause, "Elected")
+            journal.event(cause, Elected())
         file.close()
-        journal.event(8, "Elected")
+        journal.event(8, Elected())
         file.close()
 
     asyncio.run(write())
@@ -210,24 +210,33 @@ def test_a_rotated_journal_is_whole_again(tmp_path, told):
             # newest file has that line alone, and nobody is left to say more.
             controller._term.journal._write = lambda _line: None
             context = controller.context
-            return {tp: known.leader_and_isr for tp, known in context.leadership.items()}
+            known = {tp: known.leader_and_isr for tp, known in context.leadership.items()}
+            return known, list(context.leadership), dict(context.replica_states.items())
         finally:
             controller._journal_file = None
             await cluster.close()
 
-    known = asyncio.run(scene())
+    known, order, replica_states = asyncio.run(scene())
     files = find([tmp_path])
     assert [f.name for f in files[0]] == [f"{JOURNAL_NAME}.1", JOURNAL_NAME]
     assert all(f.stat().st_size < 20_000 for f in files[0])
     newest = [files[0][1:]]
     for chosen in (files, newest):
-        picture, again = ClusterState(), Replay()
+        picture, again, procedures = ClusterState(), Replay(), Procedures()
         reasons = []
         for entry in read(chosen, Damage()):
             picture.take(entry)
             again.take(entry)
+            procedures.take(entry)
             reasons.append(getattr(entry.facts, "reason", ""))
         assert "the journal goes on from here" in reasons
         assert again.differences == []
-        found = {tp: picture.part(tp).leadership.value() for tp in known}
+        found = {tp: picture.part(tp).leadership for tp in known}
         assert found == known
+        procedures.finish()
+        assert procedures.differences == []
+        assert procedures.checked > 1
+        context = procedures._followed.context
+        assert list(context.leadership) == order
+        assert {tp: k.leader_and_isr for tp, k in context.leadership.items()} == known
+        assert dict(context.replica_states.items()) == replica_states

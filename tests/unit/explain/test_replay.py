@@ -19,6 +19,7 @@ def again_over(story):
     again = Replay()
     for entry in story.entries():
         again.take(entry)
+    again.finish()
     return again
 
 
@@ -45,6 +46,7 @@ def test_all_deciders_were_asked(told):
         "reassignments",
         "states",
         "unseen restarts",
+        "procedures",
     }
 
 
@@ -62,7 +64,7 @@ def test_a_changed_rule_of_elections_is_found(told, monkeypatch):
     monkeypatch.setattr(elections, "_offline", _last_of_isr(elections._offline))
     again = again_over(told("broker_failure"))
     found = {d.decider for d in again.differences}
-    assert found == {"election: offline"}
+    assert found == {"election: offline", "procedures"}
     difference = again.differences[0]
     assert difference.subject == "t-1"
     assert "leader 3" in difference.journal
@@ -91,12 +93,18 @@ MUTANTS = {
     "bump": (module, "plan_epoch_bump", _fails, "reassignment", "election: epoch"),
     "judgement": (
         isr_changes,
-        "_judge_partition",
+        "_validate_partition",
         lambda *_: ErrorCode.INVALID_REQUEST,
         "isr_change",
         "ISR changes",
     ),
-    "permissive": (isr_changes, "_judge_partition", lambda *_: None, "isr_change", "ISR changes"),
+    "permissive": (
+        isr_changes,
+        "_validate_partition",
+        lambda *_: None,
+        "isr_change",
+        "ISR changes",
+    ),
     "balance": (module, "too_much_elsewhere", lambda *_: False, "rebalance", "balance"),
     "brokers": (
         module,
@@ -110,8 +118,8 @@ MUTANTS = {
     "targets": (module, "problem_with", lambda *_: None, "reassignment", "reassignments"),
     "moves": (
         module,
-        "PARTITION_MOVES",
-        {**states.PARTITION_MOVES, PartitionState.OFFLINE: frozenset()},
+        "PARTITION_TRANSITIONS",
+        {**states.PARTITION_TRANSITIONS, PartitionState.OFFLINE: frozenset()},
         "broker_failure",
         "states",
     ),

@@ -5,27 +5,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.controller import brokers
-from ottla.controller.events import BrokerFellBehind
+from ottla.controller import handlers
+from ottla.controller.events import FullResyncDue
 from ottla.model.errors import ControllerMovedError, ErrorCode
 
 
 def answered(code, term):
-    brokers.update_metadata_answered(term, 2, SimpleNamespace(error_code=code))
+    handlers.update_metadata_response(term, 2, SimpleNamespace(error_code=code))
 
 
 def make():
     later = []
     return later, SimpleNamespace(
-        later=lambda delay_s, event: later.append((delay_s, event)), to_be_told_again=set()
+        start_timer=lambda delay_s, event: later.append((delay_s, event)), resync_scheduled=set()
     )
 
 
-def test_c5_a_broker_that_failed_is_told_everything_anew_later_and_once():
+def test_c5_a_broker_that_failed_is_sent_everything_anew_later_and_once():
     later, term = make()
     for _ in range(3):
         answered(ErrorCode.UNKNOWN_SERVER_ERROR, term)
-    assert later == [(brokers.TELL_AGAIN_S, BrokerFellBehind(2))]
+    assert later == [(handlers.RESYNC_DELAY_S, FullResyncDue(2))]
 
 
 def test_refusals_are_not_repeated():
@@ -36,7 +36,7 @@ def test_refusals_are_not_repeated():
     assert later == []
 
 
-def test_f45_a_partition_that_failed_at_a_broker_is_told_anew_too():
+def test_f45_a_partition_that_failed_at_a_broker_is_sent_anew_too():
     """A replica that could not be created for lack of a descriptor is nowhere until then."""
     later, term = make()
     topic = SimpleNamespace(
@@ -52,5 +52,5 @@ def test_f45_a_partition_that_failed_at_a_broker_is_told_anew_too():
         offline_dirs={}, topic_names={bytes(16): "t"}, brokers={}, leadership={}
     )
     response = SimpleNamespace(error_code=ErrorCode.NONE, topics=[topic])
-    asyncio.run(brokers.leader_and_isr_answered(term, 2, response))
-    assert later == [(brokers.TELL_AGAIN_S, BrokerFellBehind(2))]
+    asyncio.run(handlers.leader_and_isr_response(term, 1, 2, response))
+    assert later == [(handlers.RESYNC_DELAY_S, FullResyncDue(2))]

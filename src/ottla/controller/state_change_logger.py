@@ -1,6 +1,7 @@
-"""State log: the controller's lines of state-change.log.
+"""State change logger: the controller's lines of state-change.log.
 
-Who may call: `moves`. Invariants: written after the brokers were told, a slice of lines at a time.
+Who may call: `driver`. Invariants: written after the requests were queued, a slice of lines at a
+time.
 Kafka: the log statements of `ZkPartitionStateMachine`, `ZkReplicaStateMachine` and
 `AbstractControllerBrokerRequestBatch`.
 """
@@ -10,16 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Outgoing
 from ottla.controller.context import Context
+from ottla.controller.effects import Change
 from ottla.controller.states import PartitionReplica, PartitionState
 from ottla.model.ids import TopicPartition
 from ottla.model.state_changes import TRACE, log_lines, logger, state_text
 
 _NEW, _ONLINE = PartitionState.NEW.value, PartitionState.ONLINE.value
 
-AnyMove = tuple[TopicPartition | PartitionReplica, str, str]
 
-
-class StateLog:
+class StateChangeLogger:
     """One controller's lines, in one term."""
 
     def __init__(self, context: Context, controller_id: int) -> None:
@@ -30,13 +30,13 @@ class StateLog:
     def _listening(self) -> bool:
         return logger.isEnabledFor(logging.INFO)
 
-    def moved(self, moves: Iterable[AnyMove]) -> None:
-        """Tell of subjects that moved."""
+    def changed(self, changes: Iterable[Change]) -> None:
+        """Log state changes."""
         if not self._listening:
             return
         trace = logger.isEnabledFor(TRACE)
         lines = []
-        for subject, before, after in moves:
+        for subject, before, after in changes:
             if not isinstance(subject, TopicPartition):
                 if trace:
                     log_lines([self._replica(subject, before, after)], TRACE)
@@ -64,8 +64,8 @@ class StateLog:
         state = "None" if known is None else state_text(known.leader_and_isr)
         return f"{self._head}Changed partition {tp} from {before} to {after} with state {state}"
 
-    def told(self, requests: Sequence[Outgoing]) -> None:
-        """Tell of requests that were queued."""
+    def sent(self, requests: Sequence[Outgoing]) -> None:
+        """Log requests that were queued."""
         if not self._listening:
             return
         lines = []
@@ -93,5 +93,5 @@ class StateLog:
         log_lines(lines)
 
     def refused(self, reasons: Iterable[object]) -> None:
-        """Tell of moves that are not legal."""
+        """Log state changes that are not legal."""
         log_lines((f"{self._head}{reason}" for reason in reasons), logging.ERROR)

@@ -1,7 +1,7 @@
-"""Every move of both state machines, one by one, and what it makes of ZooKeeper and brokers.
+"""Every state change of both state machines, one by one, and what it writes and sends.
 
 The cases are those of Kafka's PartitionStateMachineTest and ReplicaStateMachineTest, under their
-names (docs/CHECKLIST.md). The store is a table of states; what brokers are told is noted.
+names (docs/CHECKLIST.md). The store is a table of states; what brokers are sent is noted.
 """
 
 import asyncio
@@ -11,13 +11,14 @@ import pytest
 
 from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from ottla.controller.context import Context
+from ottla.controller.driver import Driver
 from ottla.controller.elections import ElectionKind
 from ottla.controller.journal import Journal
-from ottla.controller.moves import Moves
 from ottla.controller.plan import Failure
+from ottla.controller.state_changes import Settings
 from ottla.controller.states import (
-    PARTITION_MOVES,
-    REPLICA_MOVES,
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
     PartitionReplica,
     PartitionState,
     ReplicaState,
@@ -91,16 +92,25 @@ class World:
         self.context.set_brokers(BrokerInfo(b, (Endpoint(f"h{b}", 1),), epoch=b) for b in live)
         self.context.add_topic(TopicInfo(topic, b"i" * 16, {0: ReplicaAssignment(replicas)}))
         self.store = States()
-        self.told = []
+        self.sent = []
         self.unclean = False
         journal = Journal(None, None, 1, EPOCH)  # without a sink it asks for no time
-        self.moves = Moves(
-            self.context, self.store, journal, 1, "PLAINTEXT", self.send, lambda: self.unclean
+        self.driver = Driver(
+            self.context, Settings(1, "PLAINTEXT"), self.store, journal, self, self
         )
+
+    def unclean_by_default(self):
+        return self.unclean
+
+    def partitions(self, *how):
+        return asyncio.run(self.driver.run(1, lambda changes: changes.partitions(*how)))
+
+    def replicas(self, *how):
+        return asyncio.run(self.driver.run(1, lambda changes: changes.replicas(*how)))
 
     def send(self, request):
         message = decode_request(request.api_key, request.version, b"".join(request.encode()))
-        self.told.append((request.broker, request.api_key, message))
+        self.sent.append((request.broker, request.api_key, message))
 
     def known(self, leader, isr, epoch=0):
         state = LeaderIsrAndControllerEpoch(LeaderAndIsr(leader, epoch, tuple(isr), 7), EPOCH)
@@ -108,11 +118,11 @@ class World:
 
     def partition(self, before, after, kind=None):
         self.context.partition_states.begin(TP, before)
-        return asyncio.run(self.moves.partitions([TP], after, kind))
+        return self.partitions([TP], after, kind)
 
     def replica(self, before, after, replica=REPLICA):
         self.context.replica_states.begin(replica, before)
-        asyncio.run(self.moves.replicas([replica], after))
+        self.replicas([replica], after)
         return self.context.replica_states[replica]
 
     @property
@@ -124,7 +134,7 @@ class World:
         return self.context.leadership[TP].leader_and_isr
 
     def who(self, api):
-        return [broker for broker, key, _ in self.told if key == api]
+        return [broker for broker, key, _ in self.sent if key == api]
 
 
 # --- PartitionStateMachineTest ------------------------------------------------------------------
@@ -132,28 +142,28 @@ class World:
 ILLEGAL_PARTITIONS = [
     (before, after)
     for before, after in itertools.product(P, P)
-    if before not in PARTITION_MOVES[after]
+    if before not in PARTITION_TRANSITIONS[after]
 ]
 
 
 @pytest.mark.parametrize(
     ("before", "after"), ILLEGAL_PARTITIONS, ids=lambda s: s.name.lower().replace("_", "-")
 )
-def test_an_illegal_move_of_a_partition_changes_nothing(before, after):
+def test_an_illegal_change_of_a_partition_changes_nothing(before, after):
     world = World(1)
     if before is P.NON_EXISTENT:
-        assert asyncio.run(world.moves.partitions([TP], after, ElectionKind.OFFLINE)) == {}
+        assert world.partitions([TP], after, ElectionKind.OFFLINE) == {}
     else:
         assert world.partition(before, after, ElectionKind.OFFLINE) == {}
     assert world.state is before
-    assert not world.told
+    assert not world.sent
 
 
 def test_nonexistent_to_new():
     world = World(1)
-    asyncio.run(world.moves.partitions([TP], P.NEW))
+    world.partitions([TP], P.NEW)
     assert world.state is P.NEW
-    assert not world.told
+    assert not world.sent
 
 
 def test_new_to_online():
@@ -163,7 +173,7 @@ def test_new_to_online():
     assert world.leadership == LeaderAndIsr(1, 0, (1, 2), 0)
     assert world.store.states[TP].controller_epoch == EPOCH
     assert world.who(LEADER_AND_ISR) == [1, 2]
-    (message,) = [m for b, key, m in world.told if (b, key) == (1, LEADER_AND_ISR)]
+    (message,) = [m for b, key, m in world.sent if (b, key) == (1, LEADER_AND_ISR)]
     assert message.topic_states[0].partition_states[0].is_new
 
 
@@ -173,7 +183,7 @@ def test_new_to_online_without_zookeeper():
     with pytest.raises(ConnectionLossError):
         world.partition(P.NEW, P.ONLINE)
     assert world.state is P.NEW
-    assert not world.told
+    assert not world.sent
 
 
 def test_new_to_online_with_a_state_already_there():
@@ -208,7 +218,7 @@ def test_online_to_online():
     assert world.state is P.ONLINE
     assert world.leadership == LeaderAndIsr(1, 1, (2, 1), 8)
     assert world.who(LEADER_AND_ISR) == [1, 2]
-    assert not world.told[0][2].topic_states[0].partition_states[0].is_new
+    assert not world.sent[0][2].topic_states[0].partition_states[0].is_new
 
 
 def test_online_to_online_for_controlled_shutdown():
@@ -259,7 +269,7 @@ def test_offline_to_online_without_zookeeper():
     with pytest.raises(ConnectionLossError):
         world.partition(P.OFFLINE, P.ONLINE, ElectionKind.OFFLINE)
     assert world.state is P.OFFLINE
-    assert not world.told
+    assert not world.sent
 
 
 @pytest.mark.parametrize("case", ["no state", "cannot be written"])
@@ -320,53 +330,53 @@ def test_a_topic_that_begins_to_be_deleted_is_no_longer_counted():
 ILLEGAL_REPLICAS = [
     (before, after)
     for before, after in itertools.product(R, R)
-    if before not in REPLICA_MOVES[after]
+    if before not in REPLICA_TRANSITIONS[after]
 ]
 
 
 @pytest.mark.parametrize(
     ("before", "after"), ILLEGAL_REPLICAS, ids=lambda s: s.name.lower().replace("_", "-")
 )
-def test_an_illegal_move_of_a_replica_changes_nothing(before, after):
+def test_an_illegal_change_of_a_replica_changes_nothing(before, after):
     world = World(1, 2)
     world.known(1, [1, 2])
     if before is R.NON_EXISTENT:
-        asyncio.run(world.moves.replicas([REPLICA], after))
+        world.replicas([REPLICA], after)
         assert world.context.replica_states[REPLICA] is before
     else:
         assert world.replica(before, after) is before
-    assert not world.told
+    assert not world.sent
     assert not world.store.updates
 
 
 def test_replica_nonexistent_to_new():
     world = World(1, 2)
     world.known(2, [2])
-    asyncio.run(world.moves.replicas([REPLICA], R.NEW))
+    world.replicas([REPLICA], R.NEW)
     assert world.context.replica_states[REPLICA] is R.NEW
     assert world.who(LEADER_AND_ISR) == [1]
-    assert world.told[0][2].topic_states[0].partition_states[0].is_new
+    assert world.sent[0][2].topic_states[0].partition_states[0].is_new
 
 
 def test_a_replica_that_leads_cannot_be_new():
     world = World(1)
     world.known(1, [1])
-    asyncio.run(world.moves.replicas([REPLICA], R.NEW))
+    world.replicas([REPLICA], R.NEW)
     assert world.context.replica_states[REPLICA] is R.NON_EXISTENT
-    assert not world.told
+    assert not world.sent
 
 
 def test_replica_new_to_online():
     world = World(1)
     assert world.replica(R.NEW, R.ONLINE) is R.ONLINE
-    assert not world.told, "it was told when it was new"
+    assert not world.sent, "it was told when it was new"
 
 
 def test_replica_new_to_offline():
     world = World(1, 2)
     assert world.replica(R.NEW, R.OFFLINE) is R.OFFLINE
     assert world.who(STOP_REPLICA) == [1]
-    assert not world.told[-1][2].topic_states[0].partition_states[0].delete_partition
+    assert not world.sent[-1][2].topic_states[0].partition_states[0].delete_partition
     assert set(world.who(UPDATE_METADATA)) == {1, 2}
 
 
@@ -376,7 +386,7 @@ def test_replica_to_online(before):
     world.known(2, [2, 1])
     assert world.replica(before, R.ONLINE) is R.ONLINE
     assert world.who(LEADER_AND_ISR) == [1]
-    sent = world.told[0][2].topic_states[0].partition_states[0]
+    sent = world.sent[0][2].topic_states[0].partition_states[0]
     assert (sent.leader, sent.isr, sent.is_new) == (2, [2, 1], False)
 
 
@@ -397,16 +407,16 @@ def test_replica_online_to_offline():
         (R.DELETION_STARTED, R.DELETION_SUCCESSFUL),
     ],
 )
-def test_replica_moves_that_nobody_is_told_of(before, after):
+def test_replica_changes_that_nobody_is_sent(before, after):
     world = World(1)
     assert world.replica(before, after) is after
-    assert not world.told
+    assert not world.sent
 
 
 def test_replica_offline_to_deletion_started():
     world = World(1)
     assert world.replica(R.OFFLINE, R.DELETION_STARTED) is R.DELETION_STARTED
-    ((broker, key, message),) = world.told
+    ((broker, key, message),) = world.sent
     assert (broker, key) == (1, STOP_REPLICA)
     assert message.topic_states[0].partition_states[0].delete_partition
 
@@ -415,4 +425,4 @@ def test_replica_deletion_successful_to_nonexistent():
     world = World(1)
     assert world.replica(R.DELETION_SUCCESSFUL, R.NON_EXISTENT) is R.NON_EXISTENT
     assert world.context.assignment(TP) == ReplicaAssignment((2, 3))
-    assert not world.told
+    assert not world.sent

@@ -1,0 +1,484 @@
+"""Effects: what a procedure wants done, as values; the driver does it and sends the answer back.
+
+A decider's vocabulary. Who may call: the procedures make them, `driver` performs them, `explain`
+answers them from a journal. A procedure is a generator: `answer = yield from perform(effect)`.
+It holds no socket, no ZooKeeper and no clock, and it never waits: the driver does.
+
+Invariants: every write is fenced by the driver with the version of /controller_epoch; an effect
+that fails is raised inside the procedure; what an effect was answered stands in the journal,
+either in an `EffectPerformed` line (`arguments`, `to_journal`, `from_journal`) or, for the states
+of partitions, in the lines of the decisions made from them.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from ottla.controller.batch import RequestBatch
+from ottla.controller.elections import LogEnd
+from ottla.controller.events import Event
+from ottla.controller.journal_schema import ClusterFacts, TopicFacts, partition_of
+from ottla.controller.journal_schema import Event as JournalEvent
+from ottla.controller.plan import Decision
+from ottla.controller.states import PartitionReplica
+from ottla.model.cluster import (
+    BrokerInfo,
+    Eligible,
+    LeaderAndIsr,
+    LeaderIsrAndControllerEpoch,
+    MinIsr,
+    ReplicaAssignment,
+    TopicInfo,
+)
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.state_machine import InvalidTransition
+
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+
+INFO, WARNING, ERROR = 20, 30, 40
+"""Levels of `Log`, as `logging` has them."""
+
+States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
+Isr = tuple[int, ...]
+Targets = Mapping[TopicPartition, tuple[int, ...]]
+Change = tuple[TopicPartition | PartitionReplica, str, str]
+"""A partition or replica, its state before and after."""
+
+
+class Effect(Generic[Answer]):
+    """Something to be done. Those that are `recorded` have their answer in the journal."""
+
+    __slots__ = ()
+    recorded: ClassVar[bool] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what is asked, as JSON."""
+        return {}
+
+    def to_journal(self, answer: Answer) -> Any:
+        """Return an answer as JSON."""
+        return answer
+
+    def from_journal(self, recorded: Any) -> Answer:
+        """Return the answer that `to_journal` wrote."""
+        answer: Answer = recorded
+        return answer
+
+
+Steps = Generator[Effect[Any], Any, Result]
+"""A procedure: it yields effects, is sent their answers, and returns a result."""
+
+
+def perform(effect: Effect[Answer]) -> Steps[Answer]:
+    """Have one effect done and return its answer, typed."""
+    answer: Answer = yield effect
+    return answer
+
+
+# --- the loop, time and logs --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class YieldToLoop(Effect[None]):
+    """Let the event loop do what has become due: a slice of a long step is over."""
+
+
+YIELD = YieldToLoop()
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer(Effect[None]):
+    """Queue an event after a while."""
+
+    delay_s: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class CheckController(Effect[None]):
+    """A state was found that a newer controller wrote: look who the controller is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log(Effect[None]):
+    """A log line of a module of this room; `%` arguments."""
+
+    module: str
+    level: int
+    text: str
+    values: tuple[Any, ...]
+
+
+class Logger:
+    """Makes log lines of one module, to be yielded."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def info(self, text: str, *values: Any) -> Log:
+        return Log(self._module, INFO, text, values)
+
+    def warning(self, text: str, *values: Any) -> Log:
+        return Log(self._module, WARNING, text, values)
+
+    def error(self, text: str, *values: Any) -> Log:
+        return Log(self._module, ERROR, text, values)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRefusals(Effect[None]):
+    """State changes that are not legal; also a line of state-change.log each."""
+
+    refusals: Sequence[InvalidTransition]
+
+
+# --- the journal --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Effect[None]):
+    """Write an event into the journal."""
+
+    event: JournalEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChanges(Effect[None]):
+    """Write state changes and decisions into the journal that no broker hears of."""
+
+    changes: Sequence[Change]
+    decisions: Sequence[tuple[Decision, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSnapshot(Effect[int]):
+    """Write a part of the context into the journal; the answer is its size in bytes."""
+
+    part: str
+    facts: ClusterFacts | TopicFacts
+
+
+@dataclass(frozen=True, slots=True)
+class EndSnapshot(Effect[None]):
+    """A snapshot of so many bytes is complete: the journal is to have room for several."""
+
+    size: int
+
+
+# --- brokers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Effect[None]):
+    """Queue a batch's requests for the brokers, then write down what changed and was decided."""
+
+    batch: RequestBatch
+    changes: Sequence[Change]
+    decisions: Sequence[tuple[Decision, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChannel(Effect[None]):
+    """Begin to deliver requests to a broker."""
+
+    broker: BrokerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CloseChannel(Effect[None]):
+    """Drop a broker's channel and what is queued in it."""
+
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Respond(Effect[None]):
+    """Answer the request that is being handled, before the procedure ends."""
+
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]]):
+    """Ask brokers where their logs of partitions end; those that do not answer are left out."""
+
+    wanted: Mapping[int, Sequence[TopicPartition]]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {str(b): [str(tp) for tp in tps] for b, tps in self.wanted.items()}
+
+    def to_journal(self, answer: Mapping[TopicPartition, Mapping[int, LogEnd]]) -> Any:
+        return {str(tp): {str(b): end for b, end in ends.items()} for tp, ends in answer.items()}
+
+    def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Mapping[int, LogEnd]]:
+        return {
+            partition_of(tp): {int(b): (end[0], end[1]) for b, end in ends.items()}
+            for tp, ends in recorded.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRegistrations(Effect[None]):
+    """Leave a watch on the data of brokers' registrations."""
+
+    brokers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWholeBrokers(Effect[set[int]]):
+    """Read which of these registrations began with all logs whole, by the brokers' own word."""
+
+    brokers: Sequence[BrokerInfo]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"brokers": [b.id for b in self.brokers]}
+
+    def to_journal(self, answer: set[int]) -> Any:
+        return sorted(answer)
+
+    def from_journal(self, recorded: Any) -> set[int]:
+        return set(recorded)
+
+
+# --- states of partitions: answers stand in the lines of decisions --------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStates(Effect[States]):
+    """Read partitions' states to decide from; those without a readable state are left out."""
+
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(slots=True)
+class UpdateResult:
+    """What became of an update.
+
+    `finished` has the new state (with its new partition epoch) or the error, `retry` those whose
+    state had changed meanwhile.
+    """
+
+    finished: dict[TopicPartition, LeaderAndIsr | OttlaError]
+    retry: list[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStates(Effect[Mapping[TopicPartition, OttlaError | None]]):
+    """Create partitions' first states; the answer has the error, or None, of each."""
+
+    states: States
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStates(Effect[UpdateResult]):
+    """Write states, each over the partition epoch it was decided from."""
+
+    states: Mapping[TopicPartition, LeaderAndIsr]
+
+
+# --- other reads --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIsrs(Effect[Mapping[TopicPartition, Isr]]):
+    """Read who is in sync, partition by partition; those without a state are left out."""
+
+    partitions: Sequence[TopicPartition]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"partitions": [str(tp) for tp in self.partitions]}
+
+    def to_journal(self, answer: Mapping[TopicPartition, Isr]) -> Any:
+        return {str(tp): isr for tp, isr in answer.items()}
+
+    def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Isr]:
+        return {partition_of(tp): tuple(isr) for tp, isr in recorded.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadUncleanTopics(Effect[Mapping[str, bool]]):
+    """Read which topics allow unclean elections."""
+
+    topics: Sequence[str]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topics": list(self.topics)}
+
+    def to_journal(self, answer: Mapping[str, bool]) -> Any:
+        return dict(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMinIsr:
+    """The min.insync.replicas that counts for a topic, and what its own settings say of it."""
+
+    min_isr: int
+    config: MinIsr
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]]):
+    """Read topics' min.insync.replicas."""
+
+    topics: Sequence[str]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topics": list(self.topics)}
+
+    def to_journal(self, answer: Mapping[str, TopicMinIsr]) -> Any:
+        return dict(answer)
+
+    def from_journal(self, recorded: Any) -> Mapping[str, TopicMinIsr]:
+        return msgspec.convert(recorded, dict[str, TopicMinIsr])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReassignments(Effect[Targets | None]):
+    """Read what /admin/reassign_partitions requests; None if there is no such znode.
+
+    `watch`: and leave a watch on it.
+    """
+
+    watch: bool = False
+    recorded = True
+
+    def to_journal(self, answer: Targets | None) -> Any:
+        return None if answer is None else {str(tp): target for tp, target in answer.items()}
+
+    def from_journal(self, recorded: Any) -> Targets | None:
+        if recorded is None:
+            return None
+        return {partition_of(tp): tuple(target) for tp, target in recorded.items()}
+
+
+# --- other writes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAssignments(Effect[bool]):
+    """Write some partitions' assignments into their topic's znode; False: it is gone.
+
+    Partitions of the znode that are not named stay as they are; `known` stands in for a znode
+    that cannot be read.
+    """
+
+    topic: str
+    partitions: Mapping[int, ReplicaAssignment]
+    known: TopicInfo
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topic": self.topic, "partitions": {str(p): a for p, a in self.partitions.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTopic(Effect[None]):
+    """Write a topic's znode as a whole."""
+
+    info: TopicInfo
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topic": self.info.name, "partitions": list(self.info.assignment)}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReassignments(Effect[None]):
+    """Leave only these requests in /admin/reassign_partitions; without any, delete it."""
+
+    left: Targets
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"left": {str(tp): target for tp, target in self.left.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicZnode(Effect[None]):
+    """Delete /brokers/topics/TOPIC and all below it."""
+
+    topic: str
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topic": self.topic}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicConfig(Effect[None]):
+    """Delete /config/topics/TOPIC."""
+
+    topic: str
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topic": self.topic}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicDeletions(Effect[None]):
+    """Delete /admin/delete_topics/TOPIC of each topic."""
+
+    topics: Sequence[str]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topics": list(self.topics)}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
+    """Write who may lead besides the ISR; the answer has the records that stand."""
+
+    records: Mapping[TopicPartition, Eligible]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "records": {
+                str(tp): (r.partition_epoch, r.min_isr, r.lives) for tp, r in self.records.items()
+            }
+        }
+
+    def to_journal(self, answer: Mapping[TopicPartition, Eligible]) -> Any:
+        return {str(tp): (record.zxid, record.written_ms) for tp, record in answer.items()}
+
+    def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Eligible]:
+        found = {}
+        for text, (zxid, written_ms) in recorded.items():
+            r = self.records[partition_of(text)]
+            found[partition_of(text)] = Eligible(
+                r.topic_id, r.partition_epoch, r.min_isr, r.lives, zxid, written_ms
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEligible(Effect[None]):
+    """Delete records of who may lead besides the ISR."""
+
+    partitions: Sequence[TopicPartition]
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"partitions": [str(tp) for tp in self.partitions]}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEligibleOfTopic(Effect[None]):
+    """Delete all such records of a topic."""
+
+    topic: str
+    recorded = True
+
+    def arguments(self) -> dict[str, Any]:
+        return {"topic": self.topic}

@@ -1,0 +1,137 @@
+"""Requested elections: by the legacy znode, by ElectLeaders, and by the balance of leadership.
+
+A decider. Who may call: `handlers`. Invariants: a preferred replica leads only from within the ISR;
+only ElectLeaders may request an unclean election; leadership is balanced where more than a tenth
+(by default) of a broker's preferred leaderships are led by others. Kafka: `onReplicaElection`,
+`processReplicaLeaderElection` and `checkAndTriggerAutoLeaderRebalance`.
+"""
+
+from collections.abc import Sequence
+
+from ottla.controller import journal_schema as journaled
+from ottla.controller.balance import too_much_elsewhere
+from ottla.controller.context import Context
+from ottla.controller.effects import YIELD, Logger, Record, Steps
+from ottla.controller.elections import ElectionKind, elect
+from ottla.controller.plan import Failure
+from ottla.controller.state_changes import Outcome, StateChanges
+from ottla.controller.states import PartitionState
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+
+_log = Logger("requested_elections")
+
+BALANCE_SLICE = 2000
+
+Answer = tuple[ErrorCode, str | None]
+
+_REFUSALS = {
+    ElectionKind.PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ElectionKind.UNCLEAN: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+}
+
+
+def on_znode(changes: StateChanges, requested: Sequence[TopicPartition]) -> Steps[None]:
+    """Elect what /admin/preferred_replica_election requests."""
+    context = changes.context
+    partitions = [str(tp) for tp in requested]
+    yield Record(journaled.PreferredElectionRequested(partitions=partitions))
+    pending = [
+        tp
+        for tp in requested
+        if context.assignment(tp).replicas
+        and tp.topic not in context.deleting
+        and not _is_preferred(context, tp)
+    ]
+    yield from _elect(changes, pending, ElectionKind.PREFERRED)
+
+
+def on_request(
+    changes: StateChanges, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
+) -> Steps[dict[TopicPartition, Answer]]:
+    """Elect what ElectLeaders requests; None means all partitions that need an election."""
+    context = changes.context
+    chosen = list(context.partitions()) if partitions is None else list(partitions)
+    answers: dict[TopicPartition, Answer] = {}
+    electable = []
+    for tp in chosen:
+        if not context.assignment(tp).replicas:
+            answers[tp] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        elif tp.topic in context.deleting:
+            answers[tp] = (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+        elif not _needs_election(context, kind, tp):
+            answers[tp] = (ErrorCode.ELECTION_NOT_NEEDED, None)
+        else:
+            electable.append(tp)
+    names = [str(tp) for tp in electable]
+    yield Record(journaled.ElectionsAsked(kind=kind.value, partitions=names))
+    outcomes = yield from _elect(changes, electable, kind)
+    for tp, outcome in outcomes.items():
+        if isinstance(outcome, Failure):
+            answers[tp] = (_REFUSALS[kind], f"Failed to elect leader for {tp}: {outcome}")
+        else:
+            answers[tp] = (ErrorCode.NONE, None)
+    for tp in electable:
+        answers.setdefault(tp, (_REFUSALS[kind], f"{tp} has no leader to begin with"))
+    return {tp: answers[tp] for tp in chosen}
+
+
+def on_balance_due(changes: StateChanges, limit: float) -> Steps[None]:
+    """Move leadership back where more than `limit` (a fraction) of a share is led by others."""
+    context = changes.context
+    by_broker: dict[int, list[TopicPartition]] = {}
+    for some in context.partitions_in_slices(BALANCE_SLICE):
+        for tp in some:
+            replicas = context.assignment(tp).replicas
+            if tp.topic not in context.deleting and replicas:
+                by_broker.setdefault(replicas[0], []).append(tp)
+        yield YIELD
+    for broker, share in sorted(by_broker.items()):
+        yield YIELD
+        elsewhere = [
+            tp for tp in share if tp in context.leadership and context.leader(tp) != broker
+        ]
+        due = too_much_elsewhere(len(elsewhere), len(share), limit)
+        able = [tp for tp in elsewhere if due and _preferred_could_lead(context, tp)]
+        if elsewhere:
+            yield Record(
+                journaled.LeaderBalanceDue(
+                    broker=broker,
+                    elsewhere=len(elsewhere),
+                    of=len(share),
+                    limit=limit,
+                    due=due,
+                    able=len(able),
+                )
+            )
+        if able:
+            yield _log.info("leaders return broker=%d partitions=%d", broker, len(able))
+            yield from _elect(changes, able, ElectionKind.PREFERRED)
+
+
+def _is_preferred(context: Context, tp: TopicPartition) -> bool:
+    return context.assignment(tp).replicas[:1] == (context.leader(tp),)
+
+
+def _needs_election(context: Context, kind: ElectionKind, tp: TopicPartition) -> bool:
+    if kind is ElectionKind.PREFERRED:
+        return not _is_preferred(context, tp)
+    leader = context.leader(tp)
+    return leader is None or not context.is_live(leader)
+
+
+def _preferred_could_lead(context: Context, tp: TopicPartition) -> bool:
+    outcome = elect(
+        ElectionKind.PREFERRED,
+        context.assignment(tp),
+        context.leadership[tp].leader_and_isr,
+        lambda r: context.is_online(r, tp),
+    )
+    return outcome.state is not None
+
+
+def _elect(
+    changes: StateChanges, partitions: Sequence[TopicPartition], kind: ElectionKind
+) -> Steps[dict[TopicPartition, Outcome]]:
+    outcomes = yield from changes.partitions(partitions, PartitionState.ONLINE, kind)
+    return outcomes

@@ -1,0 +1,565 @@
+"""State changes of partitions and replicas: read, decide, write, settle, send.
+
+A decider. Who may call: the procedures. The five steps of every change of state:
+1. *read* the states of the partitions concerned;
+2. *decide* by `leadership` over the context and what was read;
+3. *write* the new states, compared and swapped; a partition whose state had changed meanwhile is
+   read and decided once more, alone;
+4. *settle* in the context only what was written;
+5. *send* the brokers one batch of requests, then write the journal.
+AlterPartition takes the same way from step 3 on: it is decided from the context.
+Invariants: nothing is sent before it is written; an illegal change of one subject is refused and
+logged with its history and takes none of the others with it; no step works on more than a slice
+before it lets the loop go on; `cause` is the id of the event that all of it belongs to.
+Kafka: `ZkPartitionStateMachine` and `ZkReplicaStateMachine`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ottla.controller import journal_schema as journaled
+from ottla.controller.batch import RequestBatch
+from ottla.controller.context import Context
+from ottla.controller.effects import (
+    YIELD,
+    Change,
+    CheckController,
+    CreateStates,
+    Logger,
+    LogRefusals,
+    ReadStates,
+    ReadUncleanTopics,
+    Record,
+    RecordChanges,
+    Send,
+    States,
+    Steps,
+    UpdateStates,
+    perform,
+)
+from ottla.controller.elections import ElectionKind
+from ottla.controller.eligibility import Eligibility
+from ottla.controller.leadership import (
+    FOR_ASSIGNMENT,
+    FOR_RETURNED_REPLICA,
+    needs_unclean_config,
+    plan_election,
+    plan_epoch_bump,
+    plan_isr_removal,
+    plan_new,
+)
+from ottla.controller.plan import Decision, Failure, Plan
+from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.model.state_machine import Machine, State, Subject
+
+_log = Logger("state_changes")
+T = TypeVar("T")
+
+SLICE = 200
+WRITE_SLICE = 1000
+CHANGES_A_LINE = 1000
+MAX_CONFLICTS = 50
+"""How often one partition may be decided once more because its znode kept changing."""
+
+Outcome = LeaderAndIsr | Failure
+Recipients = Mapping[TopicPartition, tuple[int, ...]]
+
+
+def slices(items: Sequence[T], size: int = SLICE) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a controller's procedures need to know of its broker's configuration."""
+
+    controller_id: int
+    listener: str
+    """The listener brokers use among themselves."""
+    delete_topics: bool = True
+    eligible_replicas: bool = False
+    """Whether replicas outside the ISR may be eligible to lead (adr/0007)."""
+
+
+class StateChanges:
+    """The state changes of one event. See the module."""
+
+    def __init__(
+        self,
+        context: Context,
+        settings: Settings,
+        eligibility: Eligibility,
+        cause: int,
+    ) -> None:
+        self.context = context
+        self.settings = settings
+        self.eligibility = eligibility
+        self.cause = cause
+        self.changes: list[Change] = []
+        """Made, and not in the journal yet."""
+        self.decisions: list[tuple[Decision, str]] = []
+        """Made, with what became of each, and not in the journal yet."""
+
+    # --- send -------------------------------------------------------------------------------
+
+    def batch(self) -> RequestBatch:
+        return RequestBatch(self.context, self.settings.controller_id, self.settings.listener)
+
+    def send(self, batch: RequestBatch) -> Steps[None]:
+        """Queue a batch's requests; then write down what changed and was decided."""
+        yield Send(batch, *self.take_unrecorded())
+        yield from self._write_eligible()
+
+    def metadata(
+        self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
+    ) -> Steps[None]:
+        """Send brokers who is alive, and the state of some partitions."""
+        batch = self.batch()
+        batch.metadata(brokers, partitions)
+        yield from self.send(batch)
+
+    def take_unrecorded(self) -> tuple[list[Change], list[tuple[Decision, str]]]:
+        """Return what the journal does not have yet, and forget it."""
+        unrecorded = self.changes, self.decisions
+        self.changes, self.decisions = [], []
+        return unrecorded
+
+    def _write_eligible(self) -> Steps[None]:
+        changed = yield from self.eligibility.write()
+        if changed:
+            partitions = {
+                str(tp): [] if record is None else [b for b, _ in record.lives]
+                for tp, record in changed.items()
+            }
+            yield Record(journaled.EligibleChanged(partitions=partitions))
+
+    # --- partitions -------------------------------------------------------------------------
+
+    def partitions(
+        self,
+        partitions: Sequence[TopicPartition],
+        target: PartitionState,
+        kind: ElectionKind | None = None,
+    ) -> Steps[dict[TopicPartition, Outcome]]:
+        """Change partitions' states; ONLINE elects by `kind` where there was a leader before.
+
+        Return the outcome of each election (new partitions have none).
+        """
+        states = self.context.partition_states
+        legal = yield from self._legal(states, partitions, target)
+        if not legal:
+            return {}
+        if target is not PartitionState.ONLINE:
+            for some in slices(legal):
+                for tp in some:
+                    self._change_partition(tp, target)
+                yield YIELD
+            yield RecordChanges(*self.take_unrecorded())
+            return {}
+        new = states.among(legal, PartitionState.NEW)
+        rest = states.among(legal, PartitionState.ONLINE, PartitionState.OFFLINE)
+        for some in slices(new, WRITE_SLICE):
+            yield from self._new_online(some)
+        if not rest:
+            return {}
+        assert kind is not None, "an election is of a kind"
+        outcomes: dict[TopicPartition, Outcome] = {}
+        for some in slices(rest, WRITE_SLICE):
+            outcomes.update((yield from self._elect(some, kind)))
+        return outcomes
+
+    def online_where_possible(
+        self, topic: str | None = None
+    ) -> Steps[dict[TopicPartition, Outcome]]:
+        """Try to give every new or offline partition a leader."""
+        waiting = self.context.waiting_for_leader(topic)
+        outcomes = yield from self.partitions(waiting, PartitionState.ONLINE, ElectionKind.OFFLINE)
+        return outcomes
+
+    def _new_online(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+        """Give new partitions their first leader and ISR."""
+        context = self.context
+        plan = Plan()
+        for some in slices(partitions):
+            plan.merge(plan_new(context, some))
+            yield YIELD
+        batch = self.batch()
+        results = yield from perform(
+            CreateStates(
+                {
+                    tp: LeaderIsrAndControllerEpoch(state, context.epoch)
+                    for tp, state in plan.writes.items()
+                }
+            )
+        )
+        for some in slices(list(results)):
+            for tp in some:
+                error = results[tp]
+                if error is not None:
+                    plan.failures[tp] = Failure(str(error))
+                    continue
+                state = self._settle(tp, None, plan.writes[tp])
+                assignment = context.assignment(tp)
+                batch.lead_or_follow(state.leader_and_isr.isr, tp, state, assignment, is_new=True)
+                self._change_partition(tp, PartitionState.ONLINE)
+            yield YIELD
+        yield from self._note(plan)
+        yield from self.send(batch)
+
+    def _elect(
+        self, partitions: Sequence[TopicPartition], kind: ElectionKind
+    ) -> Steps[dict[TopicPartition, Outcome]]:
+        batch = self.batch()
+
+        def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
+            unclean = yield from self._unclean_topics(remaining, read, kind)
+            beyond = yield from self.eligibility.look(remaining, read, kind, unclean)
+            plan = Plan()
+            for some in slices(remaining):
+                plan.merge(plan_election(self.context, kind, some, read, unclean, beyond))
+                yield YIELD
+            return plan
+
+        outcomes, recipients = yield from self._read_decide_write(partitions, decide)
+        for some in slices(list(outcomes)):
+            for tp in some:
+                if isinstance(outcomes[tp], Failure):
+                    continue
+                self._change_partition(tp, PartitionState.ONLINE)
+                batch.lead_or_follow(
+                    recipients.get(tp, ()),
+                    tp,
+                    self.context.leadership[tp],
+                    self.context.assignment(tp),
+                    is_new=False,
+                )
+            yield YIELD
+        yield from self.send(batch)
+        return outcomes
+
+    def _unclean_topics(
+        self, partitions: Sequence[TopicPartition], read: States, kind: ElectionKind
+    ) -> Steps[Mapping[str, bool]]:
+        """Read which topics allow to leave the ISR, but only where it matters."""
+        if kind is not ElectionKind.OFFLINE:
+            return {}
+        topics = needs_unclean_config(self.context, partitions, read)
+        if not topics:
+            return {}
+        unclean = yield from perform(ReadUncleanTopics(topics))
+        return unclean
+
+    def bump_leader_epochs(
+        self, assignments: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> Steps[None]:
+        """Raise partitions' leader epochs and send their replicas the new assignments."""
+        outcomes = yield from self._bump(list(assignments), FOR_ASSIGNMENT)
+        batch = self.batch()
+        for some in slices(list(assignments)):
+            for tp in some:
+                if isinstance(outcomes[tp], Failure):
+                    continue
+                assignment, state = assignments[tp], self.context.leadership[tp]
+                batch.lead_or_follow(assignment.original, tp, state, assignment, is_new=False)
+                batch.lead_or_follow(assignment.adding, tp, state, assignment, is_new=True)
+            yield YIELD
+        yield from self.send(batch)
+
+    def renew_leader_epochs(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+        """Raise leader epochs, so that nothing counts which leaders learned in the old ones."""
+        outcomes = yield from self._bump(partitions, FOR_RETURNED_REPLICA)
+        batch = self.batch()
+        for tp, outcome in outcomes.items():
+            if not isinstance(outcome, Failure):
+                assignment, state = self.context.assignment(tp), self.context.leadership[tp]
+                batch.lead_or_follow(assignment.replicas, tp, state, assignment, is_new=False)
+        yield from self.send(batch)
+
+    def _bump(
+        self, partitions: Sequence[TopicPartition], rule: str
+    ) -> Steps[dict[TopicPartition, Outcome]]:
+        """Raise partitions' leader epochs; nothing is sent yet."""
+        if not partitions:
+            return {}
+
+        def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
+            plan = Plan()
+            for some in slices(remaining):
+                plan.merge(plan_epoch_bump(self.context, some, read, rule))
+                yield YIELD
+            return plan
+
+        outcomes, _ = yield from self._read_decide_write(partitions, decide)
+        return outcomes
+
+    # --- replicas ---------------------------------------------------------------------------
+
+    def replicas(self, replicas: Sequence[PartitionReplica], target: ReplicaState) -> Steps[None]:
+        """Change replicas' states, broker by broker, with one batch of requests."""
+        legal = yield from self._legal(self.context.replica_states, replicas, target)
+        if not legal:
+            return
+        batch = self.batch()
+        by_broker: dict[int, list[PartitionReplica]] = {}
+        for some in slices(legal, CHANGES_A_LINE):
+            for replica in some:
+                by_broker.setdefault(replica.broker, []).append(replica)
+            yield YIELD
+        for broker, group in by_broker.items():
+            if target is ReplicaState.OFFLINE:
+                for part in slices(group, WRITE_SLICE):
+                    yield from self._replicas_offline(broker, part, batch)
+                continue
+            for some in slices(group):
+                if target is ReplicaState.ONLINE:
+                    yield from self._replicas_online(broker, some, batch)
+                else:
+                    for replica in some:
+                        yield from self._change_one(replica, target, batch)
+                yield YIELD
+        yield from self.send(batch)
+
+    def _replicas_online(
+        self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
+    ) -> Steps[None]:
+        """Bring one broker's replicas online: what a failover does most."""
+        context, machine, cause = self.context, self.context.replica_states, self.cause
+        online = ReplicaState.ONLINE
+        sent = []
+        for replica in replicas:
+            tp = replica.partition
+            before = machine.change(replica, online, cause)
+            self.changes.append((replica, before._value_, online._value_))
+            assignment = context.assignment(tp)
+            if before is ReplicaState.NEW:
+                if broker not in assignment.replicas:
+                    yield _log.error("replica %s is not in the assignment %s", replica, assignment)
+            elif (known := context.leadership.get(tp)) is not None:
+                sent.append((tp, known, assignment))
+        if sent:
+            batch.follow(broker, sent)
+
+    def send_new(self, replicas: Sequence[PartitionReplica]) -> Steps[None]:
+        """Send brokers once more what their new replicas are to follow; these stay new."""
+        context, batch = self.context, self.batch()
+        for some in slices(replicas):
+            for tp, broker in some:
+                known = context.leadership.get(tp)
+                if known is not None:
+                    batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
+            yield YIELD
+        yield from self.send(batch)
+
+    def _change_one(
+        self, replica: PartitionReplica, target: ReplicaState, batch: RequestBatch
+    ) -> Steps[None]:
+        context = self.context
+        tp, broker = replica
+        known = context.leadership.get(tp)
+        if target is ReplicaState.NEW and known is not None:
+            if known.leader_and_isr.leader == broker:
+                yield _log.error("replica %s leads its partition and cannot be new", replica)
+                return
+            batch.lead_or_follow([broker], tp, known, context.assignment(tp), is_new=True)
+        elif target is ReplicaState.DELETION_STARTED:
+            batch.stop([broker], tp, delete=True)
+        self._change_replica(replica, target)
+        if target is ReplicaState.NON_EXISTENT:
+            assignment = context.assignment(tp)
+            context.set_assignment(
+                tp,
+                ReplicaAssignment(
+                    *(
+                        tuple(r for r in part if r != broker)
+                        for part in (assignment.replicas, assignment.adding, assignment.removing)
+                    )
+                ),
+            )
+            context.replica_states.forget(replica)
+
+    def _replicas_offline(
+        self, broker: int, replicas: Sequence[PartitionReplica], batch: RequestBatch
+    ) -> Steps[None]:
+        """Stop one broker's replicas and take them out of the ISRs."""
+        context = self.context
+        for replica in replicas:
+            batch.stop([broker], replica.partition, delete=False)
+        known = [r.partition for r in replicas if r.partition in context.leadership]
+
+        def decide(remaining: Sequence[TopicPartition], read: States) -> Steps[Plan]:
+            plan = Plan()
+            for some in slices(remaining):
+                plan.merge(plan_isr_removal(context, broker, some, read))
+                yield YIELD
+            return plan
+
+        outcomes, _ = yield from self._read_decide_write(known, decide)
+        for some in slices(replicas):
+            for replica in some:
+                tp = replica.partition
+                outcome = outcomes.get(tp)
+                if tp not in context.leadership:
+                    batch.metadata(context.brokers, [tp])
+                    self._change_replica(replica, ReplicaState.OFFLINE)
+                elif isinstance(outcome, LeaderAndIsr):
+                    if tp.topic not in context.deleting:
+                        assignment = context.assignment(tp)
+                        others = [r for r in assignment.replicas if r != broker]
+                        batch.lead_or_follow(
+                            others, tp, context.leadership[tp], assignment, is_new=False
+                        )
+                    self._change_replica(replica, ReplicaState.OFFLINE)
+            yield YIELD
+
+    # --- read, decide, write, settle --------------------------------------------------------
+
+    def _read_decide_write(
+        self,
+        partitions: Sequence[TopicPartition],
+        decide: Callable[[Sequence[TopicPartition], States], Steps[Plan]],
+    ) -> Steps[tuple[dict[TopicPartition, Outcome], Recipients]]:
+        """Return each partition's outcome and who is to be sent it; the context is settled."""
+        outcomes: dict[TopicPartition, Outcome] = {}
+        recipients: dict[TopicPartition, tuple[int, ...]] = {}
+        remaining = list(partitions)
+        for _ in range(MAX_CONFLICTS):
+            if not remaining:
+                break
+            read = yield from perform(ReadStates(remaining))
+            plan = yield from decide(remaining, read)
+            recipients.update(plan.recipients)
+            yield from self._record_read(remaining, read, plan)
+            for tp, state in plan.unchanged.items():
+                self.context.leadership[tp] = LeaderIsrAndControllerEpoch(state, self.context.epoch)
+                outcomes[tp] = state
+            before = {tp: read[tp].leader_and_isr for tp in plan.writes}
+            written, remaining = yield from self._write(plan, before)
+            outcomes.update(written)
+            yield from self._note(plan, once_more=remaining)
+            outcomes.update(plan.failures)
+            if remaining:
+                yield _log.info("decide again partitions=%d: their states changed", len(remaining))
+        for tp in remaining:
+            outcomes[tp] = Failure(f"its state changed {MAX_CONFLICTS} times while being decided")
+        return outcomes, recipients
+
+    def _record_read(
+        self, partitions: Sequence[TopicPartition], read: States, plan: Plan
+    ) -> Steps[None]:
+        """Record what was read and is neither in a decision nor what was known."""
+        states: dict[str, tuple[int, LeaderAndIsr] | None] = {}
+        for tp in partitions:
+            if tp in plan.decisions:
+                continue
+            found, known = read.get(tp), self.context.leadership.get(tp)
+            if found is None:
+                states[str(tp)] = None
+            elif (
+                known is None
+                or found.leader_and_isr != known.leader_and_isr
+                or found.controller_epoch > self.context.epoch
+            ):
+                states[str(tp)] = (found.controller_epoch, found.leader_and_isr)
+        if states:
+            yield Record(journaled.StatesRead(states=states))
+
+    def _write(
+        self, plan: Plan, before: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> Steps[tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]]:
+        """Write a plan and settle what was written; return that, and what is to be tried again.
+
+        What cannot be written becomes a failure of the plan.
+        """
+        result = yield from perform(UpdateStates(plan.writes))
+        written: dict[TopicPartition, LeaderAndIsr] = {}
+        for tp, state in result.finished.items():
+            if isinstance(state, LeaderAndIsr):
+                written[tp] = state
+                self._settle(tp, before[tp], state)
+            else:
+                plan.failures[tp] = Failure(str(state), error=state.code)
+        return written, result.retry
+
+    def write_proposals(self, plan: Plan) -> Steps[dict[TopicPartition, LeaderAndIsr | ErrorCode]]:
+        """Write what leaders propose, as decided from the context; return the new state or why not.
+
+        A proposal is not tried again: its leader has to see the state that changed meanwhile.
+        """
+        before = {tp: self.context.leadership[tp].leader_and_isr for tp in plan.writes}
+        written, changed = yield from self._write(plan, before)
+        answers: dict[TopicPartition, LeaderAndIsr | ErrorCode] = {}
+        for tp in [*(tp for tp in plan.writes if tp not in changed), *changed]:
+            decision = plan.decisions[tp]
+            if tp in written:
+                answers[tp] = written[tp]
+                self.decisions.append((replace(decision, after=written[tp]), "written"))
+                continue
+            if tp in changed:
+                code = ErrorCode.INVALID_UPDATE_VERSION
+                yield _log.info("AlterPartition refused %s: its znode has another version", tp)
+            else:
+                code = plan.failures[tp].error or ErrorCode.UNKNOWN_SERVER_ERROR
+                yield _log.error("AlterPartition not written %s error=%s", tp, plan.failures[tp])
+            answers[tp] = code
+            self.decisions.append((decision, f"refused: {code.name}"))
+        return answers
+
+    def _settle(
+        self, tp: TopicPartition, before: LeaderAndIsr | None, after: LeaderAndIsr
+    ) -> LeaderIsrAndControllerEpoch:
+        """Take into the context what was written over `before`."""
+        state = LeaderIsrAndControllerEpoch(after, self.context.epoch)
+        self.eligibility.wrote(tp, before, after)
+        self.context.leadership[tp] = state
+        return state
+
+    def _note(self, plan: Plan, once_more: Iterable[TopicPartition] = ()) -> Steps[None]:
+        """Keep decisions for the journal and log what failed."""
+        repeated = set(once_more)
+        for tp, decision in plan.decisions.items():
+            failure = plan.failures.get(tp)
+            outcome = "decided again" if tp in repeated else "written"
+            self.decisions.append((decision, outcome if failure is None else f"failed: {failure}"))
+        if not plan.failures:
+            return
+        undecided = {str(tp): str(f) for tp, f in plan.failures.items() if tp not in plan.decisions}
+        if undecided:
+            yield Record(journaled.Undecided(reasons=undecided))
+        some = [f"{tp} ({failure})" for tp, failure in list(plan.failures.items())[:5]]
+        yield _log.warning(
+            "epoch=%d failed partitions=%d: %s%s",
+            self.context.epoch,
+            len(plan.failures),
+            "; ".join(some),
+            " ..." if len(plan.failures) > len(some) else "",
+        )
+        if any(f.superseded for f in plan.failures.values()):
+            yield CheckController()
+
+    # --- states -----------------------------------------------------------------------------
+
+    def _legal(
+        self, machine: Machine[Subject, State], subjects: Sequence[Subject], target: State
+    ) -> Steps[list[Subject]]:
+        """Return those whose change is legal; log why the others' is not."""
+        legal: list[Subject] = []
+        for some in slices(subjects, CHANGES_A_LINE):
+            good, refusals = machine.legal(some, target)
+            legal += good
+            if refusals:
+                yield LogRefusals(refusals)
+            yield YIELD
+        return legal
+
+    def _change_partition(self, tp: TopicPartition, target: PartitionState) -> None:
+        before = self.context.partition_states.change(tp, target, self.cause)
+        self.changes.append((tp, before._value_, target._value_))
+
+    def _change_replica(self, replica: PartitionReplica, target: ReplicaState) -> None:
+        before = self.context.replica_states.change(replica, target, self.cause)
+        self.changes.append((replica, before._value_, target._value_))

@@ -1,0 +1,205 @@
+"""Whole procedures, run again from the journal: the same; a step left out or swapped is found.
+
+The context that a replay comes to is compared with the one the controller of the story had.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.controller import brokers as broker_procedures
+from ottla.controller import deletion, eligible, reassignment
+from ottla.controller.context import Context
+from ottla.controller.state_changes import StateChanges
+from ottla.controller.states import ReplicaState
+from ottla.explain.journals import Damage, find, read
+from ottla.explain.procedures import Procedures
+
+STORIES = Path(__file__).parents[2] / "stories"
+NAMES = sorted(p.stem for p in STORIES.glob("*.txt") if "\non brokers\n" not in p.read_text())
+
+
+def replayed(entries):
+    procedures = Procedures()
+    for entry in entries:
+        procedures.take(entry)
+    procedures.finish()
+    return procedures
+
+
+def known(context):
+    """Return all that a context holds, as plain values in its order of iteration."""
+    return {
+        "brokers": [(b.id, b.epoch, b.rack) for b in context.brokers.values()],
+        "shutting_down": context.shutting_down,
+        "topic_ids": context.topic_ids,
+        "assignments": context.assignments,
+        "leadership": [(tp, known.leader_and_isr) for tp, known in context.leadership.items()],
+        "reassigning": list(context.reassigning),
+        "partition_states": dict(context.partition_states.items()),
+        "replica_states": dict(context.replica_states.items()),
+        "offline_dirs": {b: tps for b, tps in context.offline_dirs.items() if tps},
+        "former_lives": {b: tps for b, tps in context.former_lives.items() if tps},
+        "whole": context.whole,
+        "lives": context.lives,
+        "joined": {tp: brokers for tp, brokers in context.joined.items() if brokers},
+        "eligible": context.eligible,
+        "deleting": list(context.deleting),
+        "deletion_started": context.deletion_started,
+        "deletion_ineligible": context.deletion_ineligible,
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_procedures_run_again_come_to_the_context_of_the_controller(told, name):
+    story = told(name)
+    procedures = replayed(story.entries())
+    assert procedures.differences == []
+    assert procedures.checked
+    for context in story.contexts:
+        assert known(procedures._followed.context) == known(context)
+
+
+def test_known_holds_all_of_a_context():
+    attributes = set(vars(Context())) - {"epoch", "epoch_zk_version", "topic_names"}
+    assert attributes == set(known(Context()))
+
+
+# --- planted: a step is left out, or two are swapped --------------------------------------------
+
+
+def _nothing(*_arguments, **_named):
+    yield from ()
+
+
+def _without(state):
+    """Leave one state change of replicas out."""
+    right = StateChanges.replicas
+
+    def mutant(self, replicas, target):
+        if target is not state:
+            yield from right(self, replicas, target)
+
+    return mutant
+
+
+def _removed_before_the_leader(changes, goals, isrs):
+    """B4 and B5 before B3."""
+    lead, remove = reassignment._lead_within, reassignment._remove
+    later = []
+
+    def first(changes, targets):
+        later.append(targets)
+        yield from ()
+
+    def then(changes, replicas):
+        yield from remove(changes, replicas)
+        yield from lead(changes, later.pop())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reassignment, "_lead_within", first)
+        patch.setattr(reassignment, "_remove", then)
+        yield from _complete(changes, goals, isrs)
+
+
+_complete = reassignment._complete
+
+
+def _deleted_before_stopped(changes, topics):
+    """Step 3 before step 2."""
+    yield from deletion_steps[1](changes, topics)
+    yield from deletion_steps[0](changes, topics)
+
+
+deletion_steps = deletion._remove_partitions, deletion._remove_replicas
+
+R = ReplicaState
+MUTANTS = {
+    "A2 is left out": (StateChanges, "replicas", _without(R.NEW), "reassignment"),
+    "A1 is left out": (StateChanges, "bump_leader_epochs", _nothing, "reassignment"),
+    "B3 is left out": (reassignment, "_lead_within", _nothing, "reassignment"),
+    "B3 comes after B5": (reassignment, "_complete", _removed_before_the_leader, "reassignment"),
+    "B5 is left out": (reassignment, "_remove", _nothing, "reassignment"),
+    "B7 is left out": (reassignment, "_clear_requests", _nothing, "reassignment"),
+    "B8 is left out": (StateChanges, "metadata", _nothing, "reassignment"),
+    "nothing is resumed": (
+        reassignment,
+        "on_controller_failover",
+        _nothing,
+        "reassignment_failover",
+    ),
+    "step 2 is left out": (deletion, "_remove_partitions", _nothing, "topic_deletion"),
+    "steps 2 and 3 are swapped": (
+        deletion,
+        "_remove_partitions",
+        _deleted_before_stopped,
+        "topic_deletion",
+    ),
+    "replicas are not stopped": (StateChanges, "replicas", _without(R.OFFLINE), "topic_deletion"),
+    "replicas are not deleted": (
+        StateChanges,
+        "replicas",
+        _without(R.DELETION_STARTED),
+        "topic_deletion",
+    ),
+    "step 5 is left out": (deletion, "_complete", _nothing, "topic_deletion"),
+    "a deletion does not wait": (deletion, "make_ineligible", _nothing, "deletion_guards"),
+    "nobody is taken out of the ISR": (
+        StateChanges,
+        "_replicas_offline",
+        _nothing,
+        "broker_failure",
+    ),
+    "deletions are not resumed": (deletion, "resume", _nothing, "deletion_guards"),
+    "nobody is eligible": (eligible, "next_eligible", lambda *_: None, "eligible_replicas"),
+    "new brokers get no replicas": (
+        broker_procedures,
+        "on_broker_startup",
+        _nothing,
+        "broker_start",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_change_of_the_order_of_steps_is_found(told, monkeypatch, name):
+    where, what, mutant, story = MUTANTS[name]
+    entries = told(story).entries()
+    monkeypatch.setattr(where, what, mutant)
+    found = replayed(entries).differences
+    assert found
+    first = found[0]
+    assert first.journal != first.now
+    assert first.entry.line.epoch > 0
+
+
+def test_a_line_that_is_missing_is_found_too(told):
+    """An independent check of the comparison: the journal is changed, not the procedure."""
+    entries = told("reassignment").entries()
+    sent = [n for n, entry in enumerate(entries) if type(entry.line).__name__ == "RequestLine"]
+    for number in (sent[-1], sent[len(sent) // 2]):
+        assert replayed(entries[:number] + entries[number + 1 :]).differences
+
+
+def test_where_lines_are_missing_nothing_is_compared_until_the_next_snapshot(told):
+    entries = told("reassignment").entries()
+    procedures = Procedures()
+    for entry in entries[:-40]:
+        procedures.take(entry)
+    procedures.lines_missing()
+    before = procedures.checked
+    for entry in entries[-20:]:
+        procedures.take(entry)
+    procedures.finish()
+    assert procedures.differences == []
+    assert procedures.checked == before
+
+
+def test_a_journal_of_an_older_version_is_left_alone(told, tmp_path):
+    """It holds no inputs of procedures: single lines are decided again, procedures are not."""
+    for number, file in enumerate(told("reassignment").files[0]):
+        text = file.read_text().replace('"delete_topics":true', '"unknown":1')
+        (tmp_path / f"{number}.jsonl").write_text(text)
+    entries = list(read(find([tmp_path / "0.jsonl"]), Damage()))
+    assert entries
+    assert not replayed(entries).checked
