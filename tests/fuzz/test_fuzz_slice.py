@@ -138,7 +138,7 @@ def test_a_refusal_that_leaves_something_behind_is_found(monkeypatch):
 
     def sly(server, conn, header, request):
         for partition in server.replicas.leaders():
-            partition.leader_epoch += 1
+            partition.state.leader_epoch += 1
         return honest(server, conn, header, request)
 
     body = b"".join(encode_request(DeleteGroupsRequest(groups_names=["nobody"]), 2))

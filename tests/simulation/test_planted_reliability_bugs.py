@@ -62,7 +62,7 @@ def a3_a_start_does_all_recovery_in_one_callback(patch):
 
 def a4_nobody_asks_which_life_of_a_broker_is_to_be_let_in(patch):
     """KIP-903."""
-    patch.setattr(isr_changes, "_note_lives", lambda *_: None)
+    patch.setattr(isr_changes, "_note_epochs", lambda *_: None)
 
 
 def c2_checkpoints_have_one_draft_for_all_writers(patch):

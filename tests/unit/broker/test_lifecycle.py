@@ -8,7 +8,7 @@ from ottla.broker.broker import Broker
 from ottla.broker.lifecycle import Membership
 from ottla.broker.state import BrokerState
 from ottla.controller import failover
-from ottla.controller.log_ends import LogEndQuestions
+from ottla.controller.log_ends import LogEndRequests
 from ottla.log.manager import LogManager
 from ottla.model.errors import (
     ConfigError,
@@ -497,7 +497,7 @@ def test_f43_brokers_tell_where_their_logs_end(scene):
     scene.wait(lambda: all(log.log_end_offset == 1 for log in logs().values()))
     scene.simulation.node("b3").crash()
     controller = scene.brokers["b1"].services.controller
-    questions = LogEndQuestions(controller.context, controller._open, "PLAINTEXT")
+    questions = LogEndRequests(controller.context, controller._open, "PLAINTEXT")
     node = scene.simulation.node("b1")
     asked = []
     node.loop.call_soon(

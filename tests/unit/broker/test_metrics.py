@@ -111,7 +111,7 @@ def test_an_unclean_election_is_counted_by_who_held_it(pair):
     assert found[f"{ELECTIONS}LeaderElectionRateAndTimeMs"]["Count"] == 1
     assert values(second)[f"{CONTROLLER}OfflinePartitionsCount"] == 1, "t waits for broker 1"
     controller = pair.brokers["b2"].services.controller
-    pair.simulation.node("b2").loop.call_soon(controller._end_term, "the test says so")
+    pair.simulation.node("b2").loop.call_soon(controller._end_term, "the test says so", 0)
     pair.wait(lambda: not controller.is_active)
     assert second.figures()[f"{ELECTIONS}UncleanLeaderElectionsPerSec"]["Count"] == 1
 
