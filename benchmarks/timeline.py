@@ -91,7 +91,7 @@ def write(folder: Path, lines: int) -> int:
 
 def measure(spark, folder: Path, lines: int, pid: int) -> dict[str, float]:
     started, cpu = time.perf_counter(), cpu_s(pid)
-    made = job.timeline(spark, files.find([str(folder)]), Wanted(), 1000, keep_text=False)
+    made = job.timeline(spark, files.find([str(folder)]), Wanted(), 1000)
     counts = dict(made.result.groupBy("what").count().collect())
     took = time.perf_counter() - started
     jvm, workers, driver = (after - before for after, before in zip(cpu_s(pid), cpu, strict=True))
