@@ -5,6 +5,7 @@ order. Times are the writers' own: clocks are agreed upon later. Signs of life a
 at which a broker wrote; where these are more than SIGNS, the first and last of each second.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,7 +48,8 @@ class Gathered:
         """Take in rows of one file, in its order."""
         if not len(rows):
             return
-        read = rows[rows["kind"] != KIND[e.UNREAD]]
+        unread = rows["kind"] == KIND[e.UNREAD]
+        read = rows[~unread] if unread.any() else rows
         file = self.files.setdefault(name, File())
         file.unread += len(rows) - len(read)
         if not len(read):
@@ -60,7 +62,9 @@ class Gathered:
         dropped = read[(read["kind"] == KIND[e.DROPPED]) & (read["offset"] != NONE)]
         if len(dropped):
             file.dropped = (file.dropped or 0) + int(dropped["offset"].sum())
-        brokers = np.unique(read["broker"]).tolist()
+        first_broker = read["broker"][0]
+        alike = (read["broker"] == first_broker).all()
+        brokers = [int(first_broker)] if alike else np.unique(read["broker"]).tolist()
         file.brokers.update(brokers)
         for broker in brokers:
             self._sign(broker, times if len(brokers) == 1 else times[read["broker"] == broker])
@@ -85,11 +89,11 @@ class Gathered:
 
     def _act(self, read: Rows, name: str) -> None:
         acting = of_kinds(read, (e.CACHED, e.LED, e.FOLLOWED)) & (read["epoch"] != NONE)
-        acts = read[acting & (read["side"] == SIDE[e.BROKER])]
-        both = acts["broker"].astype(np.int64) << 32 | acts["epoch"].astype(np.int64) + (1 << 31)
-        ends = runs(both)
-        for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-            one, other = acts[begin], acts[end - 1]
+        acts = np.flatnonzero(acting & (read["side"] == SIDE[e.BROKER]))
+        brokers, epochs = read["broker"][acts].astype(np.int64), read["epoch"][acts]
+        ends = runs(brokers << 32 | epochs.astype(np.int64) + (1 << 31))
+        for begin, end in itertools.pairwise(ends.tolist()):
+            one, other = read[acts[begin]], read[acts[end - 1]]
             key = (int(one["broker"]), name, int(one["epoch"]))
             self._span(key, _place(one), _place(other))
 

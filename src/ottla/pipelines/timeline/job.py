@@ -2,7 +2,7 @@
 
 Who may call: `command`, tests. Invariants: files are read once for all results but the table of
 events, which is made only if it is asked for. A task that reads holds a block of lines and HELD
-rows, one that judges a bucket of rows (`packed.BUCKETS`); the driver holds what is per broker:
+rows, one that judges a bucket of rows (`packed.OF_BUCKET`); the driver holds what is per broker:
 names of files, clocks, deaths, and times at which brokers wrote (`gathered.SIGNS`).
 """
 
@@ -48,6 +48,8 @@ BODIES = {
     "findings": "kind string, level string, time_ms long, broker int, text string",
 }
 """What a partition's history holds, and its columns behind `topic` and `partition`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """What was made of the logs; tables are Spark's, and stay on the executors."""
@@ -123,8 +125,12 @@ def _looked_up(known: Mapping[Any, int], key: Any, otherwise: int) -> Any:
 
 def _packed(spark: "SparkSession", files: Files, wanted: Wanted) -> "DataFrame":
     """Return pieces by bucket, those of a bucket one after the other in one task."""
+    from ottla.pipelines.timeline.packed import buckets_for  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.reading import size_of  # noqa: PLC0415 - an extra
+
+    buckets = buckets_for(size_of([*files.logs, *files.journals]))
     tables = [
-        table.mapInArrow(_Packing(reading), _PACKED)
+        table.mapInArrow(_Packing(reading, buckets), _PACKED)
         for table, reading in sources(spark, files, wanted)
     ]
     table = tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
@@ -173,8 +179,9 @@ def _acted(gathered: "Gathered", numbers: Mapping[str, int]) -> list[Acted]:
 class _Packing:
     """Lines to pieces, as Spark's Python workers run it."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, buckets: int) -> None:
         self._reading = reading
+        self._buckets = buckets
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         from ottla.pipelines.timeline import packed  # noqa: PLC0415 - an extra
@@ -194,20 +201,20 @@ class _Packing:
             held.append(packed.ruled(rows, topic, wanted.partitions))
             count += len(held[-1])
             if count >= HELD:
-                yield _pieces(held, texts)
+                yield _pieces(held, texts, self._buckets)
                 held, count = [], 0
         if texts is not None and count:
-            yield _pieces(held, texts)
+            yield _pieces(held, texts, self._buckets)
         if gathered.files:
             yield _to_arrow([(_GATHERED_BUCKET, pickle.dumps(gathered))], _PACKED)
 
 
-def _pieces(held: Sequence["Rows"], texts: "Texts") -> "pa.RecordBatch":
+def _pieces(held: Sequence["Rows"], texts: "Texts", buckets: int) -> "pa.RecordBatch":
     import numpy as np  # noqa: PLC0415 - an extra
 
     from ottla.pipelines.timeline.packed import pieces  # noqa: PLC0415 - an extra
 
-    return _to_arrow(list(pieces(np.concatenate(held), texts)), _PACKED)
+    return _to_arrow(list(pieces(np.concatenate(held), texts, buckets)), _PACKED)
 
 
 def _leading(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:

@@ -4,6 +4,7 @@ Who may call: `job`. Invariants: all rows of a partition have one bucket; a piec
 of its rows; metadata that many brokers cached alike is one row per broker and piece, the earliest.
 """
 
+import itertools
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +25,21 @@ from ottla.pipelines.timeline.rows import (
     of_kinds,
 )
 
-BUCKETS = 256
-"""So that a task that judges holds one 256th of all rows at a time."""
+FEWEST_BUCKETS, MOST_BUCKETS = 32, 4096
+OF_BUCKET = 32 << 20
+"""Bytes of files for each bucket, so that a task that judges holds 10 MB of rows or less."""
+_FEW_TEXTS = 64
 GATHERED = (e.CACHED, e.SENT)
 LEADING = (e.DECIDED, e.LED, e.FOLLOWED)
 SAID = ("topic", "partition", "leader", "leader_epoch", "isr", "version")
 _NAMED = (*TEXTS, "file")
+
+
+def buckets_for(size: int | None) -> int:
+    """Return how many buckets the rows of so many bytes go to; None for an unknown size."""
+    if size is None:
+        return MOST_BUCKETS // 4
+    return min(max(size // OF_BUCKET, FEWEST_BUCKETS), MOST_BUCKETS)
 
 
 def ruled(rows: Rows, topic: int | None, partitions: Sequence[int]) -> Rows:
@@ -50,27 +60,31 @@ def is_wanted(rows: Rows, topic: int, partitions: Sequence[int]) -> npt.NDArray[
     return wanted & np.isin(rows["partition"], partitions) if partitions else wanted
 
 
-def pieces(rows: Rows, texts: Texts) -> Iterator[tuple[int, bytes]]:
+def pieces(rows: Rows, texts: Texts, buckets: int) -> Iterator[tuple[int, bytes]]:
     """Give rows as (bucket, piece)."""
-    rows = once(rows)
+    kept = once(rows)
     hashes = np.array([zlib.crc32(name.encode()) for name in texts.names], np.int64)
-    buckets = (hashes[rows["topic"]] + rows["partition"].astype(np.int64) * 31) % BUCKETS
-    rows = rows[np.argsort(buckets, kind="stable")]
-    ends = np.searchsorted(np.sort(buckets), np.arange(BUCKETS + 1))
-    for bucket, (begin, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+    partitions = rows["partition"][kept].astype(np.int64)
+    bucket_of = (hashes[rows["topic"][kept]] + partitions * 31) % buckets
+    order = np.argsort(bucket_of.astype(np.int16), kind="stable")
+    rows = rows[kept[order]]
+    ends = np.searchsorted(bucket_of[order], np.arange(buckets + 1)).tolist()
+    for bucket, (begin, end) in enumerate(itertools.pairwise(ends)):
         if begin < end:
             yield bucket, _piece(rows[begin:end], texts)
 
 
-def once(rows: Rows) -> Rows:
-    """Keep of metadata that a broker cached, or was sent, several times the earliest."""
+def once(rows: Rows) -> Numbers:
+    """Say which rows to keep: of metadata that a broker was told several times the earliest."""
     gathered = of_kinds(rows, GATHERED)
-    several = rows[gathered]
+    several = np.flatnonzero(gathered)
     if not len(several):
-        return rows
-    several = several[np.argsort(several["time_ms"], kind="stable")]
-    keys = joined([several[name] for name in (*SAID, "broker")])
-    return np.concatenate((rows[~gathered], several[first_of_each(keys)]))
+        return np.arange(len(rows))
+    times = rows["time_ms"][several]
+    if (np.diff(times) < 0).any():
+        several = several[np.argsort(times, kind="stable")]
+    keys = joined([rows[name][several] for name in (*SAID, "broker")])
+    return np.concatenate((np.flatnonzero(~gathered), several[first_of_each(keys)]))
 
 
 def first_of_each(keys: Numbers) -> Numbers:
@@ -79,13 +93,15 @@ def first_of_each(keys: Numbers) -> Numbers:
 
 
 def _piece(rows: Rows, texts: Texts) -> bytes:
-    used, places = np.unique(np.stack([rows[name] for name in _NAMED]), return_inverse=True)
-    rows = rows.copy()
-    names = [texts.names[number] for number in used.tolist() if number >= 0]
-    missing = len(used) - len(names)  # NO_TEXT comes first
-    places = places.reshape(len(_NAMED), -1) - missing
-    for column, name in enumerate(_NAMED):
-        rows[name] = places[column]
+    """Return rows with the texts they need; all texts, if they are few."""
+    names = texts.names
+    if len(names) > _FEW_TEXTS:
+        columns = np.stack([rows[name] for name in _NAMED])
+        used, places = np.unique(columns, return_inverse=True)
+        names = [texts.names[number] for number in used.tolist() if number >= 0]
+        places = places.reshape(columns.shape) - (len(used) - len(names))  # NO_TEXT comes first
+        for column, name in enumerate(_NAMED):
+            rows[name] = places[column]
     return pickle.dumps((names, rows.tobytes()))
 
 

@@ -1,9 +1,13 @@
 """Partition facts: a bucket's rows as facts of one partition after the other; leads of brokers.
 
 Who may call: `job`. Invariants: pure; facts come in the order of files, and what many brokers
-cached alike, or were sent, comes first, once, at its earliest time.
+cached alike, or were sent, comes first, once, at its earliest time. What brokers were asked to take
+is put together likewise, in partitions where nothing but `terms.states` looks at it: whose roles
+have their own epochs, of which no journal tells what it found, and that were not created meanwhile.
 """
 
+import functools
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +17,13 @@ import numpy.typing as npt
 
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.facts import JOURNAL, NEW, NONE_YET, Fact
-from ottla.pipelines.timeline.packed import GATHERED, SAID, first_of_each, is_wanted
+from ottla.pipelines.timeline.packed import GATHERED, LEADING, SAID, first_of_each, is_wanted
 from ottla.pipelines.timeline.rows import (
     KIND,
     KINDS,
     NO_TEXT,
     NONE,
     TEXTS,
-    Numbers,
     Rows,
     Texts,
     joined,
@@ -29,7 +32,11 @@ from ottla.pipelines.timeline.rows import (
 )
 
 _FIRST_FILE = -2
+_NEVER = np.iinfo(np.int64).max
+_fact = functools.partial(tuple.__new__, Fact)
 _COLUMNS = [name for name in Fact._fields if name not in {"place", "life"}]
+_STATE = ("topic", "partition", "leader", "leader_epoch", "isr")
+"""By which `terms.states` tells one state from another."""
 _NOT_GATHERED = ("epoch", "previous", "topic_id", "before", "after", "offset")
 
 
@@ -50,6 +57,7 @@ def leads(rows: Rows, texts: Texts) -> dict[tuple[int, int], int]:
 
     A partition that was created twice had the same leader epochs twice: left out.
     """
+    rows = rows[of_kinds(rows, (e.MOVED, *LEADING)) | _created(rows, texts)]
     names = joined([rows["topic"], rows["partition"]])
     created = _created(rows, texts) & (rows["level"] != texts.find(JOURNAL))
     once = np.bincount(names[created], minlength=len(rows)) <= 1
@@ -79,9 +87,7 @@ def _created(rows: Rows, texts: Texts) -> npt.NDArray[np.bool_]:
     return found
 
 
-def by_partition(
-    rows: Rows, texts: Texts, agreed: Agreed
-) -> Iterator[tuple[str, int, list[Fact]]]:
+def by_partition(rows: Rows, texts: Texts, agreed: Agreed) -> Iterator[tuple[str, int, list[Fact]]]:
     """Give each partition's facts in order; rows are all of a bucket."""
     if agreed.topic is not None:
         rows = rows[is_wanted(rows, texts.find(agreed.topic), agreed.partitions)]
@@ -97,12 +103,10 @@ def by_partition(
     rows = rows[order]
     ends = runs(names[order])
     columns = [_column(rows, texts, name) for name in _COLUMNS]
-    begins = np.repeat(ends[:-1], np.diff(ends))
-    columns.append((np.arange(len(rows)) - begins).tolist())
-    columns.append([0] * len(rows))
-    facts = list(map(Fact._make, zip(*columns, strict=True)))
-    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        yield texts.names[rows["topic"][begin]], int(rows["partition"][begin]), facts[begin:end]
+    for begin, end in itertools.pairwise(ends.tolist()):
+        some = [column[begin:end] for column in columns]
+        facts = list(map(_fact, zip(*some, range(end - begin), itertools.repeat(0))))
+        yield texts.names[rows["topic"][begin]], int(rows["partition"][begin]), facts
 
 
 def _put_together(rows: Rows, texts: Texts) -> Rows:
@@ -113,7 +117,37 @@ def _put_together(rows: Rows, texts: Texts) -> Rows:
     cached["file"], cached["block"], cached["line"] = _FIRST_FILE, NONE, 0
     for name in _NOT_GATHERED:
         cached[name] = NO_TEXT if name in TEXTS else NONE
-    return np.concatenate((cached, rows[~gathered]))
+    rest = rows[~gathered]
+    alike = of_kinds(rest, (e.ASKED,)) & (rest["leader_epoch"] != NONE)
+    if not alike.any():
+        return np.concatenate((cached, rest))
+    roles = of_kinds(rest, (e.LED, e.FOLLOWED)) & (rest["leader_epoch"] == NONE)
+    needed = roles | _created(rest, texts) | of_kinds(rest, (e.KNOWN,))
+    if needed.any():
+        names = joined([rest["topic"], rest["partition"]])
+        alike &= ~np.isin(names, names[needed])
+    return np.concatenate((cached, _asked_earlier(rest[alike], cached), rest[~alike]))
+
+
+def _asked_earlier(asked: Rows, cached: Rows) -> Rows:
+    """Return of what was asked alike the earliest word, at the place of the first.
+
+    Not where as early a word was cached, which the rules look at before.
+    """
+    asked = asked[np.lexsort((asked["line"], asked["block"], asked["file"]))]
+    both = np.concatenate((cached, asked))
+    keys = joined([both[name] for name in _STATE])
+    earliest = np.full(len(both), _NEVER)
+    np.minimum.at(earliest, keys[: len(cached)], cached["time_ms"])
+    keys = keys[len(cached) :]
+    order = np.lexsort((asked["time_ms"], keys))  # stable: the first of those at the same time
+    order = order[runs(keys[order])[:-1]]
+    _, first = np.unique(keys, return_index=True)
+    kept = asked["time_ms"][order] < earliest[keys[order]]
+    found = asked[order[kept]]
+    for name in ("file", "block", "line"):
+        found[name] = asked[name][first[kept]]
+    return found
 
 
 def _earliest(rows: Rows, said: tuple[str, ...]) -> Rows:

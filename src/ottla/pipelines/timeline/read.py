@@ -78,9 +78,7 @@ class Reading:
     wanted: Wanted
     splits: "Sequence[Split]" = ()
 
-    def blocks(
-        self, batches: Iterator["pa.RecordBatch"]
-    ) -> Iterator[tuple["Texts", "Block"]]:
+    def blocks(self, batches: Iterator["pa.RecordBatch"]) -> Iterator[tuple["Texts", "Block"]]:
         """Give blocks and the texts of their rows, which are the same object for all."""
         from ottla.pipelines.timeline.reading import Reader  # noqa: PLC0415 - an extra
 
@@ -157,7 +155,9 @@ def _to_arrow(block: "Block", texts: "Texts", wanted: Wanted) -> "pa.RecordBatch
         if name == "text":
             found = block.lines
             spans = zip(found.starts[of_line], found.ends[of_line], strict=True)
-            raw = [found.data[begin:end].tobytes().decode("utf-8", "replace") for begin, end in spans]
+            raw = [
+                found.data[begin:end].tobytes().decode("utf-8", "replace") for begin, end in spans
+            ]
             return pa.array([text[: e.LONGEST_TEXT] for text in raw], pa.string())
         values = np.ascontiguousarray(rows[name])
         if name == "kind":

@@ -56,6 +56,13 @@ def is_plain(path: str) -> bool:
     return "://" not in path and Path(path).suffix not in PACKED
 
 
+def size_of(paths: Sequence[str]) -> int | None:
+    """Return how many bytes files have; None where Spark reads some of them."""
+    if not all(map(is_plain, paths)):
+        return None
+    return sum(Path(path).stat().st_size for path in paths)
+
+
 def splits(paths: Sequence[str], tasks: int) -> list[Split]:
     """Divide plain files among tasks."""
     sizes = {path: Path(path).stat().st_size for path in paths}
@@ -69,7 +76,7 @@ def splits(paths: Sequence[str], tasks: int) -> list[Split]:
 
 def uri(path: str) -> str:
     """Return a file's name as Spark has it."""
-    return path if "://" in path else "file://" + quote(path, safe=_IN_URI)
+    return path if "://" in path else "file:" + quote(path, safe=_IN_URI)
 
 
 class Reader:
@@ -131,7 +138,9 @@ class Reader:
         return Block(rows, found, np.array(of_line, np.int64))
 
 
-def _blocks(file: BinaryIO, part: Split) -> Iterator[tuple[int, "np.typing.NDArray[np.uint8]", int]]:
+def _blocks(
+    file: BinaryIO, part: Split
+) -> Iterator[tuple[int, "np.typing.NDArray[np.uint8]", int]]:
     """Give whole lines: where in the file they begin, the padded bytes, and where those stop."""
     begin = _line_after(file, part.start - 1) if part.start else 0
     end = _line_after(file, part.stop - 1)
