@@ -148,7 +148,7 @@ def signs(times: dict[int, Numbers], shifts: dict[int, int]) -> dict[int, Number
 
 def named(rows: Rows, texts: Texts) -> str:
     """Return the file of rows that have one."""
-    return texts.names[rows["file"][0]]
+    return texts.names[int(rows["file"][0])]
 
 
 def _place(row: Rows) -> Place:

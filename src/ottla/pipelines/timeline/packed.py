@@ -51,7 +51,7 @@ def ruled(rows: Rows, topic: int | None, partitions: Sequence[int]) -> Rows:
     kept &= ~of_kinds(rows, GATHERED) | (rows["leader_epoch"] != NONE)
     if topic is not None:
         kept &= is_wanted(rows, topic, partitions) | of_kinds(rows, (*LEADING, e.MOVED))
-    return rows[kept]
+    return rows[kept]  # type: ignore[no-any-return]
 
 
 def is_wanted(rows: Rows, topic: int, partitions: Sequence[int]) -> npt.NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline import journals
 from ottla.pipelines.timeline.files import is_journal
 from ottla.pipelines.timeline.rows import KIND, Numbers, Rows, Texts, empty, put
-from ottla.pipelines.timeline.templates import PADDING, Lines, Parser, split
+from ottla.pipelines.timeline.templates import PADDING, Bytes, Lines, Parser, split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,9 +138,7 @@ class Reader:
         return Block(rows, found, np.array(of_line, np.int64))
 
 
-def _blocks(
-    file: BinaryIO, part: Split
-) -> Iterator[tuple[int, "np.typing.NDArray[np.uint8]", int]]:
+def _blocks(file: BinaryIO, part: Split) -> Iterator[tuple[int, Bytes, int]]:
     """Give whole lines: where in the file they begin, the padded bytes, and where those stop."""
     begin = _line_after(file, part.start - 1) if part.start else 0
     end = _line_after(file, part.stop - 1)

@@ -101,7 +101,7 @@ def of_kinds(rows: Rows, kinds: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Tell which rows are of one of these kinds."""
     wanted = np.zeros(len(KINDS), np.bool_)
     wanted[[KIND[kind] for kind in kinds]] = True
-    return wanted[rows["kind"]]
+    return wanted[rows["kind"]]  # type: ignore[no-any-return]
 
 
 def runs(keys: Numbers) -> Numbers:
@@ -125,4 +125,4 @@ def joined(columns: Sequence[npt.NDArray[np.int32]]) -> Numbers:
     array = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(packed), [None, pa.py_buffer(packed)]
     )
-    return array.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return array.dictionary_encode().indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

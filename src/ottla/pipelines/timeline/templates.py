@@ -12,7 +12,7 @@ inside a run, and a number of more than 18 digits are left to `lines.parse`.
 import re
 from collections.abc import Sequence
 from datetime import tzinfo
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -76,41 +76,53 @@ def split(data: Bytes, stop: int) -> Lines:
     return Lines(data, stop, starts, ends - ended)
 
 
-class _Learned:
-    """What is known of each template, as columns of arrays that grow."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[bytes, int] = {}
-        self.kind: list[int] = [0]
-        self.side: list[int] = [0]
-        # Of each number, the run of digits it is and its sign.
-        self.run: list[list[int]] = [[-1] * len(_ALL_NUMBERS)]
-        self.sign: list[list[int]] = [[1] * len(_ALL_NUMBERS)]
-        # Of each text, its number where it is always the same, or from where to where it is.
-        self.text: list[list[int]] = [[-1] * len(TEXTS)]
-        self.cut: list[list[tuple[int, int, int, int]]] = [[_NO_CUT] * len(TEXTS)]
-        self._arrays: _Arrays | None = None
-
-    def arrays(self) -> "_Arrays":
-        if self._arrays is None or len(self._arrays.kind) != len(self.kind):
-            self._arrays = _Arrays(
-                np.array(self.kind, np.uint8), np.array(self.side, np.uint8),
-                np.array(self.run, np.int32), np.array(self.sign, np.int64),
-                np.array(self.text, np.int32), np.array(self.cut, np.int32),
-            )  # fmt: skip
-        return self._arrays
-
-
 class _Arrays(NamedTuple):
+    """What is known of each template."""
+
     kind: npt.NDArray[np.uint8]
     side: npt.NDArray[np.uint8]
     run: npt.NDArray[np.int32]
+    """Of each number, which run of digits it is; -1 for none."""
     sign: Numbers
     text: npt.NDArray[np.int32]
+    """Of each text that is always the same, its number."""
     cut: npt.NDArray[np.int32]
+    """Of each other text, from where to where it is: two anchors."""
 
 
+class _Learned:
+    """All templates; number 0 is of those that are no lines of a state-change log."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[bytes, int] = {}
+        self._new: list[tuple[object, ...]] = []
+        self._arrays: _Arrays | None = None
+        self._count = 0
+        self.add(0, 0, _NO_NUMBERS, _NO_NUMBERS, _NO_TEXTS, [_NO_CUT] * len(TEXTS))
+
+    def add(self, *what: object) -> int:
+        """Take in the columns of `_Arrays` for one template; return its number."""
+        self._new.append(what)
+        self._count += 1
+        return self._count - 1
+
+    def arrays(self) -> _Arrays:
+        if self._new:
+            columns = zip(zip(*self._new, strict=True), _KINDS_OF, strict=True)
+            new = _Arrays(*(np.array(column, kind) for column, kind in columns))
+            old = self._arrays
+            if old is not None:
+                pairs: Any = zip(old, new, strict=True)
+                new = _Arrays(*map(np.concatenate, pairs))
+            self._arrays = new
+            self._new = []
+        assert self._arrays is not None
+        return self._arrays
+
+
+_KINDS_OF = (np.uint8, np.uint8, np.int32, np.int64, np.int32, np.int32)
 _NO_CUT = (-1, 0, 0, 0)
+_NO_NUMBERS, _NO_TEXTS = [-1] * len(_ALL_NUMBERS), [-1] * len(TEXTS)
 
 
 class _Runs(NamedTuple):
@@ -140,7 +152,7 @@ class Parser:
         timed = self._put_times(rows, block)
         runs, templates = _templates(block)
         slow = np.zeros(len(rows), np.bool_)
-        if (data >= 128).any():
+        if int(data.max()) >= 128:
             odd = np.flatnonzero(data >= 128)
             slow[np.searchsorted(block.starts, odd, "right") - 1] = True
         usable = timed & ~slow
@@ -178,7 +190,7 @@ class Parser:
         times = np.repeat(times, np.diff(changed, append=len(seconds)))
         timed &= times != NONE
         rows["time_ms"] = np.where(timed, times + ms, 0)
-        return timed
+        return timed  # type: ignore[no-any-return]
 
     def _second(self, digits: int) -> int:
         """Return milliseconds since 1970 of 20261122160000; NONE for no time."""
@@ -214,7 +226,7 @@ class Parser:
                     at = chosen[first[place]]
                     line = block.data[block.starts[at] : block.ends[at]].tobytes()
                     numbers[place] = known[name] = self._learn(line)
-        return np.array(numbers, np.int64)[places]
+        return np.array(numbers, np.int64)[places]  # type: ignore[no-any-return]
 
     def _learn(self, line: bytes) -> int:
         """Match a line; return the number of what is known then, _IGNORED or _SLOW."""
@@ -248,15 +260,9 @@ class Parser:
                     )
                 else:
                     cuts[column] = (*ends[0], *ends[1])
-        known = self._known
         role = text[slice(*spans["role"])]
-        known.kind.append(KIND[kind])
-        known.side.append(SIDE[e.CONTROLLER if role == "Controller" else e.BROKER])
-        known.run.append(run)
-        known.sign.append(sign)
-        known.text.append(fixed)
-        known.cut.append(cuts)
-        return len(known.kind) - 1
+        side = SIDE[e.CONTROLLER if role == "Controller" else e.BROKER]
+        return self._known.add(KIND[kind], side, run, sign, fixed, cuts)
 
     def _put_numbers(
         self, rows: Rows, name: str, chosen: Numbers, numbers: Numbers, known: _Arrays,
@@ -334,8 +340,10 @@ def _places(
 ) -> Numbers:  # fmt: skip
     """Return the place of an anchor in each of some lines."""
     last = runs.first[which] + count - 1
+    if not len(runs.ends):
+        return block.starts[which] + further
     begins = np.where(count > 0, runs.ends[np.maximum(last, 0)], block.starts[which])
-    return begins + further
+    return np.asarray(begins + further, np.int64)
 
 
 def _templates(block: Lines) -> tuple[_Runs, pa.Array]:
