@@ -24,7 +24,8 @@ from ottla.pipelines.timeline.templates import PADDING, Bytes, Lines, Parser, sp
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BLOCK = 4 << 20
+BLOCK = 1 << 20
+"""Larger ones cost more: memory that is asked of the kernel anew for each block."""
 LONGEST = 64 << 20
 """A line that is longer is cut, and its pieces are not understood."""
 SMALLEST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20
