@@ -11,9 +11,7 @@ from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.state_changes import state_text
 from ottla.pipelines.timeline import command, files, journals, outputs, report
-from ottla.pipelines.timeline.forms import COLUMNS, FORMS, SEPARATOR
 from ottla.pipelines.timeline.lines import parse
-from ottla.pipelines.timeline.read import java_pattern
 
 UTC = ZoneInfo("UTC")
 HEAD = "[2026-11-22 16:27:33,713] "
@@ -120,15 +118,6 @@ def test_what_is_no_state_change_is_none(line):
 def test_times_are_those_of_the_zone():
     line = HEAD + "INFO [Broker id=1] Handling x (state.change.logger)"
     assert parse(line, ZoneInfo("Europe/Vienna")).time_ms == 1795364853713 - 3_600_000
-
-
-def test_java_gets_each_column_by_number():
-    for form in FORMS:
-        pattern, replacement = java_pattern(form)
-        assert "(?P<" not in pattern
-        assert replacement.count(SEPARATOR) == len(COLUMNS)
-        highest = max(int(n) for n in re.findall(r"\$(\d+)", replacement))
-        assert highest <= re.compile(pattern).groups
 
 
 def test_journals():

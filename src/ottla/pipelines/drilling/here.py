@@ -9,7 +9,6 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -267,7 +266,7 @@ def _history(wanted: job.Wanted, general: dict[str, Any], parts: Parts) -> None:
     brokers = Brokers(_signs(placed), _gone(placed), last_ms)
     for (topic, partition), facts in _facts(placed).items():
         if _is_wanted(wanted, topic, partition):
-            told = asdict(history(facts, brokers, wanted.overlap_ms))
+            told = msgspec.to_builtins(history(facts, brokers, wanted.overlap_ms))
             for what, some in told.items():
                 parts[topic, partition][what] += some
     of_brokers = stale_controllers(_acted(found))
@@ -278,7 +277,7 @@ def _history(wanted: job.Wanted, general: dict[str, Any], parts: Parts) -> None:
         "dropped": sum(f["dropped"] or 0 for f in files),
         "clocks": clocks.tell(shifts),
     }
-    general["findings_of_brokers"] = [asdict(x) for x in of_brokers]
+    general["findings_of_brokers"] = [msgspec.to_builtins(x) for x in of_brokers]
     _decisions(wanted, parts)
 
 

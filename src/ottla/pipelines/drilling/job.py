@@ -275,8 +275,8 @@ def _history(
         one, wanted.partitions if one is not None else (), wanted.start_ms, wanted.end_ms,
         wanted.zone,
     )  # fmt: skip
-    made = timeline(spark, wanted.files, times, wanted.overlap_ms, keep_text=False)
-    kept += [made.result, made.events]
+    made = timeline(spark, wanted.files, times, wanted.overlap_ms)
+    kept += [made.result, made.packed]
     general["logs"] = {
         "files": made.files,
         "lines": made.lines,

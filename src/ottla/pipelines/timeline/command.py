@@ -88,8 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         from ottla.pipelines.timeline.job import timeline  # noqa: PLC0415 - lazy
 
-        keep_text = settings.output is not None or settings.print == "lines"
-        made = timeline(spark, found, wanted, settings.overlap_ms, keep_text=keep_text)
+        made = timeline(spark, found, wanted, settings.overlap_ms)
         return outputs.show(
             made, wanted, settings.print, settings.output, settings.format, settings.report
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ottla.pipelines.timeline import events as e
@@ -66,14 +67,19 @@ def own_lines(facts: Iterable[Fact]) -> dict[int, list[Fact]]:
     Before Kafka 2.8 a line where a role begins has no leader epoch: it is that of the request.
     """
     kinds = {e.LED, e.FOLLOWED, e.STOPPED, e.ASKED}
-    ordered = sorted(
-        (f for f in facts if f.kind in kinds), key=lambda f: (f.broker, f.file, f.place)
-    )
+    of_broker: dict[int, list[Fact]] = {}
+    for fact in facts:
+        if fact.kind in kinds:
+            of_broker.setdefault(fact.broker, []).append(fact)
     found = {}
-    for broker, lines in groupby(ordered, key=lambda f: f.broker):
-        files = [_monotonic(list(of_file)) for _, of_file in groupby(lines, key=lambda f: f.file)]
-        merged = [fact for _, fact in merge(*files, key=lambda item: item[0])]
-        roles = _with_epochs(merged)
+    for broker, lines in sorted(of_broker.items()):
+        lines.sort(key=attrgetter("file", "place"))
+        if lines[0].file == lines[-1].file:
+            roles = _with_epochs(lines)
+        else:
+            by_file = groupby(lines, key=attrgetter("file"))
+            files = [_monotonic(list(of_file)) for _, of_file in by_file]
+            roles = _with_epochs([fact for _, fact in merge(*files, key=itemgetter(0))])
         if roles:
             found[broker] = roles
     return found
@@ -134,6 +140,8 @@ def in_lives(
     marks = creations(facts)
     if marks and all(fact.time_ms >= marks[0] - EARLY_MS for fact in facts):
         marks = marks[1:]  # the logs know of nothing before
+    if not marks:
+        return list(facts), dict(own), marks
     lived = [fact._replace(life=bisect_right(marks, fact.time_ms)) for fact in facts]
     owned = {}
     for broker, lines in own.items():

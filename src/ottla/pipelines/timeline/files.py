@@ -1,8 +1,8 @@
 """Files: which state-change logs and journals are meant.
 
-Who may call: `command`. Invariants: a file is named once, however often it is found; a folder is
-looked through three levels deep, so that the folder of a cluster will do; nothing found is an
-error that says what was looked for. Names with a scheme (`hdfs://…`) go to Spark as they are.
+Who may call: `command`, `reading`. Invariants: a file is named once, however often it is found; a
+folder is looked through three levels deep, so that the folder of a cluster will do; nothing found
+is an error that says what was looked for. Names with a scheme (`hdfs://…`) go to Spark as they are.
 """
 
 import re
@@ -51,8 +51,8 @@ def find(paths: Sequence[str], regex: str | None = None) -> Files:
     if regex is not None:
         _add(found, _matching(regex))
     files = Files(
-        [f for f in found if not _is_journal(f)],
-        [f for f in found if _is_journal(f)],
+        [f for f in found if not is_journal(f)],
+        [f for f in found if is_journal(f)],
     )
     if not found:
         where = ", ".join([*paths, *([regex] if regex else [])])
@@ -63,7 +63,8 @@ def find(paths: Sequence[str], regex: str | None = None) -> Files:
     return files
 
 
-def _is_journal(path: str) -> bool:
+def is_journal(path: str) -> bool:
+    """Tell whether a file, by its name, is a controller's journal."""
     return path.rpartition("/")[2].startswith(JOURNAL_NAME)
 
 

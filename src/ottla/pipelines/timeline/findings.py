@@ -6,9 +6,10 @@ epochs. Only overlapping terms rest on clocks, and so on a tolerance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
+
+import msgspec
 
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.facts import Fact
@@ -22,8 +23,7 @@ STALE_CONTROLLER = "stale-controller-epoch"
 NO_LEADER = "no-leader"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, gc=False):
     """One thing that is wrong, when it was seen first, and at which broker."""
 
     kind: str
@@ -43,6 +43,8 @@ def double_leaders(own: Mapping[int, Sequence[Fact]], decided: Iterable[Fact]) -
                 of_epoch = led.setdefault((fact.life, fact.leader_epoch), {})
                 of_epoch.setdefault(fact.broker, fact)
     for (_, epoch), by_broker in sorted(led.items()):
+        if len(by_broker) == 1:
+            continue
         first, *others = sorted(by_broker.values(), key=lambda f: f.time_ms)
         for other in others:
             if _same_topic(first, other):

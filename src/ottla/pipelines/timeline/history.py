@@ -4,7 +4,8 @@ Who may call: `job`. Invariants: pure.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ottla.pipelines.timeline import findings, terms
 from ottla.pipelines.timeline.facts import Brokers, Fact, in_lives, own_lines
@@ -12,8 +13,7 @@ from ottla.pipelines.timeline.findings import Finding
 from ottla.pipelines.timeline.terms import Gap, State, Term
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """What became of one partition."""
 
     states: list[State]

@@ -1,32 +1,41 @@
 """Job: the rules for all partitions and brokers, on Spark.
 
-Who may call: `command`, tests. Invariants: a task holds one partition's facts at a time; the
-driver holds what is per broker: names of files, clocks, deaths, and for each second in which a
-broker wrote lines eight bytes (coarser where that is more than SIGNS). Metadata that many brokers
-cached alike is put together before it is sorted.
+Who may call: `command`, tests. Invariants: files are read once for all results but the table of
+events, which is made only if it is asked for. A task that reads holds a block of lines and HELD
+rows, one that judges a bucket of rows (`packed.OF_BUCKET`); the driver holds what is per broker:
+names of files, clocks, deaths, and times at which brokers wrote (`gathered.SIGNS`).
 """
 
-import json
+import itertools
+import pickle
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ottla.pipelines.timeline import clocks
-from ottla.pipelines.timeline import events as e
-from ottla.pipelines.timeline.facts import Brokers, Fact
+from ottla.pipelines.timeline.facts import Brokers
 from ottla.pipelines.timeline.files import Files
 from ottla.pipelines.timeline.findings import Acted, Finding, stale_controllers
 from ottla.pipelines.timeline.history import history
-from ottla.pipelines.timeline.read import Wanted, events_of, of_topic
+from ottla.pipelines.timeline.read import Reading, Wanted, events_of, sources
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-SIGNS = 2_000_000
-"""Signs of life that the driver and each task hold at most: 16 MB."""
+    from ottla.pipelines.timeline.gathered import Gathered
+    from ottla.pipelines.timeline.partition_facts import Agreed
+    from ottla.pipelines.timeline.rows import Rows, Texts
+
+HELD = 250_000
+"""Rows that a task which reads holds at most before it packs them: 25 MB."""
+_PACKED = "bucket int, piece binary"
+_LEADS = "controller int, broker int, ms long, gathered binary"
+_GATHERED_BUCKET = -1
+_RESULTS = 5000
 RESULT = "topic string, partition int, what string, body string"
 BODIES = {
     "states": "life int, leader_epoch int, leader int, isr string, version int, time_ms long, "
@@ -39,8 +48,6 @@ BODIES = {
     "findings": "kind string, level string, time_ms long, broker int, text string",
 }
 """What a partition's history holds, and its columns behind `topic` and `partition`."""
-_FACT = [name for name in Fact._fields if name not in {"place", "life"}]
-_GATHERED = (e.CACHED, e.SENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,12 @@ class Timeline:
     """What was made of the logs; tables are Spark's, and stay on the executors."""
 
     events: "DataFrame"
-    """`events.Event` with `file`, `block`, `line`; `at_ms` is the time with clocks agreed."""
+    """`events.Event` with `file`, `block`, `line`; `at_ms` is the time with clocks agreed.
+
+    Lines that were not read are not in it. Each use reads the files again.
+    """
+    packed: "DataFrame"
+    """What the rules look at, packed."""
     result: "DataFrame"
     of_brokers: list[Finding]
     """Findings about no single partition."""
@@ -68,31 +80,32 @@ class Timeline:
 
     def close(self) -> None:
         self.result.unpersist()
-        self.events.unpersist()
+        self.packed.unpersist()
 
 
-def timeline(
-    spark: "SparkSession", files: Files, wanted: Wanted, overlap_ms: int, *, keep_text: bool
-) -> Timeline:
-    """Read the files and apply the rules; the text of lines is kept only if it is asked for."""
+def timeline(spark: "SparkSession", files: Files, wanted: Wanted, overlap_ms: int) -> Timeline:
+    """Read the files and apply the rules."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
-    table = events_of(spark, files, wanted)
-    table = (table if keep_text else table.drop("text")).persist()
-    found = _files(table)
+    from ottla.pipelines.timeline.gathered import signs  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.partition_facts import Agreed  # noqa: PLC0415 - an extra
+
+    packed = _packed(spark, files, wanted).persist()
+    leads, gathered = _leads(packed)
+    found = _files(gathered)
     numbers = {row["file"]: number for number, row in enumerate(found)}
-    shifts = clocks.shifts(_leads(table))
-    at = f.col("time_ms") + _looked_up(shifts, f.col("broker"), 0)
-    placed = table.withColumn("at_ms", at)
+    shifts = clocks.shifts(leads)
     last_ms = max((row["last_ms"] or 0 for row in found), default=0)
-    brokers = Brokers(gone=_gone(placed), last_ms=last_ms)
-    facts = _facts(of_topic(placed, wanted), numbers)
-    rules = _Rules(_signs(placed), brokers, overlap_ms)
-    result = facts.mapInArrow(rules, RESULT).persist()
+    brokers = Brokers(gone=_gone(gathered, shifts), last_ms=last_ms)
+    agreed = Agreed(shifts, numbers, wanted.topic, wanted.partitions)
+    times = {b: some.tolist() for b, some in signs(gathered.times(), shifts).items()}
+    result = packed.mapInArrow(_Rules(times, brokers, overlap_ms, agreed), RESULT).persist()
+    events = events_of(spark, files, wanted)
     return Timeline(
-        placed,
+        events.withColumn("at_ms", f.col("time_ms") + _looked_up(shifts, f.col("broker"), 0)),
+        packed,
         result,
-        stale_controllers(_acted(table, numbers)),
+        stale_controllers(_acted(gathered, numbers)),
         shifts,
         found,
         sum(row["lines"] for row in found),
@@ -110,138 +123,140 @@ def _looked_up(known: Mapping[Any, int], key: Any, otherwise: int) -> Any:
     return f.coalesce(f.try_element_at(pairs, key), f.lit(otherwise))
 
 
-def _files(events: "DataFrame") -> list[dict[str, Any]]:
+def _packed(spark: "SparkSession", files: Files, wanted: Wanted) -> "DataFrame":
+    """Return pieces by bucket, those of a bucket one after the other in one task."""
+    from ottla.pipelines.timeline.packed import buckets_for  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.reading import size_of  # noqa: PLC0415 - an extra
+
+    buckets = buckets_for(size_of([*files.logs, *files.journals]))
+    tables = [
+        table.mapInArrow(_Packing(reading, buckets), _PACKED)
+        for table, reading in sources(spark, files, wanted)
+    ]
+    table = tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
+    tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return table.repartition(tasks, "bucket").sortWithinPartitions("bucket")
+
+
+def _leads(packed: "DataFrame") -> tuple[list[clocks.Lead], "Gathered"]:
+    """Return by how much brokers acted before what they acted on was decided; and the rest."""
+    from ottla.pipelines.timeline.gathered import Gathered  # noqa: PLC0415 - an extra
+
+    gathered = Gathered()
+    most: dict[tuple[int, int], int] = {}
+    for row in packed.mapInArrow(_leading, _LEADS).collect():
+        if row["gathered"] is not None:
+            gathered = pickle.loads(row["gathered"])  # noqa: S301 - of our own tasks
+        else:
+            key = row["controller"], row["broker"]
+            most[key] = max(most.get(key, row["ms"]), row["ms"])
+    return [clocks.Lead(*key, ms) for key, ms in most.items()], gathered
+
+
+def _files(gathered: "Gathered") -> list[dict[str, Any]]:
     """Return the files, the one that begins first being the first."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    read = f.col("kind") != e.UNREAD
-    time = f.when(read, f.col("time_ms"))
-    rows = (
-        events.groupBy("file")
-        .agg(
-            f.min(time).alias("first_ms"),
-            f.max(time).alias("last_ms"),
-            f.count_if(read).alias("lines"),
-            f.count_if(~read).alias("unread"),
-            f.sum(f.when(f.col("kind") == e.DROPPED, f.col("offset"))).alias("dropped"),
-            f.sort_array(f.collect_set(f.when(read, f.col("broker")))).alias("brokers"),
-        )
-        .collect()
-    )
-    return sorted((row.asDict() for row in rows), key=lambda r: (r["first_ms"] or 0, r["file"]))
+    rows = [
+        {**asdict(one), "file": name, "brokers": sorted(one.brokers)}
+        for name, one in gathered.files.items()
+    ]
+    return sorted(rows, key=lambda r: (r["first_ms"] or 0, r["file"]))
 
 
-def _leads(events: "DataFrame") -> list[clocks.Lead]:
-    """Return by how much brokers acted before what they acted on was decided.
-
-    A partition that was created twice had the same leader epochs twice: left out.
-    """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    key = ["topic", "partition", "leader_epoch"]
-    created = (f.col("before") == "NonExistentPartition") & (f.col("after") == "NewPartition")
-    again = (
-        events.where(created & (f.col("level") != "JOURNAL"))
-        .groupBy("topic", "partition")
-        .count()
-        .where("count > 1")
-    )
-    decided = (
-        events.where((f.col("kind") == e.DECIDED) & f.col("leader_epoch").isNotNull())
-        .groupBy(*key)
-        .agg(f.min(f.struct("time_ms", f.col("broker").alias("controller"))).alias("decided"))
-    )
-    acted = events.where(f.col("kind").isin(e.LED, e.FOLLOWED) & f.col("leader_epoch").isNotNull())
-    rows = (
-        acted.join(decided, key)
-        .join(again, ["topic", "partition"], "left_anti")
-        .groupBy(f.col("decided.controller"), "broker")
-        .agg(f.max(f.col("decided.time_ms") - f.col("time_ms")).alias("ms"))
-        .collect()
-    )
-    return [clocks.Lead(row["controller"], row["broker"], row["ms"]) for row in rows]
+def _gone(gathered: "Gathered", shifts: Mapping[int, int]) -> dict[int, list[int]]:
+    gone: dict[int, list[int]] = {}
+    for about, broker, time_ms in gathered.gone:
+        gone.setdefault(about, []).append(time_ms + shifts.get(broker, 0))
+    return {broker: sorted(times) for broker, times in gone.items()}
 
 
-def _gone(events: "DataFrame") -> dict[int, list[int]]:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    rows = events.where(f.col("kind") == e.GONE).select("about", "at_ms").collect()
-    ordered = sorted((row["about"], row["at_ms"]) for row in rows)
-    return {b: [t for _, t in times] for b, times in groupby(ordered, key=lambda r: r[0])}
-
-
-def _signs(events: "DataFrame") -> dict[int, list[int]]:
-    """Return, by broker, the last time in each second in which it wrote something."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    step = 1000
-    while True:
-        cells = (
-            events.where(f.col("kind") != e.UNREAD)
-            .groupBy("broker", f.floor(f.col("at_ms") / step).alias("cell"))
-            .agg(f.max("at_ms").alias("at_ms"), f.min("at_ms").alias("from_ms"))
-        )
-        rows = cells.limit(SIGNS // 2 + 1).collect()
-        if len(rows) <= SIGNS // 2:
-            break
-        step *= 60
-    ordered = sorted({(r["broker"], ms) for r in rows for ms in (r["from_ms"], r["at_ms"])})
-    return {b: [t for _, t in times] for b, times in groupby(ordered, key=lambda r: r[0])}
-
-
-def _acted(events: "DataFrame", numbers: Mapping[str, int]) -> list[Acted]:
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    acting = f.col("kind").isin(e.CACHED, e.LED, e.FOLLOWED) & f.col("epoch").isNotNull()
-    place = f.struct("block", "line", "time_ms")
-    rows = (
-        events.where(acting & (f.col("side") == e.BROKER))
-        .groupBy("broker", "file", "epoch")
-        .agg(f.min(place).alias("first"), f.max(place).alias("last"))
-        .collect()
-    )
+def _acted(gathered: "Gathered", numbers: Mapping[str, int]) -> list[Acted]:
     return [
-        Acted(
-            row["broker"], numbers[row["file"]], row["epoch"],
-            (row["first"]["block"], row["first"]["line"]), row["first"]["time_ms"],
-            (row["last"]["block"], row["last"]["line"]), row["last"]["time_ms"],
-        )
-        for row in rows
-    ]  # fmt: skip
+        Acted(broker, numbers[file], epoch, first[:2], first[2], last[:2], last[2])
+        for (broker, file, epoch), (first, last) in gathered.acted.items()
+    ]
 
 
-def _facts(events: "DataFrame", numbers: Mapping[str, int]) -> "DataFrame":
-    """Return what the rules look at, each partition's together and in the order of files."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+class _Packing:
+    """Lines to pieces, as Spark's Python workers run it."""
 
-    ruled = events.where(f.col("kind").isin(*e.RULED) & f.col("topic").isNotNull())
-    ruled = ruled.withColumn("file", _looked_up(numbers, f.col("file"), -1))
-    ruled = ruled.withColumn("time_ms", f.col("at_ms"))
-    columns = ["topic", "partition", *_FACT, "block", "line"]
-    gathered = f.col("kind").isin(*_GATHERED)
-    same = ["topic", "partition", "leader", "leader_epoch", "isr", "version"]
-    once = (
-        ruled.where(gathered & f.col("leader_epoch").isNotNull())
-        .groupBy(*same)
-        .agg(f.min("time_ms").alias("time_ms"), f.min("broker").alias("broker"))
-    )
-    missing = {
-        c: f.lit(None).cast(ruled.schema[c].dataType) for c in columns if c not in once.columns
-    }
-    once = once.withColumns({**missing, "kind": f.lit(e.CACHED), "level": f.lit("TRACE")})
-    both = ruled.where(~gathered).select(*columns).unionByName(once.select(*columns))
-    order = ["topic", "partition", "file", "block", "line"]
-    return both.repartition("topic", "partition").sortWithinPartitions(*order)
+    def __init__(self, reading: Reading, buckets: int) -> None:
+        self._reading = reading
+        self._buckets = buckets
+
+    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        from ottla.pipelines.timeline import packed  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline.gathered import Gathered, named  # noqa: PLC0415 - an extra
+
+        gathered = Gathered()
+        held: list[Rows] = []
+        count = 0
+        texts = None
+        wanted = self._reading.wanted
+        for texts, block in self._reading.blocks(batches):
+            rows = wanted.in_time(block.rows)
+            if not len(rows):
+                continue
+            gathered.add(rows, named(rows, texts))
+            topic = None if wanted.topic is None else texts.find(wanted.topic)
+            held.append(packed.ruled(rows, topic, wanted.partitions))
+            count += len(held[-1])
+            if count >= HELD:
+                yield _pieces(held, texts, self._buckets)
+                held, count = [], 0
+        if texts is not None and count:
+            yield _pieces(held, texts, self._buckets)
+        if gathered.files:
+            yield _to_arrow([(_GATHERED_BUCKET, pickle.dumps(gathered))], _PACKED)
+
+
+def _pieces(held: Sequence["Rows"], texts: "Texts", buckets: int) -> "pa.RecordBatch":
+    import numpy as np  # noqa: PLC0415 - an extra
+
+    from ottla.pipelines.timeline.packed import pieces  # noqa: PLC0415 - an extra
+
+    return _to_arrow(list(pieces(np.concatenate(held), texts, buckets)), _PACKED)
+
+
+def _leading(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """Turn pieces into leads, and all that was gathered into one row."""
+    from ottla.pipelines.timeline.gathered import Gathered  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.packed import unpacked  # noqa: PLC0415 - an extra
+    from ottla.pipelines.timeline.partition_facts import leads  # noqa: PLC0415 - an extra
+
+    most: dict[tuple[int, int], int] = {}
+    for bucket, some in _buckets(batches):
+        if bucket == _GATHERED_BUCKET:
+            gathered = Gathered()
+            for one in some:
+                gathered.merge(pickle.loads(one))  # noqa: S301 - of our own tasks
+            yield _to_arrow([(None, None, None, pickle.dumps(gathered))], _LEADS)
+            continue
+        for key, ms in leads(*unpacked(some)).items():
+            most[key] = max(most.get(key, ms), ms)
+    yield _to_arrow([(*key, ms, None) for key, ms in most.items()], _LEADS)
+
+
+def _buckets(batches: Iterable["pa.RecordBatch"]) -> Iterator[tuple[int, Iterator[bytes]]]:
+    rows = (row for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
+    for bucket, group in itertools.groupby(rows, key=lambda row: row[0]):
+        yield bucket, (piece for _, piece in group)
+
+
+def _values(column: "pa.Array") -> Iterator[Any]:
+    return (value.as_py() for value in column)
 
 
 class _Rules:
-    """The rules, as Spark's Python workers run them: batches of facts to batches of results."""
+    """The rules, as Spark's Python workers run them: pieces to results."""
 
-    def __init__(self, signs: dict[int, list[int]], brokers: Brokers, overlap_ms: int) -> None:
+    def __init__(
+        self, signs: dict[int, list[int]], brokers: Brokers, overlap_ms: int, agreed: "Agreed"
+    ) -> None:
         self._signs = signs
         self._gone = brokers.gone
         self._last_ms = brokers.last_ms
         self._overlap_ms = overlap_ms
+        self._agreed = agreed
 
     def _sign(self, broker: int, before: int) -> int | None:
         times = self._signs.get(broker, [])
@@ -249,34 +264,33 @@ class _Rules:
         return times[place - 1] if place else None
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        rows = (row for batch in batches for row in _rows(batch))
+        from ottla.pipelines.timeline.packed import unpacked  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline.partition_facts import (  # noqa: PLC0415 - an extra
+            by_partition,
+        )
+
         brokers = Brokers(self._sign, self._gone, self._last_ms)
-        held: list[tuple[str, int, str, str]] = []
-        for (topic, partition), group in groupby(rows, key=lambda row: row[:2]):
-            facts = [
-                Fact(*row[2:-2], place=place)  # type: ignore[misc]
-                for place, row in enumerate(group)
-            ]
-            told = asdict(history(facts, brokers, self._overlap_ms))
-            held += [
-                (topic, partition, what, json.dumps(one))
-                for what, all_ in told.items()
-                for one in all_
-            ]
-            if len(held) >= 5000:
-                yield _to_arrow(held)
-                held = []
+        encode = msgspec.json.Encoder().encode
+        held: list[tuple[str, int, str, bytes]] = []
+        for bucket, some in _buckets(batches):
+            if bucket == _GATHERED_BUCKET:
+                continue
+            for topic, partition, facts in by_partition(*unpacked(some), self._agreed):
+                told = history(facts, brokers, self._overlap_ms)
+                for what in BODIES:
+                    held += [(topic, partition, what, encode(one)) for one in getattr(told, what)]
+                if len(held) >= _RESULTS:
+                    yield _to_arrow(held, RESULT)
+                    held = []
         if held:
-            yield _to_arrow(held)
+            yield _to_arrow(held, RESULT)
 
 
-def _rows(batch: "pa.RecordBatch") -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _to_arrow(rows: Sequence[tuple[str, int, str, str]]) -> "pa.RecordBatch":
+def _to_arrow(rows: Sequence[tuple[Any, ...]], schema: str) -> "pa.RecordBatch":
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    types = [pa.string(), pa.int32(), pa.string(), pa.string()]
-    columns = [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "what", "body"])
+    types = {"int": pa.int32(), "long": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+    fields = [field.split() for field in schema.split(", ")]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+    arrays = [pa.array(c, types[kind]) for c, (_, kind) in zip(columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in fields])

@@ -6,9 +6,10 @@ show the first so many, and say how many there are.
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.pipelines.timeline import clocks, report
@@ -80,7 +81,9 @@ def _told(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any]:
         "errors": errors,
         "files": made.files,
         "clocks": clocks.tell(made.shifts),
-        "found": [{"topic": None, "partition": None, **asdict(x)} for x in made.of_brokers]
+        "found": [
+            {"topic": None, "partition": None, **msgspec.structs.asdict(x)} for x in made.of_brokers
+        ]
         + listed,
         "longest_gaps": _rows(gaps.orderBy(f.desc("most_ms"), "topic", "partition"), IN_JSON),
     }
@@ -127,7 +130,7 @@ def _write(made: Timeline, wanted: Wanted, output: str, kind: str) -> None:
     except OSError as error:
         raise OttlaError(f"{output}: {error.strerror}") from error
     if made.of_brokers and "://" not in output:
-        text = "".join(json.dumps(asdict(one)) + "\n" for one in made.of_brokers)
+        text = "".join(json.dumps(msgspec.structs.asdict(one)) + "\n" for one in made.of_brokers)
         (Path(output) / "findings-of-brokers.jsonl").write_text(text, encoding="utf-8")
 
 

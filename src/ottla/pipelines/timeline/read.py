@@ -1,26 +1,25 @@
 """Read: files of state-change logs and journals to a table of events, on Spark.
 
-Who may call: `job`. Invariants: a line of a log is taken apart by Spark itself, by one pattern, in
-the JVM (Python takes ten times as long); journals, which are short, by Python. A file's own order
-is kept as (`block`, `line`), whatever the times say. A line that is none of a state-change log has
-kind `unread`. Kafka: the same forms as `lines.parse`.
+Who may call: `job`, `outputs`. Invariants: a line is read as `lines.parse` and `journals.parse`
+read it, by Python workers, many at once (`templates`). A file's own order is kept as (`block`,
+`line`), whatever the times say.
 """
 
-import functools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.pipelines.timeline import events as e
-from ottla.pipelines.timeline import journals
-from ottla.pipelines.timeline.events import Event
 from ottla.pipelines.timeline.files import Files
-from ottla.pipelines.timeline.forms import COLUMNS, FORMS, NAMING, PLAIN, SEPARATOR, Form
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ottla.pipelines.timeline.reading import Block, Split
+    from ottla.pipelines.timeline.rows import Rows, Texts
 
 SCHEMA = (
     "time_ms long, broker int, side string, level string, kind string, epoch int, topic string, "
@@ -29,8 +28,6 @@ SCHEMA = (
     "file string, block long, line long"
 )
 _TYPES = dict(field.strip().split(" ") for field in SCHEMA.split(","))
-_NAMES = list(_TYPES)
-UTC = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +41,22 @@ class Wanted:
     zone: str = "UTC"
     """The time zone of the logs' times; journals have UTC by nature."""
 
+    def in_time(self, rows: "Rows") -> "Rows":
+        """Keep what was written in the wanted time, and what was not understood."""
+        if self.start_ms is None and self.end_ms is None:
+            return rows
+        return rows[self.is_in_time(rows)]
 
-def events_of(spark: "SparkSession", files: Files, wanted: Wanted) -> "DataFrame":
-    """Return all events of the wanted time, those of other topics included."""
-    tables = []
-    if files.logs:
-        tables.append(_of_logs(_lines(spark, files.logs), wanted.zone))
-    if files.journals:
-        tables.append(_lines(spark, files.journals).mapInArrow(_journal_batches, SCHEMA))
-    table = tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
-    return _in_time(table, wanted)
+    def is_in_time(self, rows: "Rows") -> "npt.NDArray[np.bool_]":
+        """Tell which rows `in_time` keeps."""
+        from ottla.pipelines.timeline.rows import KIND  # noqa: PLC0415 - an extra
+
+        kept = rows["kind"] >= 0
+        if self.start_ms is not None:
+            kept &= rows["time_ms"] >= self.start_ms
+        if self.end_ms is not None:
+            kept &= rows["time_ms"] <= self.end_ms
+        return kept | (rows["kind"] == KIND[e.UNREAD])  # type: ignore[no-any-return]
 
 
 def of_topic(events: "DataFrame", wanted: Wanted) -> "DataFrame":
@@ -68,133 +71,102 @@ def of_topic(events: "DataFrame", wanted: Wanted) -> "DataFrame":
     return events.where(kept)
 
 
-def _in_time(events: "DataFrame", wanted: Wanted) -> "DataFrame":
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a task gets its lines: of its split of plain files, or as Spark hands them over."""
+
+    wanted: Wanted
+    splits: "Sequence[Split]" = ()
+
+    def blocks(self, batches: Iterator["pa.RecordBatch"]) -> Iterator[tuple["Texts", "Block"]]:
+        """Give blocks and the texts of their rows, which are the same object for all."""
+        from ottla.pipelines.timeline.reading import Reader  # noqa: PLC0415 - an extra
+
+        reader = Reader(self.wanted.zone)
+        for batch in batches:
+            if not self.splits:
+                for block in reader.of_batch(batch):
+                    yield reader.texts, block
+                continue
+            for number in batch.column(0).to_pylist():
+                for block in reader.of_split(self.splits[number]):
+                    yield reader.texts, block
+
+
+def sources(
+    spark: "SparkSession", files: Files, wanted: Wanted
+) -> list[tuple["DataFrame", Reading]]:
+    """Return what to run over which table, for all files: two of them at most."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
-    time = f.col("time_ms")
-    kept = f.lit(True)
-    if wanted.start_ms is not None:
-        kept = kept & (time >= wanted.start_ms)
-    if wanted.end_ms is not None:
-        kept = kept & (time <= wanted.end_ms)
-    return events.where(kept | (f.col("kind") == e.UNREAD))
+    from ottla.pipelines.timeline.reading import is_plain, splits  # noqa: PLC0415 - an extra
+
+    paths = [*files.logs, *files.journals]
+    plain = [path for path in paths if is_plain(path)]
+    others = [path for path in paths if not is_plain(path)]
+    found: list[tuple[DataFrame, Reading]] = []
+    if others:
+        lines = spark.read.text(others).select(
+            f.col("value").cast("binary"),
+            f.col("_metadata.file_path").alias("file"),
+            f.col("_metadata.file_block_start").alias("block"),
+            f.monotonically_increasing_id().alias("line"),
+        )
+        found.append((lines, Reading(wanted)))
+    parts = splits(plain, 2 * spark.sparkContext.defaultParallelism)
+    if parts or not found:
+        numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
+        found.append((numbers, Reading(wanted, parts)))
+    return found
 
 
-def _lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    return spark.read.text(list(paths)).select(
-        "value",
-        f.col("_metadata.file_path").alias("file"),
-        f.col("_metadata.file_block_start").alias("block"),
-        f.monotonically_increasing_id().alias("line"),
-    )
-
-
-def java_pattern(form: Form) -> tuple[str, str]:
-    """Return a form as Java has it: the pattern, and the replacement that gives its columns.
-
-    A group that takes no part in a match gives nothing.
-    """
-    numbers = re.compile(form.pattern).groupindex  # Java looks names up each time
-    values = [
-        "".join(f"${numbers[name]}" for name in groups if name in numbers)
-        for groups in COLUMNS.values()
+def events_of(spark: "SparkSession", files: Files, wanted: Wanted) -> "DataFrame":
+    """Return all events of the wanted time, those of other topics included; SCHEMA."""
+    tables = [
+        table.mapInArrow(_Events(reading), SCHEMA)
+        for table, reading in sources(spark, files, wanted)
     ]
-    return re.sub(r"\(\?P<\w+>", "(", form.pattern), SEPARATOR.join([form.kind, *values])
+    return tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
 
 
-def _of_logs(lines: "DataFrame", zone: str) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+class _Events:
+    """Lines to events, as Spark's Python workers run it."""
 
-    value = f.col("value")
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
 
-    def taken_apart(form: Form) -> "Column":
-        pattern, replacement = java_pattern(form)
-        return f.regexp_replace(value, pattern, replacement)
-
-    first = functools.reduce(
-        lambda otherwise, form: f.when(value.contains(form.needle), taken_apart(form)).otherwise(
-            otherwise
-        ),
-        reversed(FORMS),
-        taken_apart(NAMING),
-    )
-    taken = _once(lines, "taken", first)
-    # What no form fits, and what is no line of a state-change log.
-    for form in (NAMING, PLAIN):
-        known = f.col("taken")
-        other = f.when(value.contains(form.needle), taken_apart(form)).otherwise(known)
-        taken = _once(taken, "taken", f.when(known.contains(SEPARATOR), known).otherwise(other))
-    parts = _once(taken, "parts", f.split("taken", SEPARATOR))
-    return parts.select(*_columns(f.col("parts"), zone))
+    def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for texts, block in self._reading.blocks(batches):
+            yield _to_arrow(block, texts, self._reading.wanted)
 
 
-def _once(table: "DataFrame", name: str, value: "Column") -> "DataFrame":
-    """Add a column whose value is worked out once per row, however many columns are made of it.
-
-    Spark puts the expression into each of them otherwise; it cannot look through a generator.
-    """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    kept = [c for c in table.columns if c != name]
-    return table.select(*kept, f.explode(f.array(value)).alias(name))
-
-
-def _columns(parts: "Column", zone: str) -> list["Column"]:
-    """Return the columns of SCHEMA, of a line's parts."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    places = {name: 1 + place for place, name in enumerate(COLUMNS)}
-    part = {name: f.get(parts, f.lit(place)) for name, place in places.items()}
-    moment = part["second"].cast("timestamp_ntz")
-    second = (
-        f.unix_timestamp(f.convert_timezone(f.lit(zone), f.lit("UTC"), moment))
-        if zone != UTC
-        else f.unix_timestamp(moment)
-    )
-    isr = part["isr"]
-    wordy = f.regexp_replace(f.regexp_replace(isr, r"brokerEpoch=-?\d+", ""), r"[^\d]+", ",")
-    isr = f.when(isr.contains("("), f.trim(wordy, f.lit(","))).otherwise(f.replace(isr, f.lit(" ")))
-    made = {
-        "time_ms": second * 1000 + part["ms"].cast("long"),
-        "side": f.lower(part["role"]),
-        "kind": f.when(f.size(parts) > 1, f.get(parts, f.lit(0))).otherwise(e.UNREAD),
-        "isr": isr,
-        "text": f.substring("value", 1, e.LONGEST_TEXT),
-    }
-    columns = []
-    for name, kind in _TYPES.items():
-        column = made.get(name, part.get(name))
-        if column is None:
-            column = f.col(name)
-        if kind in {"int", "long"} and name in part:
-            column = f.nullif(column, f.lit("")).try_cast(kind)
-        elif name in part:
-            column = f.nullif(column, f.lit(""))
-        columns.append(column.alias(name))
-    return columns
-
-
-def _journal_batches(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    """Turn batches of lines into batches of events; run by Spark's Python workers."""
-    for batch in batches:
-        rows: list[tuple[object, ...]] = []
-        for value, *place in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            found = journals.parse(value) if value else []
-            if found is None:
-                found = [Event(0, -1, e.CONTROLLER, "", e.UNREAD, text=value[: e.LONGEST_TEXT])]
-            rows += [(*event, *place) for event in found]
-        yield to_arrow(rows)
-
-
-def to_arrow(rows: Sequence[tuple[object, ...]]) -> "pa.RecordBatch":
-    """Return rows as a batch of SCHEMA."""
+def _to_arrow(block: "Block", texts: "Texts", wanted: Wanted) -> "pa.RecordBatch":
+    import numpy as np  # noqa: PLC0415 - an extra
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
+    from ottla.pipelines.timeline import rows as r  # noqa: PLC0415 - an extra
+
+    kept = wanted.is_in_time(block.rows) & (block.rows["kind"] != r.KIND[e.UNREAD])
+    rows, of_line = block.rows[kept], block.of_line[kept]
     types = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_NAMES)
-    arrays = [
-        pa.array(column, types[kind]) for column, kind in zip(columns, _TYPES.values(), strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
+    names = pa.array(texts.names, pa.string())
+
+    def column(name: str) -> "pa.Array":
+        if name == "text":
+            found = block.lines
+            spans = zip(found.starts[of_line], found.ends[of_line], strict=True)
+            raw = [
+                found.data[begin:end].tobytes().decode("utf-8", "replace") for begin, end in spans
+            ]
+            return pa.array([text[: e.LONGEST_TEXT] for text in raw], pa.string())
+        values = np.ascontiguousarray(rows[name])
+        if name == "kind":
+            return pa.array(r.KINDS, pa.string()).take(pa.array(values))
+        if name == "side":
+            return pa.array(r.SIDES, pa.string()).take(pa.array(values))
+        if _TYPES[name] == "string":
+            return names.take(pa.array(values, mask=values == r.NO_TEXT))
+        missing = values == r.NONE if name in (*r.NUMBERS, *r.LONG_NUMBERS) else None
+        return pa.array(values, types[_TYPES[name]], mask=missing)
+
+    return pa.RecordBatch.from_arrays([column(name) for name in _TYPES], names=list(_TYPES))

@@ -7,9 +7,14 @@ and a longest length, and the true one, as clients felt it, lies between.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
+from dataclasses import replace as replace_known
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.facts import OFFLINE, Brokers, Fact
@@ -19,8 +24,7 @@ LEADS, STEPPED_DOWN, REPLACED, DIED, DELETED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True, gc=False):
     """One broker's uninterrupted leadership, of one leader epoch or several.
 
     Where `ended_to_ms` is None, it led when the logs ended. Times are milliseconds since 1970.
@@ -41,8 +45,7 @@ class Term:
     """Where its first epoch begins in the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(msgspec.Struct, frozen=True, gc=False):
     """Nobody led, for at least and at most so long; `end_ms` is None if nobody did any more."""
 
     life: int
@@ -58,8 +61,7 @@ class Gap:
     """How the leader before ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True, gc=False):
     """A leadership and ISR that somebody spoke of, and when first."""
 
     life: int
@@ -73,43 +75,48 @@ class State:
 
 def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[State]:
     """Return leaderships and ISRs in order: by epoch, then by time; the earliest word counts."""
-    found: dict[object, State] = {}
-    spoken = [f for f in facts if f.kind not in {e.LED, e.FOLLOWED, e.STOPPED}]
+    found: dict[object, tuple[Fact, int]] = {}
+    roles = {e.LED, e.FOLLOWED, e.STOPPED}
+    spoken = [f for f in facts if f.kind not in roles]
     journaled = {
         (f.life, f.leader_epoch) for f in spoken if f.kind == e.DECIDED and f.level == "JOURNAL"
     }
-    for fact in [*spoken, *(f for lines in own.values() for f in lines)]:
+    for fact in chain(spoken, *own.values()):
+        is_decided = fact.kind == e.DECIDED
         leader = fact.broker if fact.kind == e.LED else fact.leader
-        if leader is None or fact.leader_epoch is None or leader < -1:
+        epoch = fact.leader_epoch
+        if leader is None or epoch is None or leader < -1:
             continue
-        if (
-            fact.kind == e.DECIDED
-            and fact.level != "JOURNAL"
-            and (fact.life, fact.leader_epoch) in journaled
-        ):
+        if is_decided and fact.level != "JOURNAL" and (fact.life, epoch) in journaled:
             continue
-        key: object = (fact.life, fact.leader_epoch, leader, fact.isr)
-        if fact.kind == e.DECIDED:  # an ISR may shrink and grow back: each time counts
-            key = (key, fact.time_ms)
-        epoch = fact.epoch if fact.kind == e.DECIDED else None
-        state = State(
-            fact.life, fact.leader_epoch, leader, fact.isr, fact.version, fact.time_ms, epoch
-        )
+        # An ISR may shrink and grow back: each time it is decided counts.
+        key = (fact.life, epoch, leader, fact.isr, fact.time_ms if is_decided else None)
         known = found.get(key)
-        if known is None or state.time_ms < known.time_ms:
-            found[key] = state
-    return sorted(found.values(), key=lambda s: (s.life, s.leader_epoch, s.time_ms))
+        if known is None or fact.time_ms < known[0].time_ms:
+            found[key] = fact, leader
+    told = [
+        State(
+            fact.life, fact.leader_epoch or 0, leader, fact.isr, fact.version, fact.time_ms,
+            fact.epoch if fact.kind == e.DECIDED else None,
+        )
+        for fact, leader in found.values()
+    ]  # fmt: skip
+    return sorted(told, key=attrgetter("life", "leader_epoch", "time_ms"))
 
 
 def isr_history(spoken: Sequence[State]) -> list[State]:
     """Return the states that have an ISR, each as long as it differs from the one before."""
     found: list[State] = []
     for state in spoken:
+        if state.isr is None:
+            continue
         before = found[-1] if found else None
-        if state.isr is not None and (
+        if (
             before is None
-            or (state.life, state.leader_epoch, state.leader, _members(state.isr))
-            != (before.life, before.leader_epoch, before.leader, _members(before.isr))
+            or state.leader_epoch != before.leader_epoch
+            or state.leader != before.leader
+            or state.life != before.life
+            or (state.isr != before.isr and _members(state.isr) != _members(before.isr))
         ):
             found.append(state)
     return found
@@ -143,7 +150,7 @@ def terms(
                 )  # fmt: skip
                 found.pop()
             found.append(term)
-    found += _of_silent_leaders(found, replace(known, offline=()), own)
+    found += _of_silent_leaders(found, replace_known(known, offline=()), own)
     return sorted(found, key=lambda t: (t.life, t.first_epoch, t.began_ms))
 
 
@@ -208,10 +215,7 @@ def _offline(facts: Iterable[Fact]) -> list[_Offline]:
 def _term(broker: int, fact: Fact, after: Fact | None, known: _Known) -> Term:
     """Return the term of one line; `how` is LEADS with an end where the next line continues it."""
     assert fact.leader_epoch is not None
-    term = Term(
-        fact.life, broker, fact.leader_epoch, fact.leader_epoch, fact.time_ms, None, None, LEADS,
-        own_word=False, topic_id=fact.topic_id, offset=fact.offset,
-    )  # fmt: skip
+    epoch = fact.leader_epoch
     if (
         after is not None
         and after.life == fact.life
@@ -220,9 +224,14 @@ def _term(broker: int, fact: Fact, after: Fact | None, known: _Known) -> Term:
         same = after.previous is None or after.previous == fact.leader_epoch
         how = LEADS if after.kind == e.LED else STEPPED_DOWN
         word = same and after.previous is not None
-        return replace(
-            term, ended_from_ms=after.time_ms, ended_to_ms=after.time_ms, how=how, own_word=word
-        )
+        return Term(
+            fact.life, broker, epoch, epoch, fact.time_ms, after.time_ms, after.time_ms, how, word,
+            fact.topic_id, fact.offset,
+        )  # fmt: skip
+    term = Term(
+        fact.life, broker, epoch, epoch, fact.time_ms, None, None, LEADS, own_word=False,
+        topic_id=fact.topic_id, offset=fact.offset,
+    )  # fmt: skip
     return _silent(term, after, known)
 
 
