@@ -8,6 +8,8 @@ from ottla.broker.broker import Broker
 from ottla.broker.lifecycle import Membership
 from ottla.broker.state import BrokerState
 from ottla.controller import failover
+from ottla.controller.driver import Driver
+from ottla.controller.effects import Effect
 from ottla.controller.log_ends import LogEndRequests
 from ottla.log.manager import LogManager
 from ottla.model.errors import (
@@ -520,15 +522,27 @@ def test_r13_a_controller_that_knows_no_eligible_replicas_is_named(scene, caplog
     assert "controller=1" in caplog.text
 
 
-def slow_election(monkeypatch, seconds):
-    """Let a new controller pause between telling who lives and electing leaders."""
-    start_replicas = failover._start_replicas
+class Pause(Effect[None]):
+    """An effect that no procedure has but those of these tests."""
 
-    async def slow(term):
+
+def slow_election(monkeypatch, seconds):
+    """Let a new controller pause between sending who lives and electing leaders."""
+    start_replicas, make = failover._start_replicas, Driver.__init__
+
+    def slow(changes):
+        yield Pause()
+        yield from start_replicas(changes)
+
+    async def pause(_cause, _effect):
         await asyncio.sleep(seconds)
-        await start_replicas(term)
+
+    def made(self, *arguments, **named):
+        make(self, *arguments, **named)
+        self._perform[Pause] = pause
 
     monkeypatch.setattr(failover, "_start_replicas", slow)
+    monkeypatch.setattr(Driver, "__init__", made)
 
 
 def restarted_with_a_topic(scene):
