@@ -95,6 +95,7 @@ DECIDERS = {
     "coordinators/offsets.py",
     "coordinators/timers.py",
     "coordinators/transaction.py",
+    "coordinators/transaction_events.py",
     "coordinators/transaction_records.py",
     "coordinators/transaction_states.py",
     "coordinators/transactions.py",

@@ -261,7 +261,7 @@ class FileTarget(Target):
         elif kind == 3:
             checkpoints.decode_meta_properties(raw)
         elif kind == 6:
-            transaction_records.TransactionRecordReader().read(b"\0\0\0\1t", raw)
+            transaction_records.TransactionRecordReader.decode(b"\0\0\0\1t", raw)
         else:
             key = group_records.group_key("g")
             if kind == 5:

@@ -8,25 +8,37 @@ is shut out for a transaction that it has ended; every question is answered once
 is left pending.
 """
 
+from collections import deque
+
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import NO_EPOCH
+from ottla.coordinators.transaction_events import (
+    AddPartitionsRequested,
+    AllocateProducerId,
+    EndTransactionRequested,
+    ExpirationCheckDue,
+    InitProducerIdRequested,
+    InitResult,
+    MarkersWritten,
+    PartitionLoaded,
+    PartitionResigned,
+    ProducerIdAndEpoch,
+    RecordsStored,
+    Reply,
+    RetryDue,
+    RetryLater,
+    SendMarkers,
+    StoreTombstones,
+    StoreTransaction,
+    TimeoutCheckDue,
+)
 from ottla.coordinators.transaction_records import read_transaction, transaction_value
 from ottla.coordinators.transaction_states import ENDING, TransactionState
-from ottla.coordinators.transactions import (
-    FENCING,
-    Again,
-    Append,
-    Forget,
-    InitResult,
-    ProducerIdAndEpoch,
-    Reply,
-    Send,
-    Transactions,
-)
+from ottla.coordinators.transactions import FENCING, Transactions
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
@@ -38,7 +50,7 @@ PARTITIONS = [TopicPartition("t", n) for n in range(3)]
 E, S = ErrorCode, TransactionState
 
 
-class Ticket:
+class Request:
     def __init__(self, what, producer=None, partitions=()):
         self.what, self.producer, self.partitions = what, producer, partitions
         self.answers = []
@@ -49,11 +61,11 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         self.decider = Transactions(900_000, EXPIRATION_MS)
         self.now = START_MS
-        self.shard = self.decider.begin(0, 0)
+        self.shard = self.decider.start_loading(0, 0)
         self.record = None  # the last value in the log, None for a tombstone or nothing
-        self.held, self.sends, self.again = [], [], []
+        self.held, self.sends, self.retries = [], [], []
         self.open = False  # whether any producer has asked for more since the last end it heard of
-        self.tickets = []
+        self.requests = {}
         self.producers = []  # all that were ever given an id and epoch
         self.next_id = 0
         self.life = 0
@@ -67,48 +79,54 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # --- carrying out -----------------------------------------------------------------------
 
-    def settle(self):
-        while effects := self.decider.take_effects():
-            for effect in effects:
-                if isinstance(effect, Reply):
-                    self.answered(effect.ticket, effect.result)
-                elif isinstance(effect, Append | Forget):
-                    self.held.append(effect)
-                    reason = getattr(effect, "reason", None)
+    def handle(self, event):
+        effects = deque(self.decider.handle(event, self.at))
+        while effects:
+            match effects.popleft():
+                case Reply(request_id, result):
+                    self.answered(self.requests[request_id], result)
+                case AllocateProducerId(request):
+                    self.next_id += 1
+                    again = request._replace(new_producer_id=self.next_id)
+                    effects.extend(self.decider.handle(again, self.at))
+                case StoreTransaction() | StoreTombstones() as store:
+                    pending = self.decider.pending_stores[store.token]
+                    self.held.append((pending.shard, store))
+                    reason = getattr(pending, "reason", None)
                     assert reason not in FENCING or self.open, "fenced for what it has ended"
-                elif isinstance(effect, Send):
-                    self.sends.append(effect)
-                else:
-                    assert isinstance(effect, Again)
-                    self.again.append(effect.what)
+                case SendMarkers() as send:
+                    start_ms = self.decider.pending_markers[send.token].completion.start_ms
+                    self.sends.append((send, start_ms))
+                case RetryLater() as retry:
+                    self.retries.append(retry)
 
-    def answered(self, ticket, result):
-        ticket.answers.append(result)
-        assert len(ticket.answers) == 1
-        error = result.error if ticket.what == "init" else result
+    def answered(self, request, result):
+        request.answers.append(result)
+        assert len(request.answers) == 1
+        error = result.error if request.what == "init" else result
         if error is not E.NONE:
             return
         # What the log says must agree at once: whoever reads it now decides the same.
         known = read_transaction(ID, self.record)
-        if ticket.what == "init":
+        if request.what == "init":
             given = ProducerIdAndEpoch(result.producer_id, result.epoch)
             assert (known.producer_id, known.epoch, known.state) == (*given, S.EMPTY)
             if given not in self.producers:
                 self.producers.append(given)
             return
-        assert (known.producer_id, known.epoch) == ticket.producer
-        if ticket.what == "add":
+        assert (known.producer_id, known.epoch) == request.producer
+        if request.what == "add":
             assert known.state is S.ONGOING
-            assert known.partitions >= ticket.partitions
+            assert known.partitions >= request.partitions
         else:
-            wanted = "COMMIT" if ticket.what == "commit" else "ABORT"
-            assert known.state.name.endswith(wanted), (ticket.what, known.state)
+            wanted = "COMMIT" if request.what == "commit" else "ABORT"
+            assert known.state.name.endswith(wanted), (request.what, known.state)
             self.open = False
 
     def ask(self, what, producer=None, partitions=frozenset()):
-        ticket = Ticket(what, producer, partitions)
-        self.tickets.append(ticket)
-        return ticket
+        request = Request(what, producer, partitions)
+        self.requests[len(self.requests) + 1] = request
+        return len(self.requests)
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -121,50 +139,41 @@ class TransactionMachine(RuleBasedStateMachine):
         self.init(data.draw(st.sampled_from([None, *self.producers])))
 
     def init(self, expected):
-        ticket = self.ask("init")
-        args = (self.shard, ID, TIMEOUT_MS, expected)
-        if not self.decider.init_producer_id(*args, None, ticket, self.at):
-            self.next_id += 1
-            assert self.decider.init_producer_id(*args, self.next_id, ticket, self.at)
-        self.settle()
+        self.handle(InitProducerIdRequested(self.ask("init"), 0, ID, TIMEOUT_MS, expected))
 
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def add(self, data, partitions):
         producer = data.draw(st.sampled_from(self.producers[-3:]))
-        ticket = self.ask("add", producer, frozenset(partitions))
+        number = self.ask("add", producer, frozenset(partitions))
         self.open = True
         self.now += 1  # `marks` knows transactions of one producer apart by when they began
-        self.decider.add_partitions(self.shard, ID, producer, partitions, ticket, self.at)
-        self.settle()
-        self.check_fenced(ticket)
+        self.handle(AddPartitionsRequested(number, 0, ID, producer, partitions))
+        self.check_fenced(self.requests[number])
 
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), committed=st.booleans())
     def end(self, data, committed):
         producer = data.draw(st.sampled_from(self.producers[-3:]))
-        ticket = self.ask("commit" if committed else "abort", producer)
-        self.decider.end(self.shard, ID, producer, ticket, self.at, committed=committed)
-        self.settle()
-        self.check_fenced(ticket)
+        number = self.ask("commit" if committed else "abort", producer)
+        self.handle(EndTransactionRequested(number, 0, ID, producer, committed))
+        self.check_fenced(self.requests[number])
 
-    def check_fenced(self, ticket):
+    def check_fenced(self, request):
         it = self.shard.transactions.get(ID)
-        if it is None or (it.producer_id, it.epoch) != ticket.producer:
-            assert ticket.answers
-            assert ticket.answers[0] is not E.NONE, "a producer that is not the newest was heard"
+        if it is None or (it.producer_id, it.epoch) != request.producer:
+            assert request.answers
+            assert request.answers[0] is not E.NONE, "a producer that is not the newest was heard"
 
     @rule(wait_ms=st.sampled_from([1, 1_000, TIMEOUT_MS, TIMEOUT_MS + 1]))
     def time_goes_by(self, wait_ms):
         self.now += wait_ms
-        self.decider.abort_timed_out(self.at)
-        self.settle()
+        self.handle(TimeoutCheckDue())
 
     @rule()
     def nobody_comes_for_long(self):
         self.now += EXPIRATION_MS
-        self.decider.expire(self.now)
-        self.settle()
+        self.handle(ExpirationCheckDue(self.now))
 
     # --- the log and the partitions -----------------------------------------------------------
 
@@ -172,71 +181,68 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["ok", "ok", "ok", "refused", "in doubt"]))
     def append_ends(self, how):
         """In doubt: the record is in the log, but whoever wrote it is told that it may not be."""
-        effect = self.held.pop(0)
-        if how != "refused" and not effect.shard.over:
-            gone = isinstance(effect, Forget)
-            self.record = None if gone else transaction_value(effect.to)
+        shard, store = self.held.pop(0)
+        if how != "refused" and not shard.resigned:
+            removed = isinstance(store, StoreTombstones)
+            self.record = None if removed else transaction_value(store.to)
         error = E.NONE if how == "ok" else E.COORDINATOR_NOT_AVAILABLE
-        if effect.shard.over:
+        if shard.resigned:
             error = E.NOT_COORDINATOR
-        self.tell(effect, error, in_doubt=how == "in doubt")
-
-    def tell(self, effect, error, *, in_doubt=False):
-        if isinstance(effect, Forget):
-            self.decider.forgotten(effect, error, in_doubt=in_doubt)
-        else:
-            self.decider.appended(effect, error, self.at, in_doubt=in_doubt)
-        self.settle()
+        self.handle(RecordsStored(store.token, error, how == "in doubt"))
 
     @precondition(lambda self: self.sends)
     @rule(data=st.data())
     def marker_arrives(self, data):
         """Also one of a coordinator that is no more: the partition knows the higher epochs."""
-        send = data.draw(st.sampled_from(self.sends))
-        self.mark(send, data.draw(st.sampled_from(sorted(send.partitions))))
+        send, start_ms = data.draw(st.sampled_from(self.sends))
+        self.mark(send, start_ms, data.draw(st.sampled_from(sorted(send.partitions))))
 
-    def mark(self, send, tp):
-        key = (tp, send.then.producer_id)
-        epochs = (send.then.epoch, send.shard.epoch)
+    def mark(self, send, start_ms, tp):
+        key = (tp, send.producer_id)
+        epochs = (send.producer_epoch, send.coordinator_epoch)
         known = self.highest.get(key, (-1, -1))
         if epochs[0] >= known[0] and epochs[1] >= known[1]:
             self.highest[key] = epochs
-            marks = self.marks.setdefault((send.then.producer_id, send.then.start_ms), {})
+            marks = self.marks.setdefault((send.producer_id, start_ms), {})
             assert marks.setdefault(tp, send.committed) is send.committed, "commit and abort"
-        self.decider.marked(send, [tp])
-        self.settle()
+        self.handle(MarkersWritten(send.token, [tp]))
 
-    @precondition(lambda self: self.again)
+    @precondition(lambda self: self.retries)
     @rule()
     def try_again(self):
-        self.decider.again(self.again.pop(0))
-        self.settle()
+        self.handle(RetryDue(self.retries.pop(0).token))
 
     @rule()
     def coordination_moves(self):
-        self.decider.unload(0)
-        held, self.held, self.again = self.held, [], []
-        for effect in held:
-            self.tell(effect, E.NOT_COORDINATOR, in_doubt=True)
+        self.handle(PartitionResigned(0))
+        held, self.held = self.held, []
+        for _, store in held:
+            self.handle(RecordsStored(store.token, E.NOT_COORDINATOR, True))
+        while self.retries:
+            self.try_again()
+        assert not self.decider.pending_stores
+        assert not self.decider.pending_markers
         self.life += 1
-        self.shard = self.decider.begin(0, self.life)
+        self.shard = self.decider.start_loading(0, self.life)
         if self.record is not None:
             self.shard.transactions[ID] = read_transaction(ID, self.record)
-        self.decider.serve(self.shard, self.at)
-        self.settle()
+        self.handle(PartitionLoaded(0, self.life))
 
     @rule()
     def all_goes_well(self):
         """What is under way comes to its end: else few runs would see a second transaction."""
         for _ in range(10):
-            while self.held or self.again:
-                while self.again:
+            while self.held or self.retries:
+                while self.retries:
                     self.try_again()
                 while self.held:
                     self.append_ends("ok")
-            for send in [s for s in self.sends if not s.shard.over]:
+            for send, start_ms in self.current_sends():
                 for tp in sorted(send.partitions):
-                    self.mark(send, tp)
+                    self.mark(send, start_ms, tp)
+
+    def current_sends(self):
+        return [s for s in self.sends if s[0].coordinator_epoch == self.life]
 
     # --- laws -------------------------------------------------------------------------------
 
@@ -261,21 +267,23 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def teardown(self):
         for _ in range(200):
-            if not (self.held or self.again or any(not s.shard.over for s in self.sends)):
+            if not (self.held or self.retries or self.current_sends()):
                 break
             while self.held:
                 self.append_ends("ok")
             sends, self.sends = self.sends, []
-            for send in sends:
-                self.decider.marked(send, send.partitions)
-            self.settle()
-            while self.again:
+            for send, _ in sends:
+                self.handle(MarkersWritten(send.token, send.partitions))
+            while self.retries:
                 self.try_again()
-        assert all(len(t.answers) == 1 for t in self.tickets), "somebody waits for ever"
+        assert all(len(t.answers) == 1 for t in self.requests.values()), "somebody waits for ever"
         it = self.shard.transactions.get(ID)
         assert it is None or it.pending is None
         assert it is None or it.state not in ENDING
-        assert {type(a) for t in self.tickets for a in t.answers} <= {InitResult, ErrorCode}
+        assert {type(a) for t in self.requests.values() for a in t.answers} <= {
+            InitResult,
+            ErrorCode,
+        }
 
 
 TransactionMachine.TestCase.settings = settings(

@@ -28,7 +28,7 @@ def markers_go_to_one_partition_only(patch):
 
     def one(self, what):
         first, *others = sorted(what.partitions)
-        self._marked(what, others)
+        self._written(what, others)
         send(self, replace(what, partitions=frozenset({first})))
 
     patch.setattr(TransactionMarkers, "send", one)
@@ -68,7 +68,7 @@ def nobody_is_fenced(patch):
 
 
 def nobody_ends_what_timed_out(patch):
-    patch.setattr(Transactions, "abort_timed_out", lambda *_: 0)
+    patch.setattr(Transactions, "_abort_timed_out", lambda *_: None)
 
 
 def a_new_coordinator_knows_nothing(patch):

@@ -108,13 +108,12 @@ def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
 
 def d_after_an_append_in_doubt_the_state_before_counts(patch):
     """F36."""
-    appended = Transactions.appended
+    stored = Transactions._records_stored
 
-    def forgets(self, append, error, now, *, in_doubt=False):
-        del in_doubt
-        appended(self, append, error, now, in_doubt=False)
+    def forgets(self, event, now):
+        stored(self, event._replace(in_doubt=False), now)
 
-    patch.setattr(Transactions, "appended", forgets)
+    patch.setattr(Transactions, "_records_stored", forgets)
 
 
 def f20_nobody_checks_what_is_read_from_a_disk(patch):

@@ -1,8 +1,8 @@
 """One transactional id: its producer, its state, and the next state while that is being written.
 
 A decider. Who may call: `transactions` and `transaction_records`. Invariants: at most one
-`Transition` is pending; only what the log took changes the state (`complete`); the epoch shown to
-a client is never 2^15-1, so that a producer can always be shut out by one more. Kafka:
+`Transition` is pending; the state changes only when its record is committed (`complete`); the epoch
+that a client gets is never 2^15-1, so that a producer can always be fenced with one more. Kafka:
 `TransactionMetadata` and `TxnTransitMetadata`.
 """
 
@@ -29,7 +29,7 @@ MAX_EPOCH = 2**15 - 1
 
 
 class ProducerFencedError(OttlaError):
-    """A newer producer with the same transactional id exists (KIP-360: or a lost answer)."""
+    """A newer producer with the same transactional id exists."""
 
     code = ErrorCode.PRODUCER_FENCED
 
@@ -39,12 +39,12 @@ class IllegalTransactionStateError(Exception):
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Tell whether a producer id may get no further epoch; the last one is kept for fencing."""
+    """Tell whether a producer id has no further epoch for a client; the last one is for fencing."""
     return epoch >= MAX_EPOCH - 1
 
 
 class Transition(NamedTuple):
-    """What a transactional id is to become, as it is written to the log."""
+    """The next state of a transactional id, as it is written to the log."""
 
     state: TransactionState
     producer_id: int
@@ -71,21 +71,19 @@ class Transaction:
     last_producer_id: int = NO_ID
     last_epoch: int = NO_EPOCH
     pending: TransactionState | None = None
-    conclusion: Transition | None = None
-    """what follows once every partition has its marker"""
-    began_mono_ms: float = 0.0
-    """when the transaction under way began, or was read, by this process's monotonic clock"""
+    start_mono_ms: float = 0.0
+    """when the open transaction began, or was loaded, by this process's monotonic clock"""
     fence_failed: bool = False
-    """an epoch was raised to shut the producer out, but not written: it is not raised again"""
+    """the epoch was raised to fence the producer, but not written: it is not raised again"""
 
     @property
     def exhausted(self) -> bool:
         return is_exhausted(self.epoch)
 
-    # --- preparing: what to write -----------------------------------------------------------------
+    # --- what to write ----------------------------------------------------------------------------
 
-    def fence(self) -> Transition:
-        """Raise the epoch, so that the transaction under way can be aborted."""
+    def prepare_fence(self) -> Transition:
+        """Raise the epoch, so that the open transaction can be aborted."""
         if self.epoch == MAX_EPOCH:
             raise IllegalTransactionStateError(
                 f"{self.transactional_id}: no epoch left to fence with"
@@ -95,10 +93,10 @@ class Transaction:
             S.PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_EPOCH, update_ms=self.update_ms
         )
 
-    def next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transition:
+    def prepare_next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transition:
         """Give the producer its next epoch; ProducerFencedError if it is not the newest (KIP-360).
 
-        `expected` is the epoch it says it has, None for a producer that starts.
+        `expected` is the epoch the producer has already, None for one that starts.
         """
         if self.exhausted:
             raise IllegalTransactionStateError(f"{self.transactional_id}: no epoch left")
@@ -107,21 +105,21 @@ class Transaction:
             if self.epoch in (NO_EPOCH, expected):
                 last_epoch = self.epoch
             elif expected == self.last_epoch:
-                epoch, last_epoch = self.epoch, self.last_epoch  # it missed our answer
+                epoch, last_epoch = self.epoch, self.last_epoch  # our answer was lost
             else:
                 raise ProducerFencedError(
                     f"epoch {expected}; ours is {self.epoch}, the last {self.last_epoch}"
                 )
-        return self._begin(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+        return self._prepare_empty(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
 
-    def next_producer_id(
+    def prepare_next_producer_id(
         self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool
     ) -> Transition:
-        """Go on with another producer id, as the epochs of this one are used up."""
+        """Give the producer another producer id: this one has no epochs left."""
         last_epoch = self.epoch if keep_last_epoch else NO_EPOCH
-        return self._begin(producer_id, 0, last_epoch, timeout_ms, now_ms)
+        return self._prepare_empty(producer_id, 0, last_epoch, timeout_ms, now_ms)
 
-    def _begin(
+    def _prepare_empty(
         self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> Transition:
         return self._prepare(
@@ -135,29 +133,28 @@ class Transaction:
             update_ms=now_ms,
         )
 
-    def add(self, partitions: Iterable[TopicPartition], now: Now) -> Transition:
+    def prepare_add_partitions(self, partitions: Iterable[TopicPartition], now: Now) -> Transition:
         """Add partitions; the first begin the transaction."""
         start_ms = self.start_ms
         if self.state is not S.ONGOING:
-            start_ms, self.began_mono_ms = now.wall_ms, now.mono_ms
-        everything = frozenset(self.partitions).union(partitions)
+            start_ms, self.start_mono_ms = now.wall_ms, now.mono_ms
+        all_partitions = frozenset(self.partitions).union(partitions)
         return self._prepare(
-            S.ONGOING, partitions=everything, start_ms=start_ms, update_ms=now.wall_ms
+            S.ONGOING, partitions=all_partitions, start_ms=start_ms, update_ms=now.wall_ms
         )
 
-    def end(self, *, committed: bool, now_ms: int) -> Transition:
-        """Decide how the transaction ends."""
+    def prepare_end(self, *, committed: bool, now_ms: int) -> Transition:
+        """Decide that the transaction is committed or aborted."""
         return self._prepare(S.PREPARE_COMMIT if committed else S.PREPARE_ABORT, update_ms=now_ms)
 
-    def conclude(self, now_ms: int) -> Transition:
-        """Say that all markers are written; prepared as soon as the end is decided."""
+    def prepare_complete(self, now_ms: int) -> Transition:
+        """Prepare the end, which is written when every partition has its marker."""
         state = S.COMPLETE_COMMIT if self.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT
         self.fence_failed = False
-        self.conclusion = self._prepare(state, partitions=frozenset(), update_ms=now_ms)
-        return self.conclusion
+        return self._prepare(state, partitions=frozenset(), update_ms=now_ms)
 
-    def expire(self) -> Transition:
-        """Let the id be forgotten."""
+    def prepare_dead(self) -> Transition:
+        """Prepare the removal of the id."""
         return self._prepare(S.DEAD, partitions=frozenset(), update_ms=self.update_ms)
 
     def _prepare(
@@ -189,11 +186,11 @@ class Transaction:
             update_ms,
         )
 
-    # --- what the log took ------------------------------------------------------------------------
+    # --- what was written -------------------------------------------------------------------------
 
     def complete(self, to: Transition) -> None:
         """Become what was written; IllegalTransactionStateError if it was not prepared."""
-        if self.pending is not to.state or not self._fits(to):
+        if self.pending is not to.state or not self._is_valid(to):
             raise IllegalTransactionStateError(f"{self} cannot become {to}")
         if to.state is S.EMPTY:
             self.last_producer_id, self.producer_id = self.producer_id, to.producer_id
@@ -208,7 +205,7 @@ class Transaction:
         self.state = to.state
         self.pending = None
 
-    def _fits(self, to: Transition) -> bool:
+    def _is_valid(self, to: Transition) -> bool:
         same = to.epoch == self.epoch and to.producer_id == self.producer_id
         if to.state is S.EMPTY:
             renewed = to.epoch == 0 and to.producer_id != self.producer_id

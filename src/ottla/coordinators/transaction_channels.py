@@ -1,8 +1,8 @@
 """Transaction channels: one connection to each broker, for markers and for verification.
 
-Who may call: `transaction_markers` and `transaction_verifier`. Invariants: opened when first
-needed, opened anew when the broker is at another address; what is sent is answered or fails within
-a bounded time. Kafka: the two `InterBrokerSendThread`s of Kafka's coordinators.
+Who may call: `transaction_markers` and `transaction_verifier`. Invariants: a connection is opened
+when it is first needed, and again when the broker has another address; a request is answered or
+fails within a bounded time. Kafka: the two `InterBrokerSendThread`s of the coordinators.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Channel:
     async def send(self, endpoint: Endpoint | None, request: Any, version: int) -> Any:
         """Send one request and return its answer; ConnectionLostError if there is none."""
         if endpoint is None:
-            raise ConnectionLostError("the broker is not known to live")
+            raise ConnectionLostError("the broker is not alive in the metadata cache")
         async with self._lock:
             peer = self._peer
             if peer is None or peer.closed or endpoint != self._target:

@@ -1,21 +1,42 @@
-"""The transaction coordinator: the shell that joins transactions, their log, markers and the clock.
+"""The transaction coordinator: the shell around transactions, with their log, markers and clock.
 
-Who may call: the broker's handlers, and the broker to start and end it and to tell of leadership.
-Invariants: a request touches a transactional id only if its partition is led and loaded here;
-effects of the decider are carried out in the order it left them, never while it is at work.
-Tickets are functions that take a result. Kafka: `TransactionCoordinator` and to the
-log part of `TransactionStateManager`.
+Who may call: the broker's handlers; the broker to start and close it. Invariants: a request reaches
+a transactional id only if its partition is led and loaded here; effects are carried out in the
+order in which the decider returned them. It maps the numbers of requests to functions that send the
+answer. Kafka: `TransactionCoordinator`, and the log part of `TransactionStateManager`.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction
+from ottla.coordinators.transaction_events import (
+    AddPartitionsRequested,
+    AllocateProducerId,
+    Effect,
+    EndTransactionRequested,
+    Event,
+    ExpirationCheckDue,
+    InitProducerIdRequested,
+    InitResult,
+    MarkersWritten,
+    PartitionLoaded,
+    PartitionResigned,
+    ProducerIdAndEpoch,
+    RecordsStored,
+    Reply,
+    RetryDue,
+    RetryLater,
+    SendMarkers,
+    StoreTombstones,
+    StoreTransaction,
+    TimeoutCheckDue,
+)
 from ottla.coordinators.transaction_markers import DeletedOf, Leaders, TransactionMarkers
 from ottla.coordinators.transaction_records import (
     TransactionRecordReader,
@@ -23,18 +44,9 @@ from ottla.coordinators.transaction_records import (
     transaction_value,
 )
 from ottla.coordinators.transaction_states import TransactionState
-from ottla.coordinators.transactions import (
-    Again,
-    Append,
-    Forget,
-    InitResult,
-    ProducerIdAndEpoch,
-    Reply,
-    Send,
-    Shard,
-    Transactions,
-)
+from ottla.coordinators.transactions import Shard, Transactions
 from ottla.model.config import BrokerConfig
+from ottla.model.effects import Log
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
@@ -44,15 +56,13 @@ from ottla.wire.records import BatchHeader, Record
 
 logger = logging.getLogger(__name__)
 
-AGAIN_S = 0.1
-"""Before the second try to write what must be written; each further one waits twice as long."""
+RETRY_S = 0.1
+"""Before the second attempt to write a record; each further one waits twice as long."""
 
-AGAIN_AT_MOST_S = 1.6
+MAX_RETRY_S = 1.6
 
 IN_DOUBT_TIMEOUT_MS = 5_000
-"""Each further try of an append in doubt waits at least so long for the in-sync replicas."""
-
-TOMBSTONES_AT_ONCE = 200
+"""Each further attempt of a write in doubt waits at least this long for the in-sync replicas."""
 
 _ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -64,10 +74,7 @@ _ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a client is told of an append that failed: never the errors of a partition not its own."""
-
-InitTicket = Callable[[InitResult], None]
-Ticket = Callable[[ErrorCode], None]
+"""The client's error for a failed append, without those of a partition that is not the client's."""
 
 
 class ProducerIdSource(Protocol):
@@ -79,7 +86,7 @@ class ProducerIdSource(Protocol):
 
 
 class _TransactionLoader:
-    """A partition of transactional ids on its way into memory."""
+    """Loads the transactional ids of one partition."""
 
     def __init__(self, coordinator: "TransactionCoordinator", shard: Shard) -> None:
         self._coordinator = coordinator
@@ -92,12 +99,14 @@ class _TransactionLoader:
     def finish(self) -> Iterator[None]:
         known = self._shard.transactions
         for key, raw in self._records.found.items():
-            transaction = self._records.read(key, raw)
-            if transaction is not None:
-                known[transaction.transactional_id] = transaction
+            decoded = self._records.decode(key, raw)
+            if isinstance(decoded, Log):
+                logger.log(decoded.level, "%s", decoded.text)
+            else:
+                known[decoded.transactional_id] = decoded
             yield
         # In the next turn: only then is the partition served, so that it can be appended to.
-        asyncio.get_running_loop().call_soon(self._coordinator.serve, self._shard)
+        asyncio.get_running_loop().call_soon(self._coordinator.on_loaded, self._shard)
 
 
 class TransactionCoordinator:
@@ -136,26 +145,37 @@ class TransactionCoordinator:
             partitions,
             AppendSettings(),
         )
-        self.markers = TransactionMarkers(world, config, leaders, self._marked, deleted_of)
+        self.markers = TransactionMarkers(
+            world,
+            config,
+            leaders,
+            self._markers_written,
+            self.transactions.awaits_markers,
+            deleted_of,
+        )
         self._loops: list[asyncio.Task[None]] = []
         self._initializing: dict[asyncio.Task[None], None] = {}
-        self._settling = False
+        self._effects: deque[Effect] = deque()
+        self._running = False
+        self._waiting: dict[int, Callable[[Any], None]] = {}
+        """request -> the function that sends its answer"""
+        self._last_request = 0
         self._closed = False
-        self._timed_out = 0
-        self._expired = 0
 
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look after old transactions and ids; inside the event loop."""
+        """Begin to abort timed out transactions and to remove unused ids; inside the event loop."""
         loop = asyncio.get_running_loop()
         self._loops = [
-            loop.create_task(self._every(self._abort_every_s, self._abort), name="txn-abort"),
+            loop.create_task(
+                self._every(self._abort_every_s, self._abort_timed_out), name="txn-abort"
+            ),
             loop.create_task(self._every(self._expire_every_s, self._expire), name="txn-expire"),
         ]
 
     async def close(self) -> None:
-        """Serve nothing any more. Transactions go on with whoever leads their partitions next."""
+        """Stop serving. The next leaders of the partitions load the transactions and go on."""
         self._closed = True
         tasks = [*self._loops, *self._initializing]
         for task in tasks:
@@ -166,20 +186,19 @@ class TransactionCoordinator:
         await self.log.close()
 
     async def _every(self, interval_s: float, step: Callable[[], None]) -> None:
-        """Do something now and then. A loop root."""
+        """Call `step` from time to time. A loop root."""
         while True:
             await asyncio.sleep(interval_s)
             try:
                 step()
-                self._settle()
             except Exception:
-                logger.exception("looking after transactions failed")
+                logger.exception("checking transactions failed")
 
-    def _abort(self) -> None:
-        self._timed_out += self.transactions.abort_timed_out(self._now())
+    def _abort_timed_out(self) -> None:
+        self._handle(TimeoutCheckDue())
 
     def _expire(self) -> None:
-        self._expired += self.transactions.expire(self._ages.now_ms())
+        self._handle(ExpirationCheckDue(self._ages.now_ms()))
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic() * 1000, self._clock.wall_ms())
@@ -188,171 +207,174 @@ class TransactionCoordinator:
 
     def start_loading(self, index: int) -> _TransactionLoader:
         partition = self._replicas.hosted(TRANSACTION_STATE_TOPIC, index)
-        return _TransactionLoader(self, self.transactions.begin(index, partition.leader_epoch))
+        return _TransactionLoader(
+            self, self.transactions.start_loading(index, partition.leader_epoch)
+        )
 
-    def serve(self, shard: Shard) -> None:
+    def on_loaded(self, shard: Shard) -> None:
         """Go on with the transactions of a partition that has just been read."""
         if not self._closed:
-            self.transactions.serve(shard, self._now())
-            self._settle()
+            self._handle(PartitionLoaded(shard.partition, shard.epoch))
 
     def on_resigned(self, index: int) -> None:
-        self.transactions.unload(index)
+        self._handle(PartitionResigned(index))
 
     def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
-        """Nothing is left to be done: the transactions went with their shard."""
+        """Nothing is left to do: the transactions were removed with their shard."""
         del indexes
         return iter(())
 
-    # --- carrying out -----------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Carry out what the decider left."""
-        if self._settling:
+    def _handle(self, event: Event) -> None:
+        """Pass an event to the decider and carry out the effects.
+
+        They are carried out in their order; those that follow from one come after all before.
+        """
+        self._effects.extend(self.transactions.handle(event, self._now()))
+        if self._running:
             return
-        self._settling = True
+        self._running = True
         try:
-            while effects := self.transactions.take_effects():
-                for effect in effects:
-                    if isinstance(effect, Reply):
-                        effect.ticket(effect.result)  # type: ignore[operator]
-                    elif isinstance(effect, Append):
-                        self._append(effect)
-                    elif isinstance(effect, Send):
-                        self.markers.send(effect)
-                    elif isinstance(effect, Again):
-                        delay_s = AGAIN_S * 2 ** (min(effect.what.tries, 8) - 1)
-                        loop = asyncio.get_running_loop()
-                        loop.call_later(min(delay_s, AGAIN_AT_MOST_S), self._again, effect.what)
-                    else:
-                        self._write_tombstones(effect)
+            while self._effects:
+                self._carry_out(self._effects.popleft())
         finally:
-            self._settling = False
+            self._running = False
 
-    def _append(self, append: Append) -> None:
-        transactional_id = append.transaction.transactional_id
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Reply(request_id, result):
+                self._waiting.pop(request_id)(result)
+            case AllocateProducerId(request):
+                self._allocate_producer_id(request)
+            case StoreTransaction():
+                self._write(effect)
+            case StoreTombstones():
+                self._write_tombstones(effect)
+            case RetryLater(token, attempts):
+                delay_s = RETRY_S * 2 ** (min(attempts, 8) - 1)
+                loop = asyncio.get_running_loop()
+                loop.call_later(min(delay_s, MAX_RETRY_S), self._retry, token)
+            case SendMarkers():
+                self.markers.send(effect)
+            case Log(level, text):
+                logger.log(level, "%s", text)
+
+    def _request(self, respond: Callable[[Any], None]) -> int:
+        """Return the number of a new request; `respond` gets its result, at once or later."""
+        self._last_request += 1
+        self._waiting[self._last_request] = respond
+        return self._last_request
+
+    def _write(self, store: StoreTransaction) -> None:
         record = Record(
             timestamp=self._clock.wall_ms(),
-            key=transaction_key(transactional_id),
-            value=transaction_value(append.to),
+            key=transaction_key(store.transactional_id),
+            value=transaction_value(store.to),
         )
 
-        def written(failure: ErrorCode, at: int) -> None:
+        def on_done(failure: ErrorCode, base_offset: int) -> None:
             error = _ERRORS.get(failure, failure)
             if error is not ErrorCode.NONE:
                 logger.info(
-                    "transaction not stored id=%s state=%s error=%s offset=%d tries=%d",
-                    transactional_id, append.to.state.label, failure.name, at, append.tries + 1,
+                    "transaction not stored id=%s state=%s error=%s offset=%d attempts=%d",
+                    store.transactional_id, store.to.state.label, failure.name, base_offset,
+                    store.attempts + 1,
                 )  # fmt: skip
-            self.transactions.appended(append, error, self._now(), in_doubt=at >= 0)
-            self._settle()
+            self._handle(RecordsStored(store.token, error, in_doubt=base_offset >= 0))
 
-        # As long as the transaction may last: an answer "not available" of ours would leave open
-        # whether a decision that is in the log already will stand.
-        timeout_ms = max(append.to.timeout_ms, IN_DOUBT_TIMEOUT_MS if append.in_doubt else 1)
-        self.log.append(append.shard.index, [record], written, timeout_ms=timeout_ms)
+        # For as long as the transaction may last: our answer COORDINATOR_NOT_AVAILABLE would leave
+        # open whether a decision that is in the log already becomes committed.
+        timeout_ms = max(store.to.timeout_ms, IN_DOUBT_TIMEOUT_MS if store.in_doubt else 1)
+        self.log.append(store.partition, [record], on_done, timeout_ms=timeout_ms)
 
-    def _again(self, what: Append | Forget) -> None:
+    def _write_tombstones(self, store: StoreTombstones) -> None:
+        timestamp = self._clock.wall_ms()
+        records = [
+            Record(timestamp=timestamp, key=transaction_key(name))
+            for name in store.transactional_ids
+        ]
+
+        def on_done(failure: ErrorCode, base_offset: int) -> None:
+            self._handle(RecordsStored(store.token, failure, in_doubt=base_offset >= 0))
+
+        self.log.append(store.partition, records, on_done)
+
+    def _retry(self, token: int) -> None:
         if not self._closed:
-            self.transactions.again(what)
-            self._settle()
+            self._handle(RetryDue(token))
 
-    def _write_tombstones(self, forget: Forget) -> None:
-        """Write tombstones, a batch for so many."""
-        for first in range(0, len(forget.transactions), TOMBSTONES_AT_ONCE):
-            chosen = forget.transactions[first : first + TOMBSTONES_AT_ONCE]
-            some = replace(forget, transactions=chosen)
-            timestamp = self._clock.wall_ms()
-            records = [
-                Record(timestamp=timestamp, key=transaction_key(t.transactional_id))
-                for t in some.transactions
-            ]
-
-            def written(failure: ErrorCode, at: int, some: Forget = some) -> None:
-                self.transactions.forgotten(some, failure, in_doubt=at >= 0)
-                self._settle()
-
-            self.log.append(some.shard.index, records, written)
-
-    def _marked(self, send: Send, partitions: Iterable[TopicPartition]) -> None:
-        self.transactions.marked(send, partitions)
-        self._settle()
+    def _markers_written(self, send: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
+        self._handle(MarkersWritten(send.token, tuple(partitions)))
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _shard(self, transactional_id: str) -> tuple[ErrorCode, Shard | None]:
-        """Return the shard of an id, or what to tell who asks for it."""
+    def _validate(self, transactional_id: str) -> tuple[ErrorCode, int]:
+        """Return NONE and the partition of an id if this broker serves it, else an error."""
         if not transactional_id:
-            return ErrorCode.INVALID_REQUEST, None
-        index = self.log.partition_for(transactional_id)
-        error = self.log.check_status(index)
-        if error is not ErrorCode.NONE:
-            return error, None
-        return ErrorCode.NONE, self.transactions.shards[index]
+            return ErrorCode.INVALID_REQUEST, -1
+        partition = self.log.partition_for(transactional_id)
+        return self.log.check_status(partition), partition
 
     def init_producer_id(
         self,
         transactional_id: str,
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
-        ticket: InitTicket,
+        respond: Callable[[InitResult], None],
     ) -> None:
-        """Give a transactional producer its id and epoch, and shut out who had it before."""
-        if transactional_id and not self.transactions.allows(timeout_ms):
-            ticket(InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+        """Give a transactional producer its id and epoch, and fence the one that had it before."""
+        if transactional_id and not self.transactions.allows_timeout(timeout_ms):
+            respond(InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return
-        if self._try_init(transactional_id, timeout_ms, expected, None, ticket):
+        self._init(
+            InitProducerIdRequested(
+                self._request(respond), -1, transactional_id, timeout_ms, expected
+            )
+        )
+
+    def _init(self, request: InitProducerIdRequested) -> None:
+        error, partition = self._validate(request.transactional_id)
+        if error is not ErrorCode.NONE:
+            self._waiting.pop(request.request_id)(InitResult(error))
             return
-        new_id = self._producer_ids.take()
-        if new_id is not None:
-            self._try_init(transactional_id, timeout_ms, expected, new_id, ticket)
+        self._handle(request._replace(partition=partition))
+
+    def _allocate_producer_id(self, request: InitProducerIdRequested) -> None:
+        producer_id = self._producer_ids.take()
+        if producer_id is not None:
+            self._init(request._replace(new_producer_id=producer_id))
             return
 
         async def wait() -> None:
             try:
                 found = await self._producer_ids.next()
             except OttlaError as error:
-                ticket(InitResult(error.code))
+                self._waiting.pop(request.request_id)(InitResult(error.code))
             else:
-                self._try_init(transactional_id, timeout_ms, expected, found, ticket)
+                self._init(request._replace(new_producer_id=found))
 
         task = asyncio.get_running_loop().create_task(wait(), name="init-producer-id")
         self._initializing[task] = None
         task.add_done_callback(lambda done: self._initializing.pop(done, None))
-
-    def _try_init(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
-        new_id: int | None,
-        ticket: InitTicket,
-    ) -> bool:
-        error, shard = self._shard(transactional_id)
-        if shard is None:
-            ticket(InitResult(error))
-            return True
-        done = self.transactions.init_producer_id(
-            shard, transactional_id, timeout_ms, expected, new_id, ticket, self._now()
-        )
-        self._settle()
-        return done
 
     def add_partitions(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
-        ticket: Ticket,
+        respond: Callable[[ErrorCode], None],
     ) -> None:
-        error, shard = self._shard(transactional_id)
-        if shard is None:
-            ticket(error)
+        """Make partitions part of the transaction; `respond` is called when that is in the log."""
+        error, partition = self._validate(transactional_id)
+        if error is not ErrorCode.NONE:
+            respond(error)
             return
-        self.transactions.add_partitions(
-            shard, transactional_id, producer, partitions, ticket, self._now()
+        self._handle(
+            AddPartitionsRequested(
+                self._request(respond), partition, transactional_id, producer, partitions
+            )
         )
-        self._settle()
 
     def verify_partitions(
         self,
@@ -360,38 +382,41 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Tell which partitions are part of the transaction under way (KIP-890)."""
-        error, shard = self._shard(transactional_id)
-        if shard is None:
+        """Tell which partitions are part of the open transaction (KIP-890)."""
+        error, partition = self._validate(transactional_id)
+        if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
+        shard = self.transactions.shards[partition]
         return self.transactions.verify_partitions(shard, transactional_id, producer, partitions)
 
     def end(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        ticket: Ticket,
+        respond: Callable[[ErrorCode], None],
         *,
         committed: bool,
     ) -> None:
-        error, shard = self._shard(transactional_id)
-        if shard is None:
-            ticket(error)
+        """Commit or abort; `respond` is called when the decision is in the log."""
+        error, partition = self._validate(transactional_id)
+        if error is not ErrorCode.NONE:
+            respond(error)
             return
-        self.transactions.end(
-            shard, transactional_id, producer, ticket, self._now(), committed=committed
+        self._handle(
+            EndTransactionRequested(
+                self._request(respond), partition, transactional_id, producer, committed
+            )
         )
-        self._settle()
 
-    # --- questions --------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> tuple[ErrorCode, Transaction | None]:
         if self._closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-        error, shard = self._shard(transactional_id)
-        if shard is None:
+        error, partition = self._validate(transactional_id)
+        if error is not ErrorCode.NONE:
             return error, None
-        found = shard.transactions.get(transactional_id)
+        found = self.transactions.shards[partition].transactions.get(transactional_id)
         if found is None or found.state is TransactionState.DEAD:
             return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
         return ErrorCode.NONE, found
@@ -399,7 +424,7 @@ class TransactionCoordinator:
     def select(
         self, producer_ids: Collection[int], states: Collection[str], min_duration_ms: int
     ) -> tuple[ErrorCode, list[Transaction], list[str]]:
-        """Return the ids that pass all filters (empty ones, and -1, let all pass)."""
+        """Return the ids that pass all filters; empty ones, and -1, do not filter."""
         if self._closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, [], []
         if self.log.loading:
@@ -415,8 +440,8 @@ class TransactionCoordinator:
         return {
             "transactional_ids": sum(states.values()),
             "states": states,
-            "timed_out_total": self._timed_out,
-            "expired_total": self._expired,
+            "timed_out_total": self.transactions.timed_out_total,
+            "expired_total": self.transactions.expired_total,
             "markers_waiting": self.markers.waiting,
             "markers_sent_total": self.markers.sent_total,
             "markers_retried_total": self.markers.retried_total,

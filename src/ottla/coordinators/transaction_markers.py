@@ -1,9 +1,9 @@
-"""Transaction markers: a queue per broker of commits and aborts that its partitions must hear of.
+"""Transaction markers: a queue of commit and abort markers for each broker.
 
 Who may call: `transaction_coordinator`. Invariants: one request at a time to each broker, with all
-that is queued for it; what fails is sent again, to whoever leads by then, until it is done or the
-coordination has moved. A deleted partition counts as done; that it is deleted says ZooKeeper, never
-the metadata cache. Kafka: `TransactionMarkerChannelManager` and
+that is queued for it; what fails is sent again, to the leader of that time, until it is done or
+another broker coordinates the transaction. A deleted partition counts as done; ZooKeeper, never the
+metadata cache, says that it is deleted. Kafka: `TransactionMarkerChannelManager` and
 `TransactionMarkerRequestCompletionHandler`.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
 from ottla.coordinators.transaction_channels import Channel
-from ottla.coordinators.transactions import Send
+from ottla.coordinators.transaction_events import SendMarkers
 from ottla.model.cluster import Endpoint
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
@@ -24,10 +24,10 @@ from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteT
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.05
-"""Between two tries of what failed: an election takes longer, and a busy loop helps nobody."""
+"""Between two attempts; an election takes longer."""
 
 CHECK_S = 1.0
-"""Between two questions to ZooKeeper about partitions that exist and the metadata does not know."""
+"""Between two reads of ZooKeeper about partitions that exist but are not in the metadata cache."""
 
 FLEXIBLE_LEVEL = (2, 8)
 
@@ -39,15 +39,15 @@ DONE = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-OVERTAKEN = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator has gone on with this transactional id: ours is to be silent."""
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Another broker coordinates this transactional id: ours must not send these markers again."""
 
 
 DeletedOf = Callable[[Collection[TopicPartition]], Awaitable[Collection[TopicPartition]]]
-"""Asks ZooKeeper which partitions are deleted or being deleted; OttlaError where it cannot tell."""
+"""Returns which partitions are deleted or being deleted, from ZooKeeper; may raise OttlaError."""
 
 
-class Led(Protocol):
+class PartitionLeader(Protocol):
     """A partition as the metadata cache knows it."""
 
     @property
@@ -55,46 +55,51 @@ class Led(Protocol):
 
 
 class Leaders(Protocol):
-    """Where partitions are led: the broker's metadata cache."""
+    """The leaders of partitions: the broker's metadata cache."""
 
-    def partition(self, topic: str, partition: int) -> Led | None: ...
+    def partition(self, topic: str, partition: int) -> PartitionLeader | None: ...
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None: ...
 
 
-class _Item:
-    """Some partitions of one transaction, on their way to one broker."""
+class _QueuedMarkers:
+    """The partitions of one transaction that one broker leads."""
 
     __slots__ = ("partitions", "send")
 
-    def __init__(self, send: Send, partitions: list[TopicPartition]) -> None:
+    def __init__(self, send: SendMarkers, partitions: list[TopicPartition]) -> None:
         self.send = send
         self.partitions = partitions
 
 
 class TransactionMarkers:
-    """The queues. `marked` hears which partitions have their marker."""
+    """The queues. `written` is called with the partitions that have their marker.
+
+    `is_current` tells whether a `SendMarkers`, by its token, still has to be carried out.
+    """
 
     def __init__(
         self,
         world: World,
         config: BrokerConfig,
         leaders: Leaders,
-        marked: Callable[[Send, Iterable[TopicPartition]], None],
+        written: Callable[[SendMarkers, Iterable[TopicPartition]], None],
+        is_current: Callable[[int], bool],
         deleted_of: DeletedOf,
     ) -> None:
         self._world = world
         self._config = config
         self._leaders = leaders
-        self._marked = marked
+        self._written = written
+        self._is_current = is_current
         self._deleted_of = deleted_of
         self._version = 1 if config.protocol_level >= FLEXIBLE_LEVEL else 0
-        self._queues: dict[int, list[_Item]] = {}
+        self._queues: dict[int, list[_QueuedMarkers]] = {}
         self._channels: dict[int, Channel] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
-        self._homeless: list[_Item] = []
-        self._unknown: list[_Item] = []
-        """Partitions that the metadata does not know, until ZooKeeper is asked about them."""
+        self._without_leader: list[_QueuedMarkers] = []
+        self._unknown: list[_QueuedMarkers] = []
+        """Partitions that are not in the metadata cache, until ZooKeeper is asked about them."""
         self._check: asyncio.Task[None] | None = None
         self._next_check_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -102,12 +107,12 @@ class TransactionMarkers:
         self.sent_total = 0
         self.retried_total = 0
 
-    def send(self, send: Send) -> None:
-        """Have every partition of a transaction marked."""
+    def send(self, send: SendMarkers) -> None:
+        """Have markers written to every partition of a transaction."""
         self._route(send, send.partitions)
         self._start()
 
-    def _route(self, send: Send, partitions: Iterable[TopicPartition]) -> None:
+    def _route(self, send: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
         by_leader: dict[int, list[TopicPartition]] = {}
         unknown = []
         for tp in sorted(partitions):
@@ -117,19 +122,19 @@ class TransactionMarkers:
             else:
                 by_leader.setdefault(found.leader, []).append(tp)
         for leader, led in by_leader.items():
-            item = _Item(send, led)
+            item = _QueuedMarkers(send, led)
             if leader == NO_LEADER:
-                self._later([item])
+                self._retry_later([item])
             else:
                 self._queues.setdefault(leader, []).append(item)
         if unknown and asyncio.get_running_loop().time() < self._next_check_s:
-            self._later([_Item(send, unknown)])
+            self._retry_later([_QueuedMarkers(send, unknown)])
         elif unknown:
-            self._unknown.append(_Item(send, unknown))
+            self._unknown.append(_QueuedMarkers(send, unknown))
 
-    def _later(self, items: list[_Item]) -> None:
-        """Look anew for the leaders of these in a moment."""
-        self._homeless += items
+    def _retry_later(self, items: list[_QueuedMarkers]) -> None:
+        """Look up the leaders of these again after a while."""
+        self._without_leader += items
         if self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
 
@@ -146,14 +151,15 @@ class TransactionMarkers:
             self._check = loop.create_task(self._check_unknown(), name="markers-unknown")
 
     async def _check_unknown(self) -> None:
-        """Count partitions as done that are deleted; look for the others' leaders again.
+        """Count deleted partitions as done; look up the leaders of the others again.
 
-        A coordinator that has just started knows no partition before the controller's metadata
-        comes, and that may come after the LeaderAndIsr that made it a coordinator. A loop root.
+        A coordinator that has just started knows no partition before it gets the first
+        UpdateMetadata, which may come after the LeaderAndIsr that made it a coordinator. A loop
+        root.
         """
         try:
             while self._unknown:
-                items = [i for i in self._unknown if not i.send.shard.over]
+                items = [i for i in self._unknown if self._is_current(i.send.token)]
                 self._unknown = []
                 if not items:
                     break
@@ -167,26 +173,30 @@ class TransactionMarkers:
                 left = [rest for item in items if (rest := self._without(item, deleted))]
                 if left:
                     self._next_check_s = asyncio.get_running_loop().time() + CHECK_S
-                    self._later(left)
+                    self._retry_later(left)
         finally:
             self._check = None
 
-    def _without(self, item: _Item, deleted: Collection[TopicPartition]) -> _Item | None:
-        """Count deleted partitions as done; return the others, if there are any."""
+    def _without(
+        self, item: _QueuedMarkers, deleted: Collection[TopicPartition]
+    ) -> _QueuedMarkers | None:
+        """Count deleted partitions as done; return the others, None if there are none."""
         done = [tp for tp in item.partitions if tp in deleted]
         if done:
             logger.info(
                 "no marker for deleted partitions id=%s partitions=%s",
-                item.send.transaction.transactional_id, ",".join(map(str, done)),
+                item.send.transactional_id, ",".join(map(str, done)),
             )  # fmt: skip
-            self._marked(item.send, done)
+            self._written(item.send, done)
         left = [tp for tp in item.partitions if tp not in deleted]
-        return _Item(item.send, left) if left else None
+        return _QueuedMarkers(item.send, left) if left else None
 
     async def _deliver(self, broker_id: int) -> None:
         """Send what is queued for one broker until nothing is. A loop root."""
         try:
-            while items := [i for i in self._queues.pop(broker_id, ()) if not i.send.shard.over]:
+            while items := [
+                i for i in self._queues.pop(broker_id, ()) if self._is_current(i.send.token)
+            ]:
                 try:
                     again = await self._request(broker_id, items)
                 except OttlaError as error:
@@ -197,13 +207,13 @@ class TransactionMarkers:
                     again = items
                 if again:
                     self.retried_total += len(again)
-                    self._later(again)
+                    self._retry_later(again)
         finally:
             self._senders.pop(broker_id, None)
         self._start()
 
-    async def _request(self, broker_id: int, items: list[_Item]) -> list[_Item]:
-        """Send one request; return what is to be sent again."""
+    async def _request(self, broker_id: int, items: list[_QueuedMarkers]) -> list[_QueuedMarkers]:
+        """Send one request; return what has to be sent again."""
         channel = self._channels.get(broker_id)
         if channel is None:
             channel = self._channels[broker_id] = Channel(
@@ -216,45 +226,45 @@ class TransactionMarkers:
         found = _errors(response)
         again = []
         for item in items:
-            left = self._conclude(item, found.get(item.send.transaction.producer_id, {}))
+            left = self._handle_answer(item, found.get(item.send.producer_id, {}))
             if left:
-                again.append(_Item(item.send, left))
+                again.append(_QueuedMarkers(item.send, left))
         return again
 
-    def _conclude(
-        self, item: _Item, errors: dict[TopicPartition, ErrorCode]
+    def _handle_answer(
+        self, item: _QueuedMarkers, errors: dict[TopicPartition, ErrorCode]
     ) -> list[TopicPartition]:
-        """Take in an answer; return the partitions to be tried again."""
+        """Handle the answer for one transaction; return the partitions to send to again."""
         codes = {tp: errors.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in item.partitions}
         done = [tp for tp, code in codes.items() if code in DONE]
         if done:
-            self._marked(item.send, done)
-        if any(code in OVERTAKEN for code in codes.values()):
+            self._written(item.send, done)
+        if any(code in FENCED for code in codes.values()):
             logger.warning(
                 "markers given up id=%s coordinator_epoch=%d errors=%s",
-                item.send.transaction.transactional_id, item.send.shard.epoch,
+                item.send.transactional_id, item.send.coordinator_epoch,
                 {str(tp): code.name for tp, code in codes.items() if code not in DONE},
             )  # fmt: skip
             return []
         return [tp for tp, code in codes.items() if code not in DONE]
 
     def _retry(self) -> None:
-        """Look anew for the leaders of what has none or failed. A loop root."""
+        """Look up again the leaders of what has none or failed. A loop root."""
         self._timer = None
-        homeless, self._homeless = self._homeless, []
-        for item in homeless:
-            if not item.send.shard.over:
+        without_leader, self._without_leader = self._without_leader, []
+        for item in without_leader:
+            if self._is_current(item.send.token):
                 self._route(item.send, item.partitions)
         self._start()
 
     @property
     def waiting(self) -> int:
-        """How many pieces of transactions are not marked yet, and not on their way."""
-        waiting = len(self._homeless) + len(self._unknown)
+        """How many requests' worth of markers wait to be sent."""
+        waiting = len(self._without_leader) + len(self._unknown)
         return waiting + sum(map(len, self._queues.values()))
 
     async def close(self) -> None:
-        """Send nothing any more. Whoever coordinates next sends the markers again."""
+        """Stop sending. The next coordinator sends the markers again."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -267,23 +277,23 @@ class TransactionMarkers:
             channel.close()
 
 
-def _marker(item: _Item) -> WriteTxnMarkersRequest.WritableTxnMarker:
+def _marker(item: _QueuedMarkers) -> WriteTxnMarkersRequest.WritableTxnMarker:
     send = item.send
     by_topic: dict[str, list[int]] = {}
     for topic, index in item.partitions:
         by_topic.setdefault(topic, []).append(index)
     one = WriteTxnMarkersRequest.WritableTxnMarkerTopic
     return WriteTxnMarkersRequest.WritableTxnMarker(
-        producer_id=send.then.producer_id,
-        producer_epoch=send.then.epoch,
+        producer_id=send.producer_id,
+        producer_epoch=send.producer_epoch,
         transaction_result=send.committed,
         topics=[one(name=t, partition_indexes=indexes) for t, indexes in by_topic.items()],
-        coordinator_epoch=send.shard.epoch,
+        coordinator_epoch=send.coordinator_epoch,
     )
 
 
 def _errors(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, ErrorCode]]:
-    """Return an answer's errors by producer id, which may stand in it more than once."""
+    """Return an answer's errors by producer id, which may be in it more than once."""
     found: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in response.markers:
         codes = found.setdefault(marker.producer_id, {})

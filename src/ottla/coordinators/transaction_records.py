@@ -1,23 +1,21 @@
 """A transactional id as a record of `__transaction_state`, and back.
 
 A decider: bytes and values. Who may call: this room. Invariants: bytes are those of the JVM's
-coordinator; what cannot be read is skipped with a warning, never fatal, since it may be of a later
+coordinator; a record that cannot be decoded is skipped with a warning, since it may be of a later
 version. The previous producer id and epoch are not in the log (KIP-360 knows them only while the
 coordinator stays). Kafka: `TransactionLog`.
 """
 
-import logging
 from collections.abc import Iterator
 
 from ottla.coordinators.transaction import Transaction, Transition
 from ottla.coordinators.transaction_states import TransactionState
+from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from ottla.wire.records import BatchHeader, Record
-
-logger = logging.getLogger(__name__)
 
 KEY_VERSION = 0
 VALUE_VERSION = 0
@@ -67,20 +65,20 @@ def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
 
 
 RECORDS_IN_A_STEP = 64
-"""Read before others may have their turn."""
+"""Read before other tasks may run."""
 
 
 class TransactionRecordReader:
-    """What a partition's records say, gathered in log order; values are decoded once, at the end.
+    """Reads the records of a partition in log order; values are decoded once, at the end.
 
-    A value stands undecoded until then: of an id's thousand transactions only the last counts.
+    Of a thousand records of an id only the last is decoded.
     """
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
 
     def read_batch(self, header: BatchHeader, records: Iterator[Record]) -> Iterator[None]:
-        """Take in one batch, in steps."""
+        """Read one batch in steps; other tasks may run after each."""
         if header.is_control:
             return
         for n, record in enumerate(records, 1):
@@ -92,14 +90,14 @@ class TransactionRecordReader:
             else:
                 self._values[key] = record.value
 
-    def read(self, key: bytes, raw: bytes) -> Transaction | None:
-        """Decode one record; None, with a warning, if that cannot be done."""
+    @staticmethod
+    def decode(key: bytes, raw: bytes) -> Transaction | Log:
+        """Decode one record; return a warning if that cannot be done."""
         try:
             name = decode_versioned(TransactionLogKey, key).transactional_id
             return read_transaction(name, raw)
         except (OttlaError, ValueError) as error:
-            logger.warning("transaction not understood key=%r error=%s", key, error)
-            return None
+            return warning(f"transaction not understood key={key!r} error={error}")
 
     @property
     def found(self) -> dict[bytes, bytes]:

@@ -1,25 +1,23 @@
 """Transactions: who may begin, join and end one, decided for all transactional ids of a broker.
 
-A decider: time (`Now`: how long a transaction lasts goes by the monotonic clock) and new producer
-ids are arguments. Who may call: `transaction_coordinator`. It
-answers with effects, in order: `Reply` to whoever asked, `Append` to the log, `Send` markers,
-`Forget` expired ids. Invariants:
-- while an append is under way nobody else changes that id (CONCURRENT_TRANSACTIONS)
-- an append in doubt (written, but not known to be committed) stays under way: it is written again
-  until it is known to stand in the log. So memory never differs from the log where nothing is
-  pending; Kafka's goes back to the state before, which the log may not have any more
-- a decision to commit or abort is final once it is in the log: whoever coordinates next sends the
+A decider: events go in through `handle`, with the time (`Now`: how long a transaction is open is
+measured by the monotonic clock), and effects come out, in the order in which they are to be carried
+out; both are values (`transaction_events`). Who may call: `transaction_coordinator`. Invariants:
+- while a record of an id is being written no request changes that id (CONCURRENT_TRANSACTIONS)
+- a write in doubt (in the leader's log, not known to be committed) stays pending: it is repeated
+  until it is known to be committed. So memory never differs from the log where nothing is pending;
+  Kafka's goes back to the state before, which the log may not have any more
+- a decision to commit or abort is final once it is in the log: the next coordinator sends the
   markers again, with its own, higher coordinator epoch
-- what an older leadership (`Shard`) still has under way changes nothing any more
+- unfinished work of an older leadership (`Shard`) has no effect any more
 
-Kafka: `TransactionCoordinator` and to the cache of `TransactionStateManager`.
+Kafka: `TransactionCoordinator`, and the cache of `TransactionStateManager`.
 """
 
-import logging
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import NamedTuple
 
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import (
@@ -29,109 +27,96 @@ from ottla.coordinators.transaction import (
     Transition,
     is_exhausted,
 )
+from ottla.coordinators.transaction_events import (
+    AddPartitionsRequested,
+    AllocateProducerId,
+    Effect,
+    EndTransactionRequested,
+    Event,
+    ExpirationCheckDue,
+    InitProducerIdRequested,
+    InitResult,
+    MarkersWritten,
+    PartitionLoaded,
+    PartitionResigned,
+    ProducerIdAndEpoch,
+    RecordsStored,
+    Reply,
+    RetryDue,
+    RetryLater,
+    SendMarkers,
+    StoreTombstones,
+    StoreTransaction,
+    TimeoutCheckDue,
+)
 from ottla.coordinators.transaction_states import ENDING, MAY_EXPIRE, TransactionState
+from ottla.model.effects import info
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 
-logger = logging.getLogger(__name__)
+TOMBSTONES_PER_BATCH = 200
 
 S = TransactionState
 
 
-class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer says it is."""
-
-    producer_id: int
-    epoch: int
-
-
-class InitResult(NamedTuple):
-    """The answer to InitProducerId."""
-
-    error: ErrorCode
-    producer_id: int = -1
-    epoch: int = -1
-
-
-class Reason(Enum):
-    """Why a record is written, and so what its being written means."""
+class StoreReason(Enum):
+    """Why a record is written, and so what follows when it is committed."""
 
     INIT = auto()
     ADD = auto()
     END = auto()
     FENCE = auto()
-    """to end the transaction of a producer that another takes over from"""
+    """to end the open transaction of an older producer with the same transactional id"""
     TIMEOUT = auto()
-    CONCLUDE = auto()
+    COMPLETE = auto()
 
 
-FENCING = frozenset({Reason.FENCE, Reason.TIMEOUT})
+FENCING = frozenset({StoreReason.FENCE, StoreReason.TIMEOUT})
 
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """The transactional ids of one partition, for one leadership; `epoch` is the coordinator's."""
+    """The transactional ids of one partition in one leadership; `epoch` is the coordinator's.
 
-    index: int
+    Kafka: `TxnMetadataCacheEntry`.
+    """
+
+    partition: int
     epoch: int
     transactions: dict[str, Transaction] = field(default_factory=dict)
-    over: bool = False
+    resigned: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Append:
-    """Effect: write `to`, then say how it went (`appended`)."""
+class PendingStore:
+    """A record that is being written, or waits for another attempt. No `request_id`: no answer."""
 
     shard: Shard
     transaction: Transaction
     to: Transition
-    reason: Reason
-    ticket: object = None
+    reason: StoreReason
+    request_id: int | None = None
     in_doubt: bool = False
-    """an earlier try may stand in the log"""
-    tries: int = 0
-    """how often it was tried before"""
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Send:
-    """Effect: have `partitions` marked; then say which are (`marked`). `then` is what follows."""
-
-    shard: Shard
-    transaction: Transaction
-    then: Transition
-    partitions: frozenset[TopicPartition]
-
-    @property
-    def committed(self) -> bool:
-        return self.then.state is S.COMPLETE_COMMIT
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Forget:
-    """Effect: write tombstones, then say how it went (`forgotten`)."""
+class PendingTombstones:
+    """Tombstones that are being written, or wait for another attempt."""
 
     shard: Shard
     transactions: tuple[Transaction, ...]
     in_doubt: bool = False
-    tries: int = 0
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Again:
-    """Effect: hand this to `again` a little later, the later the more `tries` it has."""
+class PendingMarkers:
+    """A transaction whose partitions do not have their markers yet, and what follows."""
 
-    what: Append | Forget
-
-
-class Reply(NamedTuple):
-    """Effect: tell whoever waits with this ticket."""
-
-    ticket: object
-    result: InitResult | ErrorCode
-
-
-Effect = Append | Again | Send | Forget | Reply
+    shard: Shard
+    transaction: Transaction
+    completion: Transition
 
 
 class Transactions:
@@ -139,11 +124,41 @@ class Transactions:
 
     def __init__(self, max_timeout_ms: int, id_expiration_ms: int) -> None:
         self.shards: dict[int, Shard] = {}
+        self.timed_out_total = 0
+        self.expired_total = 0
+        self.pending_stores: dict[int, PendingStore | PendingTombstones] = {}
+        self.pending_markers: dict[int, PendingMarkers] = {}
         self._max_timeout_ms = max_timeout_ms
         self._id_expiration_ms = id_expiration_ms
+        self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
 
-    def take_effects(self) -> list[Effect]:
+    def handle(self, event: Event, now: Now) -> list[Effect]:
+        """Take in an event; return what is to be done, in order.
+
+        The partition of a request must be one of `shards`.
+        """
+        match event:
+            case InitProducerIdRequested():
+                self._init_producer_id(event, now)
+            case AddPartitionsRequested():
+                self._add_partitions(event, now)
+            case EndTransactionRequested():
+                self._end(event, now)
+            case RecordsStored():
+                self._records_stored(event, now)
+            case RetryDue(token):
+                self._retry(token)
+            case MarkersWritten(token, partitions):
+                self._markers_written(token, partitions)
+            case PartitionLoaded(partition, epoch):
+                self._on_loaded(partition, epoch, now)
+            case PartitionResigned(partition):
+                self._on_resigned(partition)
+            case TimeoutCheckDue():
+                self._abort_timed_out(now)
+            case ExpirationCheckDue(wall_ms):
+                self._expire(wall_ms)
         effects, self._effects = self._effects, []
         return effects
 
@@ -151,96 +166,94 @@ class Transactions:
         for shard in self.shards.values():
             yield from shard.transactions.values()
 
-    def _reply(self, ticket: object, reason: Reason, error: ErrorCode) -> None:
-        if ticket is None:
+    def _reply(self, request_id: int | None, reason: StoreReason, error: ErrorCode) -> None:
+        if request_id is None:
             return
-        if reason is Reason.FENCE:
-            # It shall ask again: then the old transaction is over, and the epoch rises once more.
-            again = ErrorCode.CONCURRENT_TRANSACTIONS
-            self._effects.append(
-                Reply(ticket, InitResult(again if error is ErrorCode.NONE else error))
-            )
-        elif reason is Reason.INIT:
-            self._effects.append(Reply(ticket, InitResult(error)))
+        if reason is StoreReason.FENCE:
+            # The producer has to ask again: then the old transaction is over, and its epoch rises.
+            if error is ErrorCode.NONE:
+                error = ErrorCode.CONCURRENT_TRANSACTIONS
+            self._effects.append(Reply(request_id, InitResult(error)))
+        elif reason is StoreReason.INIT:
+            self._effects.append(Reply(request_id, InitResult(error)))
         else:
-            self._effects.append(Reply(ticket, error))
+            self._effects.append(Reply(request_id, error))
 
     # --- leadership -------------------------------------------------------------------------------
 
-    def begin(self, index: int, epoch: int) -> Shard:
-        """Make an empty shard for a partition that is being read; `serve` completes it."""
-        shard = self.shards[index] = Shard(index, epoch)
+    def start_loading(self, partition: int, epoch: int) -> Shard:
+        """Return an empty shard for a partition that is being read; `PartitionLoaded` follows."""
+        shard = self.shards[partition] = Shard(partition, epoch)
         return shard
 
-    def serve(self, shard: Shard, now: Now) -> None:
-        """Go on with what the last coordinator had decided but not finished.
+    def _on_loaded(self, partition: int, epoch: int, now: Now) -> None:
+        """Finish what the last coordinator had decided but not finished.
 
-        An open transaction gets its whole time once more: when it began is known by the other
-        broker's wall clock only, and one that is wrong must not abort what began a second ago.
+        An open transaction gets its whole timeout again: only the other broker's wall clock knows
+        when it began, and one that is wrong must not abort what began a second ago.
         """
-        if shard.over:
+        shard = self.shards.get(partition)
+        if shard is None or shard.epoch != epoch:
             return
         for transaction in list(shard.transactions.values()):
             if transaction.state in ENDING and transaction.pending is None:
-                self._send(shard, transaction, now)
+                self._send_markers(shard, transaction, now)
             elif transaction.state is S.ONGOING:
-                transaction.began_mono_ms = now.mono_ms
+                transaction.start_mono_ms = now.mono_ms
 
-    def unload(self, index: int) -> None:
-        """Forget a partition's ids: another broker coordinates them now."""
-        shard = self.shards.pop(index, None)
+    def _on_resigned(self, partition: int) -> None:
+        """Remove a partition's ids: another broker coordinates them now."""
+        shard = self.shards.pop(partition, None)
         if shard is not None:
-            shard.over = True
+            shard.resigned = True
+            markers = self.pending_markers
+            self.pending_markers = {t: m for t, m in markers.items() if m.shard is not shard}
 
     # --- InitProducerId ---------------------------------------------------------------------------
 
-    def allows(self, timeout_ms: int) -> bool:
+    def allows_timeout(self, timeout_ms: int) -> bool:
         """Tell whether a producer may ask for this transaction.timeout.ms."""
         return 0 < timeout_ms <= self._max_timeout_ms
 
-    def init_producer_id(
-        self,
-        shard: Shard,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
-        new_id: int | None,
-        ticket: object,
-        now: Now,
-    ) -> bool:
-        """Give a producer its id and epoch; False, and nothing done, if `new_id` is needed."""
-        transaction = shard.transactions.get(transactional_id)
+    def _init_producer_id(self, request: InitProducerIdRequested, now: Now) -> None:
+        """Give a producer its id and epoch, and fence the one that had them before."""
+        shard, expected = self.shards[request.partition], request.expected
+        new_id, request_id = request.new_producer_id, request.request_id
+        transaction = shard.transactions.get(request.transactional_id)
         if transaction is None:
             if new_id is None:
-                return False
-            transaction = Transaction(transactional_id, new_id, update_ms=now.wall_ms)
-            shard.transactions[transactional_id] = transaction
-        error = self._may_init(transaction, expected)
+                self._effects.append(AllocateProducerId(request))
+                return
+            transaction = Transaction(request.transactional_id, new_id, update_ms=now.wall_ms)
+            shard.transactions[request.transactional_id] = transaction
+        error = self._validate_init(transaction, expected)
         if error is not ErrorCode.NONE:
-            self._effects.append(Reply(ticket, InitResult(error)))
+            self._effects.append(Reply(request_id, InitResult(error)))
         elif transaction.state is S.ONGOING:
-            self._fence(shard, transaction, Reason.FENCE, ticket, now)
+            self._fence(shard, transaction, StoreReason.FENCE, request_id, now)
         elif transaction.exhausted and (expected is None or expected.epoch == transaction.epoch):
             if new_id is None:
-                return False
-            to = transaction.next_producer_id(
-                new_id, timeout_ms, now.wall_ms, keep_last_epoch=expected is not None
+                self._effects.append(AllocateProducerId(request))
+                return
+            to = transaction.prepare_next_producer_id(
+                new_id, request.timeout_ms, now.wall_ms, keep_last_epoch=expected is not None
             )
-            self._effects.append(Append(shard, transaction, to, Reason.INIT, ticket))
+            self._store(PendingStore(shard, transaction, to, StoreReason.INIT, request_id))
         else:
             try:
-                to = transaction.next_epoch(
-                    timeout_ms, None if expected is None else expected.epoch, now.wall_ms
+                to = transaction.prepare_next_epoch(
+                    request.timeout_ms, None if expected is None else expected.epoch, now.wall_ms
                 )
             except ProducerFencedError as fenced:
-                logger.info("producer fenced id=%s %s", transactional_id, fenced)
-                self._effects.append(Reply(ticket, InitResult(ErrorCode.PRODUCER_FENCED)))
+                self._effects.append(
+                    info(f"producer fenced id={request.transactional_id} reason={fenced}")
+                )
+                self._effects.append(Reply(request_id, InitResult(ErrorCode.PRODUCER_FENCED)))
             else:
-                self._effects.append(Append(shard, transaction, to, Reason.INIT, ticket))
-        return True
+                self._store(PendingStore(shard, transaction, to, StoreReason.INIT, request_id))
 
     @staticmethod
-    def _may_init(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> ErrorCode:
+    def _validate_init(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> ErrorCode:
         if transaction.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if expected is not None and transaction.epoch != NO_EPOCH:
@@ -249,7 +262,7 @@ class Transactions:
             )
             if expected.producer_id != transaction.producer_id and not renewed:
                 return ErrorCode.PRODUCER_FENCED
-            # Whoever was shut out with the last epoch of an id is not asked for its next one.
+            # A producer that was fenced with the last epoch of an id gets no new id.
             if transaction.exhausted and expected.epoch != transaction.epoch:
                 return ErrorCode.PRODUCER_FENCED
         if transaction.state in ENDING:
@@ -258,27 +271,22 @@ class Transactions:
 
     # --- partitions -------------------------------------------------------------------------------
 
-    def add_partitions(
-        self,
-        shard: Shard,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
-        ticket: object,
-        now: Now,
-    ) -> None:
+    def _add_partitions(self, request: AddPartitionsRequested, now: Now) -> None:
         """Make partitions part of the transaction, which begins with the first of them."""
-        transaction, error = self._find(shard, transactional_id, producer)
+        shard, partitions = self.shards[request.partition], request.partitions
+        transaction, error = self._find(shard, request.transactional_id, request.producer)
         if transaction is not None and error is ErrorCode.NONE:
             if transaction.pending is not None or transaction.state in ENDING:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
             elif transaction.state is not S.ONGOING or not transaction.partitions.issuperset(
                 partitions
             ):
-                to = transaction.add(partitions, now)
-                self._effects.append(Append(shard, transaction, to, Reason.ADD, ticket))
+                to = transaction.prepare_add_partitions(partitions, now)
+                self._store(
+                    PendingStore(shard, transaction, to, StoreReason.ADD, request.request_id)
+                )
                 return
-        self._reply(ticket, Reason.ADD, error)
+        self._reply(request.request_id, StoreReason.ADD, error)
 
     def verify_partitions(
         self,
@@ -287,9 +295,9 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Tell which partitions are part of the transaction under way (KIP-890).
+        """Tell which partitions are part of the open transaction (KIP-890).
 
-        An append under way does not matter: the log that is written to checks once more.
+        A record that is being written does not matter: the partition's log checks once more.
         """
         transaction, error = self._find(shard, transactional_id, producer)
         if transaction is not None and error is ErrorCode.NONE and transaction.state in ENDING:
@@ -313,34 +321,28 @@ class Transactions:
             return transaction, ErrorCode.PRODUCER_FENCED
         return transaction, ErrorCode.NONE
 
-    # --- the end of a transaction -----------------------------------------------------------------
+    # --- end of a transaction ---------------------------------------------------------------------
 
-    def end(
-        self,
-        shard: Shard,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        ticket: object,
-        now: Now,
-        *,
-        committed: bool,
-    ) -> None:
-        """Commit or abort; whoever asked is answered when the decision is in the log."""
-        transaction, error = self._find(shard, transactional_id, producer)
+    def _end(self, request: EndTransactionRequested, now: Now) -> None:
+        """Commit or abort; the answer is sent when the decision is in the log."""
+        shard, committed = self.shards[request.partition], request.committed
+        transaction, error = self._find(shard, request.transactional_id, request.producer)
         if transaction is not None and error is ErrorCode.NONE:
             if transaction.pending is not None:
                 error = ErrorCode.CONCURRENT_TRANSACTIONS
             elif transaction.state is S.ONGOING:
-                to = transaction.end(committed=committed, now_ms=now.wall_ms)
-                self._effects.append(Append(shard, transaction, to, Reason.END, ticket))
+                to = transaction.prepare_end(committed=committed, now_ms=now.wall_ms)
+                self._store(
+                    PendingStore(shard, transaction, to, StoreReason.END, request.request_id)
+                )
                 return
             else:
-                error = self._already(transaction, committed=committed)
-        self._reply(ticket, Reason.END, error)
+                error = self._validate_repeated_end(transaction, committed=committed)
+        self._reply(request.request_id, StoreReason.END, error)
 
     @staticmethod
-    def _already(transaction: Transaction, *, committed: bool) -> ErrorCode:
-        """Answer an EndTxn where no transaction is under way: perhaps it was sent once more."""
+    def _validate_repeated_end(transaction: Transaction, *, committed: bool) -> ErrorCode:
+        """Return the answer to an EndTxn without an open transaction: it may be a repeated one."""
         if transaction.state is (S.COMPLETE_COMMIT if committed else S.COMPLETE_ABORT):
             return ErrorCode.NONE
         if transaction.state is (S.PREPARE_COMMIT if committed else S.PREPARE_ABORT):
@@ -348,131 +350,182 @@ class Transactions:
         return ErrorCode.INVALID_TXN_STATE
 
     def _fence(
-        self, shard: Shard, transaction: Transaction, reason: Reason, ticket: object, now: Now
+        self,
+        shard: Shard,
+        transaction: Transaction,
+        reason: StoreReason,
+        request_id: int | None,
+        now: Now,
     ) -> None:
-        """Abort the transaction under way with an epoch of its own, above its producer's."""
-        fenced = transaction.fence()
+        """Abort the open transaction with a new epoch, higher than that of its producer."""
+        fenced = transaction.prepare_fence()
         transaction.pending = None
         transaction.epoch, transaction.last_epoch = fenced.epoch, NO_EPOCH
-        to = transaction.end(committed=False, now_ms=now.wall_ms)
-        self._effects.append(Append(shard, transaction, to, reason, ticket))
+        to = transaction.prepare_end(committed=False, now_ms=now.wall_ms)
+        self._store(PendingStore(shard, transaction, to, reason, request_id))
 
-    def abort_timed_out(self, now: Now) -> int:
-        """Abort what has been under way for longer than its producer allowed; return how many."""
-        late = 0
+    def _abort_timed_out(self, now: Now) -> None:
+        """Abort transactions that are open for longer than their producer allowed."""
         for shard in self.shards.values():
             for transaction in shard.transactions.values():
                 if (
                     transaction.state is S.ONGOING
                     and transaction.pending is None
-                    and now.mono_ms - transaction.began_mono_ms > transaction.timeout_ms
+                    and now.mono_ms - transaction.start_mono_ms > transaction.timeout_ms
                 ):
-                    late += 1
-                    logger.info(
-                        "transaction timed out id=%s producer_id=%d epoch=%d timeout_ms=%d",
-                        transaction.transactional_id, transaction.producer_id,
-                        transaction.epoch, transaction.timeout_ms,
-                    )  # fmt: skip
-                    self._fence(shard, transaction, Reason.TIMEOUT, None, now)
-        return late
+                    self.timed_out_total += 1
+                    self._effects.append(
+                        info(
+                            f"transaction timed out id={transaction.transactional_id} "
+                            f"producer_id={transaction.producer_id} epoch={transaction.epoch} "
+                            f"timeout_ms={transaction.timeout_ms}"
+                        )
+                    )
+                    self._fence(shard, transaction, StoreReason.TIMEOUT, None, now)
 
-    # --- what the log took ------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
-    def appended(
-        self, append: Append, error: ErrorCode, now: Now, *, in_doubt: bool = False
-    ) -> None:
-        """Hear of an append's end; `error` is one that a client may be told.
+    def _store(self, pending: PendingStore) -> None:
+        token = next(self._tokens)
+        self.pending_stores[token] = pending
+        self._write(token, pending)
 
-        `in_doubt`: there is an error, but the record was written and may come to be committed.
-        """
-        shard, transaction, reason = append.shard, append.transaction, append.reason
-        if shard.over:
-            lost = ErrorCode.NOT_COORDINATOR if error is ErrorCode.NONE else error
-            self._reply(append.ticket, reason, lost)
+    def _write(self, token: int, pending: PendingStore | PendingTombstones) -> None:
+        partition = pending.shard.partition
+        if isinstance(pending, PendingTombstones):
+            ids = tuple(t.transactional_id for t in pending.transactions)
+            self._effects.append(StoreTombstones(token, partition, ids))
+        else:
+            transactional_id = pending.transaction.transactional_id
+            self._effects.append(
+                StoreTransaction(
+                    token, partition, transactional_id, pending.to, pending.in_doubt,
+                    pending.attempts,
+                )
+            )  # fmt: skip
+
+    def _retry(self, token: int) -> None:
+        """Write again, unless another broker coordinates the id by now."""
+        pending = self.pending_stores[token]
+        if pending.shard.resigned:
+            del self.pending_stores[token]
+        else:
+            self._write(token, pending)
+
+    def _records_stored(self, event: RecordsStored, now: Now) -> None:
+        pending = self.pending_stores.pop(event.token)
+        if isinstance(pending, PendingTombstones):
+            self._tombstones_stored(pending, event)
+            return
+        shard, transaction, reason = pending.shard, pending.transaction, pending.reason
+        error, request_id = event.error, pending.request_id
+        if shard.resigned:
+            if error is ErrorCode.NONE:
+                error = ErrorCode.NOT_COORDINATOR
+            self._reply(request_id, reason, error)
             return
         if error is not ErrorCode.NONE:
-            in_doubt = in_doubt or append.in_doubt
-            if in_doubt or reason is Reason.CONCLUDE:
-                # In doubt: whoever asked may ask again and is told to wait until the log is known.
-                # Concluding: its markers stand; nothing else may become of it.
-                self._reply(append.ticket, reason, error)
-                again = replace(append, ticket=None, in_doubt=in_doubt, tries=append.tries + 1)
-                self._effects.append(Again(again))
+            self._reply(request_id, reason, error)
+            in_doubt = event.in_doubt or pending.in_doubt
+            if in_doubt or reason is StoreReason.COMPLETE:
+                # In doubt: the client may ask again, and has to wait until the log is known.
+                # Complete: the markers are written; there is no other way to go on.
+                self._retry_later(event.token, replace(pending, request_id=None), in_doubt)
                 return
             transaction.pending = None
             if reason in FENCING:
                 transaction.fence_failed = True
-            self._reply(append.ticket, reason, error)
             return
-        transaction.complete(append.to)
-        if reason is Reason.INIT:
-            to = append.to
-            if append.ticket is not None:
-                result = InitResult(ErrorCode.NONE, to.producer_id, to.epoch)
-                self._effects.append(Reply(append.ticket, result))
+        transaction.complete(pending.to)
+        if reason is StoreReason.INIT:
+            if request_id is not None:
+                result = InitResult(ErrorCode.NONE, pending.to.producer_id, pending.to.epoch)
+                self._effects.append(Reply(request_id, result))
             return
-        self._reply(append.ticket, reason, ErrorCode.NONE)
-        if append.to.state in ENDING:
-            self._send(shard, transaction, now)
+        self._reply(request_id, reason, ErrorCode.NONE)
+        if pending.to.state in ENDING:
+            self._send_markers(shard, transaction, now)
 
-    def again(self, what: Append | Forget) -> None:
-        """Try what could not be written, unless it is another's by now."""
-        if not what.shard.over:
-            self._effects.append(what)
+    def _retry_later(
+        self, token: int, pending: PendingStore | PendingTombstones, in_doubt: bool
+    ) -> None:
+        attempts = pending.attempts + 1
+        self.pending_stores[token] = replace(pending, in_doubt=in_doubt, attempts=attempts)
+        self._effects.append(RetryLater(token, attempts))
 
-    def _send(self, shard: Shard, transaction: Transaction, now: Now) -> None:
-        then = transaction.conclude(now.wall_ms)
+    # --- markers ----------------------------------------------------------------------------------
+
+    def _send_markers(self, shard: Shard, transaction: Transaction, now: Now) -> None:
+        completion = transaction.prepare_complete(now.wall_ms)
         partitions = frozenset(transaction.partitions)
-        if partitions:
-            self._effects.append(Send(shard, transaction, then, partitions))
-        else:
-            transaction.conclusion = None
-            self._effects.append(Append(shard, transaction, then, Reason.CONCLUDE))
-
-    def marked(self, send: Send, partitions: Iterable[TopicPartition]) -> None:
-        """Hear that partitions have their marker, or are gone."""
-        shard, transaction = send.shard, send.transaction
-        if shard.over or transaction.conclusion is not send.then:
+        if not partitions:
+            self._store(PendingStore(shard, transaction, completion, StoreReason.COMPLETE))
             return
+        token = next(self._tokens)
+        self.pending_markers[token] = PendingMarkers(shard, transaction, completion)
+        self._effects.append(
+            SendMarkers(
+                token,
+                transaction.transactional_id,
+                completion.producer_id,
+                completion.epoch,
+                shard.epoch,
+                completion.state is S.COMPLETE_COMMIT,
+                partitions,
+            )
+        )
+
+    def awaits_markers(self, token: int) -> bool:
+        """Tell whether markers still have to be sent: this broker coordinates the transaction."""
+        return token in self.pending_markers
+
+    def _markers_written(self, token: int, partitions: Iterable[TopicPartition]) -> None:
+        pending = self.pending_markers.get(token)
+        if pending is None:
+            return
+        transaction = pending.transaction
         transaction.partitions.difference_update(partitions)
         if not transaction.partitions:
-            transaction.conclusion = None
-            self._effects.append(Append(shard, transaction, send.then, Reason.CONCLUDE))
+            del self.pending_markers[token]
+            self._store(
+                PendingStore(pending.shard, transaction, pending.completion, StoreReason.COMPLETE)
+            )
 
-    # --- ids nobody uses --------------------------------------------------------------------------
+    # --- unused ids -------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int) -> int:
-        """Forget ids without a transaction that were silent for too long; return how many."""
-        oldest_ms = now_ms - self._id_expiration_ms
-        expired = 0
+    def _expire(self, wall_ms: int) -> None:
+        """Remove ids without a transaction that were not used for too long."""
+        oldest_ms = wall_ms - self._id_expiration_ms
         for shard in self.shards.values():
-            late = [
+            expired = [
                 t
                 for t in shard.transactions.values()
                 if t.pending is None and t.state in MAY_EXPIRE and t.update_ms <= oldest_ms
             ]
-            for transaction in late:
-                transaction.expire()
-            if late:
-                self._effects.append(Forget(shard, tuple(late)))
-            expired += len(late)
-        return expired
+            for transaction in expired:
+                transaction.prepare_dead()
+            self.expired_total += len(expired)
+            for first in range(0, len(expired), TOMBSTONES_PER_BATCH):
+                batch = tuple(expired[first : first + TOMBSTONES_PER_BATCH])
+                token = next(self._tokens)
+                pending = self.pending_stores[token] = PendingTombstones(shard, batch)
+                self._write(token, pending)
 
-    def forgotten(self, forget: Forget, error: ErrorCode, *, in_doubt: bool = False) -> None:
-        """Hear whether the tombstones are in the log; `in_doubt` as with `appended`."""
-        if forget.shard.over:
+    def _tombstones_stored(self, pending: PendingTombstones, event: RecordsStored) -> None:
+        shard = pending.shard
+        if shard.resigned:
             return
-        in_doubt = in_doubt or forget.in_doubt
-        if error is not ErrorCode.NONE and in_doubt:
-            self._effects.append(Again(replace(forget, in_doubt=True, tries=forget.tries + 1)))
+        in_doubt = event.in_doubt or pending.in_doubt
+        if event.error is not ErrorCode.NONE and in_doubt:
+            self._retry_later(event.token, pending, in_doubt)
             return
-        for transaction in forget.transactions:
-            if error is ErrorCode.NONE:
-                forget.shard.transactions.pop(transaction.transactional_id, None)
+        for transaction in pending.transactions:
+            if event.error is ErrorCode.NONE:
+                shard.transactions.pop(transaction.transactional_id, None)
             else:
                 transaction.pending = None
 
-    # --- questions --------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def select(
         self,
@@ -481,7 +534,7 @@ class Transactions:
         min_duration_ms: int,
         now_ms: int,
     ) -> tuple[list[Transaction], list[str]]:
-        """Return the ids that pass all filters, and the names of states that are none."""
+        """Return the ids that pass all filters, and the names in `states` that are no states."""
         known: Mapping[str, TransactionState] = {state.label: state for state in TransactionState}
         wanted = {known[name] for name in states if name in known}
         found = [

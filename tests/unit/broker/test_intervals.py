@@ -71,7 +71,7 @@ def test_f46_transactions_are_not_looked_after_without_a_pause():
     every = settings.interval_s("transaction.abort.timed.out.transaction.cleanup.interval.ms")
 
     async def abort(one):
-        await TransactionCoordinator._every(SimpleNamespace(_settle=lambda: None), every, one)
+        await TransactionCoordinator._every(None, every, one)
 
     assert 0 < rounds_of(abort) <= MOST
 

@@ -4,16 +4,15 @@ Verification beside it: who is asked, and what producers are told of the answer.
 """
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 
 import pytest
 
 from ottla.coordinators import transaction_markers, transaction_verifier
-from ottla.coordinators.transaction import Transaction
+from ottla.coordinators.transaction_events import ProducerIdAndEpoch, SendMarkers
 from ottla.coordinators.transaction_markers import TransactionMarkers
-from ottla.coordinators.transaction_states import TransactionState
 from ottla.coordinators.transaction_verifier import TransactionVerifier
-from ottla.coordinators.transactions import ProducerIdAndEpoch, Send, Shard
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
@@ -26,6 +25,7 @@ E = ErrorCode
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 CONFIG = BrokerConfig({"broker.id": "0", "zookeeper.connect": "z:1", "log.dirs": "/d"})
 ME = ProducerIdAndEpoch(7, 3)
+TOKENS = itertools.count(1)
 
 
 class Cluster:
@@ -90,9 +90,7 @@ class Cluster:
 
 
 def send_of(partitions=(A, B), committed=True):
-    state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
-    it = Transaction("id", 7, 3, 60_000, state, set(partitions), 1, 1)
-    return Send(Shard(0, 5), it, it.conclude(2), frozenset(partitions))
+    return SendMarkers(next(TOKENS), "id", 7, 3, 5, committed, frozenset(partitions))
 
 
 @pytest.fixture
@@ -101,7 +99,7 @@ def run(monkeypatch):
     monkeypatch.setattr(transaction_markers, "RETRY_S", 0.001)
     monkeypatch.setattr(transaction_markers, "CHECK_S", 0.003)
 
-    def go(cluster, sends, enough, meanwhile=None):
+    def go(cluster, sends, enough, meanwhile=None, resigned=()):
         monkeypatch.setattr(transaction_markers, "Channel", cluster.channel)
         marked = []
 
@@ -111,6 +109,7 @@ def run(monkeypatch):
                 CONFIG,
                 cluster,
                 lambda send, tps: marked.extend((send, tp) for tp in tps),
+                lambda token: token not in resigned,
                 cluster.deleted_of,
             )
             for send in sends:
@@ -224,14 +223,14 @@ def test_while_zookeeper_cannot_tell_nothing_counts_as_deleted(run, failure):
 
 def test_a_coordination_that_is_over_asks_about_nothing(run):
     cluster = Cluster()
-    send = send_of()
+    send, resigned = send_of(), set()
 
     def lose(turn):
         if turn == 5:
-            send.shard.over = True
+            resigned.add(send.token)
             cluster.leaders |= {A: 1, B: 2}
 
-    assert run(cluster, [send], 2, lose) == []
+    assert run(cluster, [send], 2, lose, resigned) == []
     assert cluster.asked == []
 
 
@@ -246,13 +245,13 @@ def test_whoever_is_overtaken_is_silent(run, code):
 def test_a_coordination_that_is_over_sends_nothing_again(run):
     cluster = Cluster(p0=1, p1=1)
     cluster.script = [E.NOT_LEADER_OR_FOLLOWER]
-    send = send_of()
+    send, resigned = send_of(), set()
 
     def lose(_turn):
         if cluster.asked:
-            send.shard.over = True
+            resigned.add(send.token)
 
-    assert run(cluster, [send], 2, lose) == []
+    assert run(cluster, [send], 2, lose, resigned) == []
     assert len(cluster.asked) == 1
 
 

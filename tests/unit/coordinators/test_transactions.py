@@ -1,25 +1,38 @@
 """Transactions by example: what the coordinator decides, each case of Kafka's own tests of it."""
 
+from collections import deque
+
 import pytest
 
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import MAX_EPOCH, Transaction
+from ottla.coordinators.transaction_events import (
+    AddPartitionsRequested,
+    AllocateProducerId,
+    EndTransactionRequested,
+    ExpirationCheckDue,
+    InitProducerIdRequested,
+    InitResult,
+    MarkersWritten,
+    PartitionLoaded,
+    PartitionResigned,
+    ProducerIdAndEpoch,
+    RecordsStored,
+    Reply,
+    RetryDue,
+    RetryLater,
+    SendMarkers,
+    StoreTombstones,
+    StoreTransaction,
+    TimeoutCheckDue,
+)
 from ottla.coordinators.transaction_states import (
     TRANSACTION_TRANSITIONS,
     TransactionState,
     check_transaction_transition,
 )
-from ottla.coordinators.transactions import (
-    Again,
-    Append,
-    Forget,
-    InitResult,
-    ProducerIdAndEpoch,
-    Reason,
-    Reply,
-    Send,
-    Transactions,
-)
+from ottla.coordinators.transactions import Transactions
+from ottla.model.effects import Log
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.transitions import IllegalTransitionError
@@ -33,53 +46,61 @@ JUMP_MS = 3_600_000
 
 
 class Bench:
-    """One shard; `log` says how appends end, None holds them."""
+    """One shard; `log` says how writes end, None holds them."""
 
     def __init__(self):
         self.decider = Transactions(max_timeout_ms=900_000, id_expiration_ms=1_000)
-        self.shard = self.decider.begin(0, 7)
+        self.shard = self.decider.start_loading(0, 7)
         self.log = E.NONE
         self.in_doubt = False
         """whether what fails may be in the log"""
         self.held = []
         self.sends = []
-        self.again = []
+        self.retries = []
         self.written = []
-        self.answers = []
+        self.answers = {}
+        self.lines = []
         self.now = NOW
         self.jumped_ms = 0
         self.next_id = 100
+        self.requests = 0
 
-    def settle(self):
-        while effects := self.decider.take_effects():
-            for effect in effects:
-                if isinstance(effect, Reply):
-                    self.answers.append(effect.result)
-                elif isinstance(effect, Append):
-                    self.held.append(effect)
+    def handle(self, event, at=None):
+        effects = deque(self.decider.handle(event, at or self.at))
+        while effects:
+            match effects.popleft():
+                case Reply(request_id, result):
+                    assert request_id not in self.answers, "answered twice"
+                    self.answers[request_id] = result
+                case AllocateProducerId(request):
+                    assert request.new_producer_id is None
+                    self.next_id += 1
+                    again = request._replace(new_producer_id=self.next_id)
+                    effects.extend(self.decider.handle(again, self.at))
+                case StoreTransaction() | StoreTombstones() as store:
+                    self.held.append(store)
                     if self.log is not None:
-                        self.write(self.log)
-                elif isinstance(effect, Send):
-                    self.sends.append(effect)
-                elif isinstance(effect, Again):
-                    self.again.append(effect.what)
-                else:
-                    assert isinstance(effect, Forget)
-                    doubt = self.in_doubt and self.log is not E.NONE
-                    self.decider.forgotten(effect, self.log or E.NONE, in_doubt=doubt)
+                        effects.extend(self.decider.handle(self.end_write(self.log), self.at))
+                case SendMarkers() as send:
+                    self.sends.append(send)
+                case RetryLater() as retry:
+                    self.retries.append(retry)
+                case Log(_, text):
+                    self.lines.append(text)
+
+    def end_write(self, error):
+        """Return the event that the oldest write ends with."""
+        store = self.held.pop(0)
+        if error is E.NONE and isinstance(store, StoreTransaction):
+            self.written.append(store.to.state)
+        return RecordsStored(store.token, error, self.in_doubt and error is not E.NONE)
 
     def write(self, error=E.NONE):
-        """End the oldest append."""
-        append = self.held.pop(0)
-        if error is E.NONE:
-            self.written.append(append.to.state)
-        doubt = self.in_doubt and error is not E.NONE
-        self.decider.appended(append, error, self.at, in_doubt=doubt)
-        self.settle()
+        """End the oldest write."""
+        self.handle(self.end_write(error))
 
     def try_again(self):
-        self.decider.again(self.again.pop())
-        self.settle()
+        self.handle(RetryDue(self.retries.pop().token))
 
     @property
     def at(self):
@@ -89,42 +110,47 @@ class Bench:
     def it(self):
         return self.shard.transactions[ID]
 
+    def ask(self, event_of):
+        """Pass in a request; return the answer, None if there is none yet."""
+        self.requests += 1
+        self.handle(event_of(self.requests))
+        return self.answer()
+
     def answer(self):
-        return self.answers.pop() if self.answers else None
+        """Return the answer to the last request."""
+        return self.answers.get(self.requests)
 
     def init(self, expected=None, timeout_ms=60_000):
-        done = self.decider.init_producer_id(
-            self.shard, ID, timeout_ms, expected, None, "t", self.at
-        )
-        if not done:
-            self.next_id += 1
-            assert self.decider.init_producer_id(
-                self.shard, ID, timeout_ms, expected, self.next_id, "t", self.at
-            )
-        self.settle()
-        return self.answer()
+        return self.ask(lambda n: InitProducerIdRequested(n, 0, ID, timeout_ms, expected))
 
     def me(self):
         return ProducerIdAndEpoch(self.it.producer_id, self.it.epoch)
 
     def add(self, *partitions, who=None):
         who = who or self.me()
-        self.decider.add_partitions(self.shard, ID, who, partitions, "t", self.at)
-        self.settle()
-        return self.answer()
+        return self.ask(lambda n: AddPartitionsRequested(n, 0, ID, who, partitions))
 
     def end(self, committed=True, who=None):
         who = who or self.me()
-        self.decider.end(self.shard, ID, who, "t", self.at, committed=committed)
-        self.settle()
-        return self.answer()
+        return self.ask(lambda n: EndTransactionRequested(n, 0, ID, who, committed))
 
     def mark(self):
         """Have all markers written."""
-        for send in self.sends:
-            self.decider.marked(send, send.partitions)
-        self.sends = []
-        self.settle()
+        sends, self.sends = self.sends, []
+        for send in sends:
+            self.handle(MarkersWritten(send.token, send.partitions))
+
+    def abort_timed_out(self, at=None):
+        """Return how many transactions were aborted."""
+        before = self.decider.timed_out_total
+        self.handle(TimeoutCheckDue(), at)
+        return self.decider.timed_out_total - before
+
+    def expire(self, wall_ms):
+        """Return how many ids were to be removed."""
+        before = self.decider.expired_total
+        self.handle(ExpirationCheckDue(wall_ms))
+        return self.decider.expired_total - before
 
 
 @pytest.fixture
@@ -155,11 +181,9 @@ def test_a_transaction_from_beginning_to_end(bench):
     assert bench.it.state is S.PREPARE_COMMIT
     (send,) = bench.sends
     assert (send.committed, send.partitions) == (True, {A, B})
-    bench.decider.marked(send, [A])
-    bench.settle()
+    bench.handle(MarkersWritten(send.token, [A]))
     assert bench.it.state is S.PREPARE_COMMIT, "B has no marker yet"
-    bench.decider.marked(send, [A, B])
-    bench.settle()
+    bench.handle(MarkersWritten(send.token, [A, B]))
     assert (bench.it.state, bench.it.partitions) == (S.COMPLETE_COMMIT, set())
     assert bench.written == [S.EMPTY, S.ONGOING, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
 
@@ -200,11 +224,12 @@ def test_while_an_append_is_under_way_all_must_wait(bench):
     bench.init()
     bench.log = None
     assert bench.add(A) is None
+    added = bench.requests
     assert bench.add(B) is E.CONCURRENT_TRANSACTIONS
     assert bench.end() is E.CONCURRENT_TRANSACTIONS
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
     bench.write()
-    assert bench.answer() is E.NONE
+    assert bench.answers[added] is E.NONE
     assert bench.it.partitions == {A}
 
 
@@ -246,7 +271,9 @@ def test_a_new_producer_first_aborts_what_the_old_one_left(bench):
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
     (send,) = bench.sends
     assert not send.committed
-    assert send.then.epoch == 1, "the marker's epoch shuts the old producer out of the partition"
+    assert send.producer_epoch == 1, (
+        "the marker's epoch shuts the old producer out of the partition"
+    )
     assert bench.end(who=old) is E.PRODUCER_FENCED
     bench.mark()
     assert bench.init() == InitResult(E.NONE, 101, 2)
@@ -308,22 +335,27 @@ def test_the_last_epoch_is_for_fencing_alone(bench):
 
 def test_timeouts_must_be_allowed():
     decider = Transactions(max_timeout_ms=900, id_expiration_ms=1)
-    assert [decider.allows(ms) for ms in (-1, 0, 1, 900, 901)] == [False, False, True, True, False]
+    assert [decider.allows_timeout(ms) for ms in (-1, 0, 1, 900, 901)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_what_takes_too_long_is_aborted_once(bench):
     bench.init(timeout_ms=1_000)
     bench.add(A)
     bench.now += 1_000
-    assert bench.decider.abort_timed_out(bench.at) == 0, "exactly at its time is in time"
+    assert bench.abort_timed_out() == 0, "exactly at its time is in time"
     bench.now += 1
-    assert bench.decider.abort_timed_out(bench.at) == 1
-    bench.settle()
+    assert bench.abort_timed_out() == 1
     assert (bench.it.state, bench.it.epoch) == (S.PREPARE_ABORT, 1)
-    assert bench.decider.abort_timed_out(bench.at) == 0
+    assert bench.abort_timed_out() == 0
     bench.mark()
     assert bench.it.state is S.COMPLETE_ABORT
-    assert bench.answers == []
+    assert len(bench.answers) == bench.requests
 
 
 @pytest.mark.parametrize("by_ms", [JUMP_MS, -JUMP_MS])
@@ -333,26 +365,26 @@ def test_a_transactions_time_does_not_jump_with_the_wall_clock(bench, by_ms):
     bench.add(A)
     bench.now += 1_000
     bench.jumped_ms = by_ms
-    assert bench.decider.abort_timed_out(bench.at) == 0, "it began a second ago"
+    assert bench.abort_timed_out() == 0, "it began a second ago"
     bench.add(B)
     bench.now += 59_000
-    assert bench.decider.abort_timed_out(bench.at) == 0
+    assert bench.abort_timed_out() == 0
     bench.now += 1
-    assert bench.decider.abort_timed_out(bench.at) == 1, "nor is it open for longer"
+    assert bench.abort_timed_out() == 1, "nor is it open for longer"
 
 
 @pytest.mark.parametrize("by_ms", [JUMP_MS, -JUMP_MS, 0])
 def test_a_transaction_that_was_read_has_its_whole_time_again(bench, by_ms):
     """F23: the former coordinator's clock may be another."""
-    shard = bench.decider.begin(1, 9)
+    shard = bench.decider.start_loading(1, 9)
     shard.transactions["o"] = Transaction(
         "o", 5, 0, 60_000, S.ONGOING, {A}, NOW - 50_000 + by_ms, NOW - 50_000 + by_ms
     )
-    bench.decider.serve(shard, bench.at)
+    bench.handle(PartitionLoaded(shard.partition, shard.epoch))
     bench.now += 60_000
-    assert bench.decider.abort_timed_out(bench.at) == 0
+    assert bench.abort_timed_out() == 0
     bench.now += 1
-    assert bench.decider.abort_timed_out(bench.at) == 1
+    assert bench.abort_timed_out() == 1
 
 
 def test_an_append_that_fails_changes_nothing(bench):
@@ -379,18 +411,21 @@ def test_an_append_in_doubt_is_written_again_until_the_log_is_known(bench):
     bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
     assert bench.add(A) is E.COORDINATOR_NOT_AVAILABLE
     bench.in_doubt = False  # refused from now on: that tells nothing of the first try
-    for tries in range(1, 4):
+    for attempts in range(1, 4):
         assert bench.it.pending is S.ONGOING
         assert bench.end(committed=False) is E.CONCURRENT_TRANSACTIONS
         assert bench.add(A) is E.CONCURRENT_TRANSACTIONS
         assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
-        assert bench.decider.abort_timed_out(Now(1e9, NOW)) == 0
-        (again,) = bench.again
-        assert (again.ticket, again.in_doubt, again.tries) == (None, True, tries)
+        assert bench.abort_timed_out(Now(1e9, NOW)) == 0
+        (retry,) = bench.retries
+        pending = bench.decider.pending_stores[retry.token]
+        assert (pending.request_id, pending.in_doubt) == (None, True)
+        assert pending.attempts == retry.attempts == attempts
         bench.try_again()
     bench.log = E.NONE
+    answers = len(bench.answers)
     bench.try_again()
-    assert bench.answers == [], "nobody is answered twice"
+    assert len(bench.answers) == answers, "nobody is answered twice"
     assert (bench.it.state, bench.it.pending, bench.me()) == (S.ONGOING, None, me)
     assert bench.end(committed=False) is E.NONE
     bench.mark()
@@ -427,21 +462,19 @@ def test_a_fence_in_doubt_goes_on_to_the_abort(bench):
     bench.init(timeout_ms=1_000)
     bench.add(A)
     bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
-    assert bench.decider.abort_timed_out(Now(1_001, NOW)) == 1
-    bench.settle()
+    assert bench.abort_timed_out(Now(1_001, NOW)) == 1
     assert bench.init() == InitResult(E.CONCURRENT_TRANSACTIONS)
     bench.log = E.NONE
     bench.try_again()
     (send,) = bench.sends
-    assert (send.committed, send.then.epoch) == (False, 1)
+    assert (send.committed, send.producer_epoch) == (False, 1)
 
 
 def test_a_tombstone_in_doubt_is_written_again(bench):
     bench.init()
     bench.now += 1_000
     bench.log, bench.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
-    assert bench.decider.expire(bench.now) == 1
-    bench.settle()
+    assert bench.expire(bench.now) == 1
     assert bench.add(A) is E.CONCURRENT_TRANSACTIONS, "the log may not know this id any more"
     bench.in_doubt = False
     bench.try_again()
@@ -465,15 +498,14 @@ def test_completion_is_written_until_it_stands(bench):
 
 
 def test_the_next_coordinator_goes_on_with_what_was_decided(bench):
-    shard = bench.decider.begin(1, 9)
+    shard = bench.decider.start_loading(1, 9)
     for name, state in (("c", S.PREPARE_COMMIT), ("a", S.PREPARE_ABORT), ("o", S.ONGOING)):
         one = Transaction(name, 5, 0, 60_000, state, {A}, NOW, NOW)
         shard.transactions[name] = one
     gone = Transaction("g", 6, 0, 60_000, S.PREPARE_COMMIT, set(), NOW, NOW)
     shard.transactions["g"] = gone
-    bench.decider.serve(shard, bench.at)
-    bench.settle()
-    found = {s.transaction.transactional_id: (s.committed, s.shard.epoch) for s in bench.sends}
+    bench.handle(PartitionLoaded(shard.partition, shard.epoch))
+    found = {s.transactional_id: (s.committed, s.coordinator_epoch) for s in bench.sends}
     assert found == {"c": (True, 9), "a": (False, 9)}
     assert gone.state is S.COMPLETE_COMMIT, "without a partition there is nothing to wait for"
 
@@ -482,40 +514,60 @@ def test_an_older_leadership_changes_nothing_any_more(bench):
     bench.init()
     bench.log = None
     bench.add(A)
-    bench.decider.unload(0)
+    bench.handle(PartitionResigned(0))
     bench.write()
     assert bench.answer() is E.NOT_COORDINATOR
     assert list(bench.decider) == []
     late = Bench()
     late.init()
-    late.add(A)
+    late.add(A, B)
     late.end()
     (send,) = late.sends
-    late.decider.unload(0)
-    late.decider.marked(send, [A])
-    late.decider.again(Append(late.shard, late.it, send.then, Reason.CONCLUDE))
-    assert late.decider.take_effects() == []
+    assert late.decider.awaits_markers(send.token)
+    late.handle(PartitionResigned(0))
+    assert not late.decider.awaits_markers(send.token)
+    assert late.decider.handle(MarkersWritten(send.token, [A, B]), late.at) == []
+    doubt = Bench()
+    doubt.log, doubt.in_doubt = E.COORDINATOR_NOT_AVAILABLE, True
+    doubt.init()
+    (retry,) = doubt.retries
+    doubt.handle(PartitionResigned(0))
+    assert doubt.decider.handle(RetryDue(retry.token), doubt.at) == []
+    assert doubt.decider.pending_stores == {}
+
+
+def test_many_unused_ids_are_removed_in_batches(bench):
+    names = [f"id-{n}" for n in range(450)]
+    for name in names:
+        bench.shard.transactions[name] = Transaction(name, 1, 0, 1, S.EMPTY, set(), -1, NOW)
+    bench.log = None
+    assert bench.expire(NOW + 1_000) == 450
+    assert [len(store.transactional_ids) for store in bench.held] == [200, 200, 50]
+    assert [name for store in bench.held for name in store.transactional_ids] == names
+    bench.write(E.COORDINATOR_NOT_AVAILABLE)
+    bench.write()
+    assert set(bench.shard.transactions) == {*names[:200], *names[400:]}
+    bench.write()
+    assert all(t.pending is None for t in bench.decider)
 
 
 def test_ids_nobody_uses_are_forgotten(bench):
     bench.init()
     bench.now += 999
-    assert bench.decider.expire(bench.now) == 0
+    assert bench.expire(bench.now) == 0
     bench.now += 1
     bench.log = E.COORDINATOR_NOT_AVAILABLE
-    assert bench.decider.expire(bench.now) == 1
-    bench.settle()
+    assert bench.expire(bench.now) == 1
     assert bench.it.pending is None, "its tombstone was not written, so it lives on"
     bench.log = E.NONE
-    assert bench.decider.expire(bench.now) == 1
-    bench.settle()
+    assert bench.expire(bench.now) == 1
     assert list(bench.decider) == []
 
 
 def test_ids_with_a_transaction_never_expire(bench):
     bench.init()
     bench.add(A)
-    assert bench.decider.expire(NOW + 10**9) == 0
+    assert bench.expire(NOW + 10**9) == 0
 
 
 def test_listing_filters(bench):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
-from ottla.coordinators.transactions import InitResult, ProducerIdAndEpoch
+from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.coordinators.transactions import ProducerIdAndEpoch
+from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import Guard
 from ottla.log.validate import HEADER_SIZE
 from ottla.model.errors import ErrorCode, OttlaError

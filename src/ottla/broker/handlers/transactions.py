@@ -13,7 +13,7 @@ from ottla.broker.answers import answer
 from ottla.broker.handlers.leadership import by_topic
 from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.transactions import ProducerIdAndEpoch
+from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
