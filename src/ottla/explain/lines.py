@@ -1,9 +1,9 @@
 """Lines: reads a journal's lines; a line that does not fit is damaged, and says how.
 
-Who may call: this room. Invariants: a line is believed only as a whole: the facts of the events
-that the room works with are checked together with the line; unknown events and unknown keys are
-let through, so that a later version's journal can still be read. What lines hold is in
-`controller.journal_schema`.
+A decider: text in, values out. Who may call: this room. Invariants: a line is believed only as a
+whole: the facts of the events that the room works with are checked together with the line; unknown
+events and unknown keys are let through, so that a later version's journal can still be read. What
+lines hold is in `controller.journal_schema`.
 """
 
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
 """Effects that deciders of every room return: a log line as a value.
 
-A decider returns `Log`, and the code around it that has a logger writes it: so a decision is the
-same whether anybody listens or not, and a test can compare its lines.
+Deciders return `Log`, and the code around them, which has a logger, writes it. So a decision does
+not depend on the level of a logger, and a test can compare its lines.
 """
 
 from enum import IntEnum

@@ -6,12 +6,14 @@ the operating system for time, chance, files or sockets in another way. asyncio'
 are allowed: the simulator brings its own event loop.
 """
 
-import asyncio
-import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:  # names of types only: deciders may import this module
+    import asyncio
+    import random
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -188,15 +190,15 @@ class Network(Protocol):
         self,
         host: str,
         port: int,
-        factory: Callable[[], asyncio.BaseProtocol],
+        factory: "Callable[[], asyncio.BaseProtocol]",
         *,
         timeout_s: float,
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    ) -> "tuple[asyncio.Transport, asyncio.BaseProtocol]":
         """Connect within `timeout_s`; OSError (TimeoutError included) if that fails."""
         ...
 
     async def listen(
-        self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
+        self, host: str, port: int, factory: "Callable[[], asyncio.BaseProtocol]"
     ) -> Listener:
         """Listen on one address; OSError (errno EADDRINUSE) if it is taken."""
         ...
@@ -207,7 +209,7 @@ class World:
     """Everything outside: one per process, or one per node of a simulation."""
 
     clock: Clock
-    random: random.Random
+    random: "random.Random"
     files: Files
     network: Network
     workers: Workers
