@@ -110,8 +110,8 @@ def bench_records():
         show("batch header, parse", lambda batch=batch: records.parse_batch_header(batch))
         show(f"batch {what}, CRC", lambda b=batch, h=header: records.crc_ok(b, 0, h))
         show(
-            f"batch {what}, CRC and every record checked",
-            lambda b=batch, h=header: records.validate_batch(b, 0, h),
+            f"batch {what}, every record checked",
+            lambda p=bytes(batch[records.HEADER_BYTES :]), n=count: records.check_records(p, n),
             500,
         )
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import planted
+from batches import patch_leader_fields
 from ottla.log import checkpoints
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.segments.folders import Place
 from ottla.pipelines.session import Wanted, start_session
-from ottla.wire.records import Record, build_batch, patch_leader_fields
+from ottla.wire.records import Record, build_batch
 
 BROKERS = range(3)
 PARTITIONS = 4

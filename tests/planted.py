@@ -4,6 +4,7 @@ import functools
 import os
 from pathlib import Path
 
+from batches import patch_leader_fields
 from ottla.log import checkpoints
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import (
@@ -12,7 +13,6 @@ from ottla.wire.records import (
     build_batch,
     iter_batches,
     iter_records,
-    patch_leader_fields,
 )
 
 

@@ -10,6 +10,7 @@ import tracemalloc
 
 from fuzz_broker import Finding
 
+from batches import validate_batch
 from ottla.coordinators import group_records, transaction_records
 from ottla.log import checkpoints
 from ottla.log.validate import ValidationRules, check_follower_batches, check_leader_batch
@@ -177,7 +178,7 @@ class BatchTarget(Target):
             return
         try:
             found = list(records.iter_records(batch))
-            records.validate_batch(batch, 0, records.parse_batch_header(batch))
+            validate_batch(batch, 0, records.parse_batch_header(batch))
             taken = check_follower_batches(memoryview(batch))
         except OttlaError as error:
             raise Finding(f"a leader takes what nobody can read: {error!r}") from error

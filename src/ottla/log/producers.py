@@ -362,10 +362,6 @@ class Producers:
         self._guards.clear()
         self.first_unstable_offset = None
 
-    def oldest_ongoing(self) -> int | None:
-        """Return the first offset of the oldest transaction without a marker."""
-        return next(iter(self._ongoing), None)
-
     # Snapshots -------------------------------------------------------------------------
 
     def restoring(self, parts: Iterable[list[Producer]], now_ms: int) -> Iterator[None]:

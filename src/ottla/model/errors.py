@@ -334,12 +334,6 @@ class ControllerMovedError(OttlaError):
     code = ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-class StaleBrokerEpochError(OttlaError):
-    """A request meant for an earlier incarnation of a broker."""
-
-    code = ErrorCode.STALE_BROKER_EPOCH
-
-
 class ConnectionLostError(OttlaError):
     """A peer could not be reached, closed the connection or did not answer in time."""
 

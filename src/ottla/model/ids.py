@@ -35,14 +35,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class TopicIdPartition(NamedTuple):
-    """A partition with the 16-byte id of its topic (`ZERO_UUID` where unknown)."""
-
-    topic_id: bytes
-    topic: str
-    partition: int
-
-
 def uuid_to_text(raw: bytes) -> str:
     """Return the 22-character URL-safe base64 text of a 16-byte id, as znodes and files keep it."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")

@@ -104,7 +104,7 @@ class Pending:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The server's end of a connection. `state` is the router's own slot."""
+    """The server's end of a connection."""
 
     __slots__ = (
         "_answers",
@@ -138,7 +138,6 @@ class Connection(asyncio.BufferedProtocol):
         "listener",
         "local",
         "peer",
-        "state",
     )
 
     def __init__(self, server: "Server", connection_id: int) -> None:
@@ -148,7 +147,6 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = server.listener
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
-        self.state: object | None = None
         self.closed = False
         self.dirty = False
         self._transport: asyncio.Transport | None = None

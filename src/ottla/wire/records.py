@@ -39,9 +39,6 @@ __all__ = [
     "iter_records",
     "parse_batch_header",
     "parse_control_record",
-    "patch_leader_fields",
-    "patch_timestamps",
-    "validate_batch",
 ]
 
 HEADER_BYTES = 61
@@ -132,10 +129,6 @@ class BatchHeader(msgspec.Struct, gc=False):
     def has_delete_horizon(self) -> bool:
         """Whether `base_timestamp` is the time at which compaction may drop tombstones."""
         return self.attributes & _DELETE_HORIZON != 0
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
 
     @property
     def last_sequence(self) -> int:
@@ -236,36 +229,6 @@ def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     view = memoryview(buf)
     end = pos + header.length + LENGTH_PREFIX_BYTES
     return crc32c(view[pos + CRC_START : end]) == header.crc
-
-
-def validate_batch(
-    buf: Buffer,
-    pos: int,
-    header: BatchHeader,
-    *,
-    max_size: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    dense: bool = True,
-) -> RecordFacts:
-    """Check CRC, counts and every record of the batch at `pos`; return what was learned.
-
-    `dense` demands the offset deltas 0, 1, 2 ... a producer must send; compacted batches have
-    gaps. CorruptRecordError for a bad CRC, InvalidRecordError for the rest, RecordTooLargeError
-    for more than `max_size` decompressed bytes.
-    """
-    end = pos + header.length + LENGTH_PREFIX_BYTES
-    body = bytes(memoryview(buf)[pos + CRC_START : end])
-    if google_crc32c.value(body) != header.crc:
-        raise CorruptRecordError(f"the batch at offset {header.base_offset} fails its checksum")
-    if header.count < 0 or (dense and header.count != header.last_offset_delta + 1):
-        raise InvalidRecordError(
-            f"{header.count} records, but the last offset delta is {header.last_offset_delta}"
-        )
-    start = HEADER_BYTES - CRC_START
-    codec = header.attributes & _CODEC_MASK
-    if codec:
-        payload = compression.decompress(codec, memoryview(body)[start:], max_size)
-        return check_records(payload, header.count, dense=dense)
-    return check_records(body, header.count, start=start, dense=dense)
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -500,29 +463,4 @@ def build_control_batch(
         producer_epoch=producer_epoch,
         is_transactional=True,
         is_control=True,
-    )
-
-
-# -- patching -----------------------------------------------------------------------------------
-
-
-def patch_leader_fields(buf: memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and partition leader epoch into the batch at `pos`."""
-    _INT64.pack_into(buf, pos, base_offset)
-    _INT32.pack_into(buf, pos + 12, leader_epoch)
-
-
-def patch_timestamps(
-    buf: memoryview, pos: int, header: BatchHeader, timestamp_type: int, max_timestamp: int
-) -> BatchHeader:
-    """Write timestamp type, maximum timestamp and the new CRC; return the header they make."""
-    attributes = header.attributes & ~_TIMESTAMP_TYPE
-    if timestamp_type == LOG_APPEND_TIME:
-        attributes |= _TIMESTAMP_TYPE
-    _INT16.pack_into(buf, pos + CRC_START, attributes)
-    _INT64.pack_into(buf, pos + 35, max_timestamp)
-    crc = crc32c(buf[pos + CRC_START : pos + header.size])
-    _UINT32.pack_into(buf, pos + 17, crc)
-    return msgspec.structs.replace(
-        header, attributes=attributes, max_timestamp=max_timestamp, crc=crc
     )

@@ -163,14 +163,6 @@ class Access:
     async def path_exists(self, path: str, watch: WatchCallback | None = None) -> bool:
         return await self.read(lambda: self.session.exists(path, watch)) is not None
 
-    async def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """Leave a one-shot watch on the children and return those there are now."""
-        return await self.get_children(path, callback)
-
-    async def watch_data(self, path: str, callback: WatchCallback) -> tuple[bytes, Stat] | None:
-        """Leave a one-shot watch on an existing znode's data and return it."""
-        return await self.get_data_and_stat(path, callback)
-
     async def watch_exists(self, path: str, callback: WatchCallback) -> bool:
         """Leave a one-shot watch on creation, data and deletion; tell whether it exists."""
         return await self.path_exists(path, callback)

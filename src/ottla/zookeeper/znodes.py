@@ -104,10 +104,6 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
-def token_path(token_id: str) -> str:
-    return f"{TOKENS}/{token_id}"
-
-
 def sanitize(name: str) -> str:
     """Return an entity name as a path may hold it (Kafka's `Sanitizer`)."""
     return quote(name, safe="").replace("~", "%7E")

@@ -132,7 +132,7 @@ def test_what_a_later_snapshot_knows_stands(kit):
     (kit.folder / f"{1:020d}.log").write_bytes(b"")  # as compaction leaves nothing of it
     log = kit.open(recovery_point=3, high_watermark=1)
     assert set(log.producers.producers) == {1, 9}
-    assert log.producers.oldest_ongoing() is None
+    assert log.producers.first_unstable_offset is None
 
 
 def test_damage_between_the_snapshots_is_noted_and_hides_no_producer(kit):

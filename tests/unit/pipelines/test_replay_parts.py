@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from batches import validate_batch
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing.spans import Span
@@ -22,7 +23,6 @@ from ottla.wire.records import (
     iter_records,
     parse_batch_header,
     read_payload,
-    validate_batch,
 )
 
 ORIGIN = Origin("c1uster", "orders", "dkmKQ9OgRhCSi52cLfvKsw", 3, 12345)
