@@ -5,6 +5,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batches import validate_batch
 from ottla.model.errors import InvalidRecordError, OttlaError
 from ottla.wire import compression, record_check, records
 from ottla.wire.records import Record
@@ -69,7 +70,7 @@ def test_a_batch_comes_back_as_built(many, codec, base_offset, is_transactional)
     found = list(records.iter_records(raw))
     assert [record._replace(offset=-1) for record in found] == many
     assert [record.offset for record in found] == [base_offset + i for i in range(len(many))]
-    facts = records.validate_batch(raw, 0, header)
+    facts = validate_batch(raw, 0, header)
     stamps = [record.timestamp - many[0].timestamp for record in many]
     assert facts == (min(stamps), max(stamps), any(record.key is None for record in many))
 
