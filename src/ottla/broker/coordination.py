@@ -1,9 +1,9 @@
-"""Coordination: this broker's coordinators, and what they must hear of.
+"""Coordination: this broker's coordinators, and the events of the broker that they need.
 
 Who may call: `broker.Broker` to start and end it; handlers for the coordinators. Invariants: the
-number of an internal topic's partitions is what its znode said when this broker first saw it, or
-the configured one before it exists: every broker must send a group to the same partition. Answers
-to `RequestHandlerHelper.onLeadershipChange` and to how `KafkaServer` starts its coordinators.
+number of an internal topic's partitions is read from its znode when this broker first learns of the
+topic; before it exists it is the configured one: every broker must map a group to the same
+partition. Kafka: `RequestHandlerHelper.onLeadershipChange`, and `KafkaServer.startup`.
 """
 
 import logging
@@ -97,7 +97,7 @@ class Coordination:
         await self.transactions.close()
         await self.groups.close()
 
-    # --- what coordinators must hear of -----------------------------------------------------------
+    # --- leadership and metadata ------------------------------------------------------------------
 
     def _leadership_changed(self, elected: list[Partition], resigned: list[Partition]) -> None:
         for partition in resigned:

@@ -194,7 +194,7 @@ class Group:
         session_timeout_ms: int,
         join_request: int | None,
     ) -> None:
-        """Replace what a member says of itself when it joins again."""
+        """Replace the protocols and timeouts of a member that joins again."""
         self._count(member, -1)
         member.protocols = tuple(protocols)
         self._count(member, 1)

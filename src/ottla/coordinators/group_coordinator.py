@@ -245,7 +245,7 @@ class GroupCoordinator:
         """Nothing yet: no request reaches the groups any more; `remove_state` removes them."""
 
     def remove_state(self, indexes: Collection[int]) -> Iterator[None]:
-        """Unload groups; clients that wait are told to look for the new coordinator."""
+        """Unload groups; requests that wait are answered with NOT_COORDINATOR."""
         partition_for = self.log.partition_for
         for group in list(self.groups.groups.values()):
             if partition_for(group.group_id) in indexes and group.state is not GroupState.DEAD:
@@ -637,12 +637,12 @@ class GroupCoordinator:
         async for group in InTimeSlices(list(self.groups.groups.values()), self._clock):
             if self.groups.groups.get(group.group_id) is not group:
                 continue
-            gone = group.expired_offsets(self._ages.now_ms(), self._retention_ms)
+            removed = group.expired_offsets(self._ages.now_ms(), self._retention_ms)
             if deleted:
-                gone += deleted
+                removed += deleted
             else:
-                self._expired += len(gone)
-            self._remove_offsets(group, gone)
+                self._expired += len(removed)
+            self._remove_offsets(group, removed)
 
     def _remove_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
         """Remove offsets, and the group too if nothing else is left of it."""

@@ -61,7 +61,7 @@ class GroupEffects:
     def fenced(
         self, error: ErrorCode, group: Group, member_id: str, instance_id: str | None
     ) -> None:
-        """Log who uses a static member's instance id without its member id, if `error` says so."""
+        """Log that the instance id belongs to another member now, if that is the error."""
         if error is ErrorCode.FENCED_INSTANCE_ID and instance_id is not None:
             self.info(
                 f"static member fenced group={group.group_id} instance={instance_id} "

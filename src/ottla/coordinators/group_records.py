@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_states import GroupState
-from ottla.coordinators.offsets import Commit, Recorded
+from ottla.coordinators.offsets import AppendedCommit, Commit
 from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -126,7 +126,7 @@ class _Raw(NamedTuple):
     """An offset's value as it is in the log, and the base offset of its batch."""
 
     value: bytes
-    at: int
+    base_offset: int
 
 
 RECORDS_IN_A_STEP = 64
@@ -184,7 +184,7 @@ class GroupRecordReader:
         if marker.type == COMMIT:
             for key, raw in waiting.items():
                 known = self._offsets.get(key)
-                if known is None or known.at < raw.at:
+                if known is None or known.base_offset < raw.base_offset:
                     self._offsets[key] = raw
 
     def build(self, found: dict[str, Group], wall_ms: int) -> Iterator[Log | None]:
@@ -202,8 +202,8 @@ class GroupRecordReader:
             if isinstance(decoded, Log):
                 yield decoded
                 continue
-            name, tp, recorded = decoded
-            _group(found, name, wall_ms).offsets.committed[tp] = recorded
+            name, tp, commit = decoded
+            _group(found, name, wall_ms).offsets.committed[tp] = commit
             yield None
         for producer_id, waiting in self._in_transactions.items():
             for key, raw_offset in waiting.items():
@@ -211,9 +211,9 @@ class GroupRecordReader:
                 if isinstance(decoded, Log):
                     yield decoded
                     continue
-                name, tp, recorded = decoded
+                name, tp, commit = decoded
                 offsets = _group(found, name, wall_ms).offsets
-                offsets.restore_in_transaction(producer_id, tp, recorded)
+                offsets.restore_in_transaction(producer_id, tp, commit)
                 yield None
 
 
@@ -229,10 +229,14 @@ def _prefixed(version: int, key: bytes) -> bytes:
     return version.to_bytes(2, "big") + key
 
 
-def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, Recorded] | Log:
+def _read_offset(key: bytes, raw: _Raw) -> tuple[str, TopicPartition, AppendedCommit] | Log:
     try:
         named = decode_versioned(OffsetCommitKey, _prefixed(OFFSET_KEY_VERSION, key))
         commit = read_commit(raw.value)
     except OttlaError as error:
         return warning(f"offset not understood key={key!r} error={error}")
-    return named.group, TopicPartition(named.topic, named.partition), Recorded(commit, raw.at)
+    return (
+        named.group,
+        TopicPartition(named.topic, named.partition),
+        AppendedCommit(commit, raw.base_offset),
+    )

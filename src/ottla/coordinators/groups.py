@@ -304,8 +304,8 @@ class Groups:
             result = join_result(group, member, as_leader=leads)
             result = result._replace(skip_assignment=leads)
         else:
-            # An older client that leads would assign again, for nothing: it is told that its old
-            # id leads.
+            # An older client that leads would assign again, without need. With its old id as the
+            # leader it does not.
             result = join_result(group, member, as_leader=False)
             result = result._replace(leader=replacement.old_leader or "")
         self._effects.reply(replacement.request_id, result)

@@ -1,4 +1,4 @@
-"""What one group has committed: stable, on its way into the log, or inside a transaction.
+"""The committed offsets of one group: visible, being appended, or part of a transaction.
 
 A decider. Who may call: `group`, `groups` and `group_coordinator`. Invariants: an offset is
 visible once its record is committed in the log; the record further along in the log wins, whatever
@@ -14,7 +14,7 @@ from ottla.model.ids import TopicPartition
 
 
 class Commit(NamedTuple):
-    """A committed offset. Times are milliseconds since 1970; -1 stands for "none"."""
+    """A committed offset. Times are milliseconds since 1970; -1 means none."""
 
     offset: int
     leader_epoch: int
@@ -23,24 +23,24 @@ class Commit(NamedTuple):
     expire_timestamp: int = -1
 
 
-class Recorded(NamedTuple):
-    """A commit and the base offset of the batch it stands in."""
+class AppendedCommit(NamedTuple):
+    """A commit and the base offset of its batch in the log."""
 
     commit: Commit
-    at: int
+    base_offset: int
 
 
 Pending = dict[TopicPartition, tuple[Commit, ...]]
-"""Commits whose append is under way, in the order they were made: hardly ever more than one."""
+"""Commits that are being appended, in their order; rarely more than one of a partition."""
 
 
-class OpenOffsets:
-    """The offsets in one open transaction: those in the log, and those on their way into it."""
+class TransactionOffsets:
+    """The offsets of one open transaction: those in the log, and those being appended."""
 
-    __slots__ = ("pending", "recorded")
+    __slots__ = ("appended", "pending")
 
     def __init__(self) -> None:
-        self.recorded: dict[TopicPartition, Recorded] = {}
+        self.appended: dict[TopicPartition, AppendedCommit] = {}
         self.pending: Pending = {}
 
 
@@ -50,9 +50,9 @@ class GroupOffsets:
     __slots__ = ("committed", "in_transactions", "pending")
 
     def __init__(self) -> None:
-        self.committed: dict[TopicPartition, Recorded] = {}
+        self.committed: dict[TopicPartition, AppendedCommit] = {}
         self.pending: Pending = {}
-        self.in_transactions: dict[int, OpenOffsets] = {}
+        self.in_transactions: dict[int, TransactionOffsets] = {}
         """by producer id"""
 
     def __len__(self) -> int:
@@ -67,91 +67,91 @@ class GroupOffsets:
         return None if found is None else found.commit
 
     def unstable(self, tp: TopicPartition) -> bool:
-        """Tell whether a newer offset may be on its way (UNSTABLE_OFFSET_COMMIT)."""
+        """Tell whether a newer offset may become visible (UNSTABLE_OFFSET_COMMIT)."""
         return tp in self.pending or any(
-            tp in t.recorded or tp in t.pending for t in self.in_transactions.values()
+            tp in t.appended or tp in t.pending for t in self.in_transactions.values()
         )
 
     # --- plain commits --------------------------------------------------------------------------
 
     def prepare(self, commits: Mapping[TopicPartition, Commit]) -> None:
-        """Note commits whose append begins."""
+        """Note commits that are being appended (Kafka: prepareOffsetCommit)."""
         _add(self.pending, commits)
 
-    def appended(self, commits: Mapping[TopicPartition, Commit], at: int) -> None:
-        """Make commits visible: their batch at base offset `at` is committed."""
+    def appended(self, commits: Mapping[TopicPartition, Commit], base_offset: int) -> None:
+        """Make commits visible: their batch at `base_offset` is committed."""
         for tp, commit in commits.items():
             if _take(self.pending, tp, commit):
-                self._show(tp, Recorded(commit, at))
+                self._make_visible(tp, AppendedCommit(commit, base_offset))
 
     def failed(self, commits: Mapping[TopicPartition, Commit]) -> None:
-        """Forget commits whose append failed."""
+        """Drop commits whose append failed."""
         for tp, commit in commits.items():
             _take(self.pending, tp, commit)
 
-    def _show(self, tp: TopicPartition, recorded: Recorded) -> None:
+    def _make_visible(self, tp: TopicPartition, commit: AppendedCommit) -> None:
         known = self.committed.get(tp)
-        if known is None or known.at < recorded.at:
-            self.committed[tp] = recorded
+        if known is None or known.base_offset < commit.base_offset:
+            self.committed[tp] = commit
 
     # --- commits of a transaction -----------------------------------------------------------------
 
     def prepare_in_transaction(
         self, producer_id: int, commits: Mapping[TopicPartition, Commit]
     ) -> None:
-        """Note commits of an open transaction whose append begins."""
+        """Note commits of an open transaction that are being appended."""
         _add(self._in_transaction(producer_id).pending, commits)
 
     def appended_in_transaction(
-        self, producer_id: int, commits: Mapping[TopicPartition, Commit], at: int
+        self, producer_id: int, commits: Mapping[TopicPartition, Commit], base_offset: int
     ) -> None:
         """Note that they are in the log; they stay invisible."""
         found = self.in_transactions.get(producer_id)
         if found is not None:
             for tp, commit in commits.items():
                 if _take(found.pending, tp, commit):
-                    found.recorded[tp] = Recorded(commit, at)
+                    found.appended[tp] = AppendedCommit(commit, base_offset)
 
     def failed_in_transaction(
         self, producer_id: int, commits: Mapping[TopicPartition, Commit]
     ) -> None:
-        """Forget commits of a transaction whose append failed."""
+        """Drop commits of a transaction whose append failed."""
         found = self.in_transactions.get(producer_id)
         if found is None:
             return
         for tp, commit in commits.items():
             _take(found.pending, tp, commit)
-        if not found.pending and not found.recorded:
+        if not found.pending and not found.appended:
             del self.in_transactions[producer_id]
 
     def restore_in_transaction(
-        self, producer_id: int, tp: TopicPartition, recorded: Recorded
+        self, producer_id: int, tp: TopicPartition, commit: AppendedCommit
     ) -> None:
-        """Take in what was read of a transaction that is still open."""
-        self._in_transaction(producer_id).recorded[tp] = recorded
+        """Add an offset that was read from the log, of a transaction that is still open."""
+        self._in_transaction(producer_id).appended[tp] = commit
 
-    def _in_transaction(self, producer_id: int) -> OpenOffsets:
+    def _in_transaction(self, producer_id: int) -> TransactionOffsets:
         found = self.in_transactions.get(producer_id)
         if found is None:
-            found = self.in_transactions[producer_id] = OpenOffsets()
+            found = self.in_transactions[producer_id] = TransactionOffsets()
         return found
 
     def complete_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Make a transaction's offsets visible, or forget them: its marker is in the log."""
+        """Make a transaction's offsets visible, or drop them: its marker is in the log."""
         found = self.in_transactions.pop(producer_id, None)
         if found is not None and committed:
-            for tp, recorded in found.recorded.items():
-                self._show(tp, recorded)
+            for tp, commit in found.appended.items():
+                self._make_visible(tp, commit)
 
     # --- removal ----------------------------------------------------------------------------------
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forget partitions; return those that may stand in the log: each needs a tombstone."""
+        """Remove partitions; return those that may be in the log: each needs a tombstone."""
         removed = []
         for tp in partitions:
             pending = self.pending.pop(tp, None)
             for found in self.in_transactions.values():
-                found.recorded.pop(tp, None)
+                found.appended.pop(tp, None)
                 found.pending.pop(tp, None)
             if self.committed.pop(tp, None) is not None or pending is not None:
                 removed.append(tp)
@@ -164,9 +164,9 @@ class GroupOffsets:
         base_ms: Callable[[Commit], int],
         kept_topics: frozenset[str] = frozenset(),
     ) -> list[TopicPartition]:
-        """Return what has outlived its retention, counted from `base_ms` of each commit.
+        """Return the partitions whose retention is over, counted from `base_ms` of each commit.
 
-        A commit that came with an expiry time of its own (before OffsetCommit 5) goes by that.
+        A commit with an expiry time of its own (before OffsetCommit 5) expires at that time.
         """
         found = []
         for tp, (commit, _) in self.committed.items():
@@ -187,13 +187,13 @@ def _add(pending: Pending, commits: Mapping[TopicPartition, Commit]) -> None:
 
 
 def _take(pending: Pending, tp: TopicPartition, commit: Commit) -> bool:
-    """Take out one commit whose append has ended; False if it was removed meanwhile."""
+    """Remove one commit whose append has ended; False if it was removed meanwhile."""
     found = pending.get(tp, ())
     if commit not in found:
         return False
     if len(found) == 1:
         del pending[tp]
     else:
-        at = found.index(commit)
-        pending[tp] = found[:at] + found[at + 1 :]
+        index = found.index(commit)
+        pending[tp] = found[:index] + found[index + 1 :]
     return True

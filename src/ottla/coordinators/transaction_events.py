@@ -16,7 +16,7 @@ from ottla.model.ids import TopicPartition
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer says it is."""
+    """The id and epoch that a producer sends."""
 
     producer_id: int
     epoch: int

@@ -34,7 +34,7 @@ class TransactionState(IntEnum):
     """expired; its tombstone is on its way"""
 
     PREPARE_EPOCH_FENCE = 7
-    """the epoch is raised to shut the producer out; passes into PREPARE_ABORT at once"""
+    """the epoch is raised to fence the producer; passes into PREPARE_ABORT at once"""
 
     @property
     def label(self) -> str:

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers: a coordinator has the end of transactions written into partitions we lead.
+"""WriteTxnMarkers: a coordinator has markers written to partitions that this broker leads.
 
 Who may call: the router. Invariants: a marker counts as written when all in-sync replicas have it;
-with a group's offsets they become visible, or are dropped, at that moment. A marker for a group's
-partition that is still being read is refused: it would be missed. Kafka:
+the offsets of a group become visible, or are dropped, at that moment. A marker for a partition of
+`__consumer_offsets` that is still being loaded is refused: the loader would miss it. Kafka:
 `KafkaApis.handleWriteTxnMarkersRequest`.
 """
 
@@ -80,7 +80,7 @@ def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -
     try:
         partition = server.replicas.hosted(*tp)
     except OttlaError as error:
-        # What is known elsewhere is unknown here: as Kafka says it, and the same to a coordinator.
+        # Kafka's error for a partition of another broker; a coordinator handles both alike.
         hosted_elsewhere = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         result.failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if hosted_elsewhere else error.code)
         return None
@@ -101,7 +101,7 @@ def _response(
     request: WriteTxnMarkersRequest,
     results: list[tuple[Marker, PartitionResult]],
 ) -> WriteTxnMarkersResponse:
-    """Say which markers stand, and let groups know."""
+    """Return which markers are written, and complete the offsets of groups."""
     r = WriteTxnMarkersResponse
     groups = server.coordination.groups
     by_marker: dict[int, dict[str, list[PartitionResult]]] = {}

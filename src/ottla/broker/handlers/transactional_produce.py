@@ -1,9 +1,9 @@
-"""Transactional produce: which of a request's partitions may be appended to, asked beforehand.
+"""Transactional produce: verify which of a request's partitions may be appended to.
 
 Who may call: `handlers.produce`. Invariants: a partition where the transaction has data already is
-not asked about; an answer counts only with the guard its question was asked under. What a
-coordinator cannot tell just now is answered as NOT_ENOUGH_REPLICAS, which producers of every age
-try again without asking for metadata. Kafka:
+not verified again; a result counts only with the guard of its verification. An error that may pass
+is answered as NOT_ENOUGH_REPLICAS, which producers of every version retry without a refresh of
+their metadata. Kafka:
 `ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890, part 1).
 """
 
@@ -40,18 +40,18 @@ RETRIED = frozenset(
 
 
 class UnverifiedError(OttlaError):
-    """A batch that the coordinator does not vouch for: no log was asked to take it."""
+    """A batch that the coordinator did not verify; it was not appended."""
 
 
 @dataclass(slots=True)
 class Verified:
-    """What may be appended: guards of partitions that were asked about, errors of others."""
+    """What may be appended: guards of partitions that were verified, errors of others."""
 
     guards: dict[TopicPartition, Guard] = field(default_factory=dict)
     errors: dict[TopicPartition, OttlaError] = field(default_factory=dict)
 
     def guard(self, tp: TopicPartition) -> Guard | None:
-        """Return the guard to append with; raises why there must be no append."""
+        """Return the guard to append with; raises the error of a partition that was refused."""
         error = self.errors.get(tp)
         if error is not None:
             raise error
@@ -67,9 +67,9 @@ def verify(
     server: "BrokerServices",
     version: int,
     request: ProduceRequest,
-    then: Callable[[Verified], None],
+    on_verified: Callable[[Verified], None],
 ) -> None:
-    """Find out what may be appended; `then` is called at once if nobody far away must be asked."""
+    """Verify partitions; `on_verified` is called at once if no other broker must be asked."""
     found = Verified()
     producers: dict[tuple[int, int], None] = {}
     batches: dict[TopicPartition, int] = {}
@@ -80,12 +80,12 @@ def verify(
                 continue
             producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
             if producer_id < 0:
-                # Marked as transactional, but of no producer: Kafka asks nobody and appends it.
+                # Marked as transactional, but without a producer: Kafka appends it unverified.
                 continue
             producers[producer_id, epoch] = None
             batches[TopicPartition(topic.name, item.index)] = sequence
     if not batches:
-        then(found)
+        on_verified(found)
         return
     if len(producers) > 1:
         raise OttlaError(
@@ -104,13 +104,13 @@ def verify(
         if guard is not None:
             found.guards[tp] = guard
     if not found.guards:
-        then(found)
+        on_verified(found)
         return
 
-    def verified(verdict: Mapping[TopicPartition, ErrorCode]) -> None:
-        for tp, code in verdict.items():
+    def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        for tp, code in errors.items():
             found.errors[tp] = _as_produce_error(code)
-        then(found)
+        on_verified(found)
 
     server.coordination.verifier.verify(
         request.transactional_id or "",
@@ -122,7 +122,7 @@ def verify(
 
 
 def _as_produce_error(code: ErrorCode) -> UnverifiedError:
-    """Return what a producer is told; only what is translated comes with a text, as Kafka's."""
+    """Return the producer's error; only translated ones have a message, as in Kafka."""
     if code in RETRIED:
         return UnverifiedError(
             "Unable to verify the partition has been added to the transaction. Underlying error: "

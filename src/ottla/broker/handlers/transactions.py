@@ -1,8 +1,8 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit: the life of a transaction.
 
 Who may call: the router. Invariants: partitions that do not exist never reach the coordinator, and
-one of them refuses all that came with it; of errors that older producers do not know they are told
-the older form. AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
+one of them refuses all others of its request; older producers get errors that they know.
+AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
 Kafka: the handlers of the same names in `KafkaApis`.
 """
 
@@ -37,16 +37,16 @@ FIRST_VERSION_WITH_FENCED = 2
 FIRST_COMMIT_WITH_LOADING = 2
 FIRST_COMMIT_WITH_ABORTABLE = 4
 OFFSETS_SEQUENCE = 0
-"""Of every batch of offsets in a transaction; nobody checks it."""
+"""The sequence of every batch of offsets in a transaction; it is not checked."""
 
 MOST_PARTITIONS = 5_000
-"""What one AddPartitionsToTxn may name: all of them or none are added, so that it is not cut."""
+"""How many one AddPartitionsToTxn may name; it cannot be split: all are added, or none."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
 def _known_to(version: int, error: ErrorCode) -> ErrorCode:
-    """Return an error as a producer of this version understands it."""
+    """Return an error that a producer of this version knows."""
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -79,18 +79,18 @@ def add_partitions(
     pending = conn.pending(pipelined=False)
     results: dict[str, Codes] = {}
 
-    def collect(transactional_id: str, codes: Codes) -> None:
+    def respond(transactional_id: str, codes: Codes) -> None:
         results[transactional_id] = codes
         if len(results) == len(names):
             pending.complete(answer(header, _added(header.api_version, results)))
 
     names = {t.transactional_id for t in transactions}
     for transaction in transactions:
-        _add(server, header.api_version, transaction, collect)
+        _add(server, header.api_version, transaction, respond)
     return pending
 
 
-def _add(server: "BrokerServices", version: int, transaction: Any, collect: Any) -> None:
+def _add(server: "BrokerServices", version: int, transaction: Any, respond: Any) -> None:
     name = transaction.transactional_id
     partitions = [
         TopicPartition(t.name, index) for t in transaction.topics for index in t.partitions
@@ -98,16 +98,16 @@ def _add(server: "BrokerServices", version: int, transaction: Any, collect: Any)
     unknown = {tp for tp in partitions if server.metadata.partition(*tp) is None}
     if unknown:
         missing, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-        collect(name, {tp: missing if tp in unknown else other for tp in partitions})
+        respond(name, {tp: missing if tp in unknown else other for tp in partitions})
         return
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     coordinator = server.coordination.transactions
     if transaction.verify_only:
-        collect(name, coordinator.verify_partitions(name, producer, partitions))
+        respond(name, coordinator.verify_partitions(name, producer, partitions))
         return
 
     def added(error: ErrorCode) -> None:
-        collect(name, dict.fromkeys(partitions, _known_to(version, error)))
+        respond(name, dict.fromkeys(partitions, _known_to(version, error)))
 
     coordinator.add_partitions(name, producer, partitions, added)
 
@@ -229,7 +229,9 @@ def _verified_commit(
     """Have the group's partition verified as part of the transaction, then write the offsets."""
     groups, verifier = server.coordination.groups, server.coordination.verifier
     producer = Producer(request.producer_id, request.producer_epoch)
-    home = TopicPartition(GROUP_METADATA_TOPIC, groups.log.partition_for(request.group_id))
+    offsets_partition = TopicPartition(
+        GROUP_METADATA_TOPIC, groups.log.partition_for(request.group_id)
+    )
 
     def write(guard: object) -> None:
         groups.commit(
@@ -251,7 +253,7 @@ def _verified_commit(
         write(TRUSTED)
         return
     try:
-        log = server.replicas.hosted(*home).local_log(leader_only=True)
+        log = server.replicas.hosted(*offsets_partition).local_log(leader_only=True)
     except OttlaError:
         respond(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
         return
@@ -262,8 +264,8 @@ def _verified_commit(
         write(None)
         return
 
-    def verified(verdict: Codes) -> None:
-        failure = verdict.get(home)
+    def verified(errors: Codes) -> None:
+        failure = errors.get(offsets_partition)
         if failure is not None:
             respond(dict.fromkeys(commits, groups.as_commit_error(failure)))
         else:
@@ -272,7 +274,7 @@ def _verified_commit(
     verifier.verify(
         request.transactional_id,
         ProducerIdAndEpoch(producer.producer_id, producer.epoch),
-        [home],
+        [offsets_partition],
         verified,
         knows_abortable=version >= FIRST_COMMIT_WITH_ABORTABLE,
     )
@@ -281,7 +283,7 @@ def _verified_commit(
 def _committed(results: Codes, version: int) -> TxnOffsetCommitResponse:
     r = TxnOffsetCommitResponse
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    if version < FIRST_COMMIT_WITH_LOADING:  # the first transactional producers die of it
+    if version < FIRST_COMMIT_WITH_LOADING:  # the first transactional producers treat it as fatal
         unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
         results = {tp: unavailable if c is loading else c for tp, c in results.items()}
     return r(
