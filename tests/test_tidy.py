@@ -303,7 +303,7 @@ def test_no_dead_modules():
 # Functions and classes that nothing in src uses, with the reason why they stay.
 KNOWN_DEAD = {
     # To be removed, or used, by whoever works on the room.
-    "controller/loop.py": {"wait_idle"},
+
     "log/manager.py": {"startup"},
     "model/cluster.py": {"has_leader"},
     "model/time_slices.py": {"run_in_time_slices", "yield_to_loop"},

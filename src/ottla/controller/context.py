@@ -31,7 +31,7 @@ NO_ASSIGNMENT = ReplicaAssignment(())
 
 
 class Context:
-    """One controller's knowledge during one term of office."""
+    """One controller's knowledge during one term."""
 
     def __init__(self, epoch: int = 0, epoch_zk_version: int = 0) -> None:
         self.epoch = epoch

@@ -193,9 +193,9 @@ def _longest_log(
         if replica not in live:
             others.append((replica, "offline"))
         elif replica != leader:
-            told = ends.get(replica)
-            why = "later in the assignment" if told == ends.get(leader) else "its log ends before"
-            others.append((replica, "did not tell its log end" if ends and told is None else why))
+            end = ends.get(replica)
+            why = "later in the assignment" if end == ends.get(leader) else "its log ends before"
+            others.append((replica, "did not tell its log end" if ends and end is None else why))
     new = replace(state.with_leader(leader, (leader,)), recovery_state=RECOVERING)
     rule = "unclean: longest log" if ends else "unclean: first live replica"
     return Election(new, rule, tuple(others), live)

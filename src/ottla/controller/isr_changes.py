@@ -10,7 +10,7 @@ What passes is still only a proposal: the write compares and swaps (R6). Kafka:
 
 Leaders of ours name the broker epoch of each member they ask for, JVM leaders in ZooKeeper mode -1.
 A newcomer without an epoch is accepted unless a life of its broker ended since the state was last
-written: then nobody can tell which life is meant. The leader is refused and gets a new leader epoch
+written: then it is unknown which life is meant. The leader is refused and gets a new leader epoch
 (`renew`), in which only the present life can fetch. Kafka in ZooKeeper mode accepts it.
 """
 

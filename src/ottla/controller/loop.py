@@ -94,8 +94,8 @@ class Controller:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._busy = False
+        """Whether an event is being handled."""
         self._causes = 0
-        self._idle: list[asyncio.Future[None]] = []
         self._last_epoch = 0
         self._past_elections = (0, 0)
         self._watching: Store | None = None
@@ -164,13 +164,6 @@ class Controller:
             elections += self._term.driver.elections_total
             unclean += self._term.driver.unclean_total
         return elections, unclean
-
-    async def wait_idle(self) -> None:
-        """Return once no event is queued or being handled (requests may be under way)."""
-        while self._queue or self._busy:
-            future = asyncio.get_running_loop().create_future()
-            self._idle.append(future)
-            await future
 
     # --- requests of brokers and clients ------------------------------------------------------
 
@@ -262,7 +255,6 @@ class Controller:
         """Handle events until the session is lost. A loop root."""
         while True:
             while not self._queue:
-                self._notify_idle()
                 self._wake.clear()
                 await self._wake.wait()
             cause, event = self._queue.popleft()
@@ -274,12 +266,6 @@ class Controller:
                 self._refuse(event)
             if self._queue:
                 await asyncio.sleep(0)  # many small events make one long step
-
-    def _notify_idle(self) -> None:
-        idle, self._idle = self._idle, []
-        for future in idle:
-            if not future.done():
-                future.set_result(None)
 
     async def _handle(self, cause: int, event: Event) -> None:
         """Handle one event and whatever goes wrong in it."""

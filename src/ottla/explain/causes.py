@@ -93,7 +93,7 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
             return f"somebody asked for {kind} leader elections"
         case RestartedUnseen(replicas=replicas):
             brokers = sorted({b for _, b in replicas})
-            return f"{_named(brokers)} had restarted while no controller was in office"
+            return f"{_named(brokers)} had restarted while there was no controller"
     if line.event == "Elected":
         return _elected(line, about, state)
     return _PLAIN.get(str(line.event), str(line.event))
@@ -105,6 +105,8 @@ _PLAIN: Mapping[str, str] = {
     "TopicDeletionsRequested": "somebody asked for the deletion of topics",
     "UncleanElectionEnabled": "unclean elections were allowed",
     "LogDirsFailed": "a broker said that a log directory failed",
+    "PartitionChangeAsked": "a leader changed its ISR (AlterPartition)",
+    "StopReplicaResponse": "a broker answered which replicas it deleted",
     "DeletionHalted": "",
     "ReplicaDeletionFailed": "a broker could not delete replicas",
 }

@@ -61,7 +61,7 @@ class ClusterState:
 
     controller: int = -1
     epoch: int = -1
-    in_office: bool = False
+    active: bool = False
     ts: int = -1
     brokers: dict[int, Registration] = field(default_factory=dict)
     shutting_down: set[int] = field(default_factory=set)
@@ -170,7 +170,7 @@ class ClusterState:
                         found.leadership = state
             case _:
                 if line.event in {"Elected", "Resigned"}:
-                    self.in_office = line.event == "Elected"
+                    self.active = line.event == "Elected"
 
     def _brokers_changed(self, facts: BrokersChanged) -> None:
         registered = {b[0]: b for b in facts.present}

@@ -169,13 +169,13 @@ def print_cluster_state(cluster: ClusterState) -> None:
                     part.state + (" (being deleted)" if name in cluster.deleting else ""),
                 )
             )
-    office = "" if cluster.in_office else ", no longer in office"
+    ended = "" if cluster.active else ", not the controller any more"
     brokers = ", ".join(
         f"{b} (shutting down)" if b in cluster.shutting_down else str(b)
         for b in sorted(cluster.brokers)
     )
     title = (
-        f"{time_text(cluster.ts)}  controller {cluster.controller} of epoch {cluster.epoch}{office}"
+        f"{time_text(cluster.ts)}  controller {cluster.controller} of epoch {cluster.epoch}{ended}"
         f"  brokers {brokers or 'none'}"
     )
     print_table(("partition", "leader", "epoch", "in sync", "replicas", "state"), rows, title=title)
@@ -188,7 +188,7 @@ def cluster_state_as_json(cluster: ClusterState, damage: Damage) -> dict[str, An
         "ts": cluster.ts,
         "controller": cluster.controller,
         "controller_epoch": cluster.epoch,
-        "in_office": cluster.in_office,
+        "in_office": cluster.active,
         "brokers": sorted(cluster.brokers),
         "shutting_down": sorted(cluster.shutting_down),
         "deleting": list(cluster.deleting),

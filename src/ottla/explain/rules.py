@@ -60,8 +60,8 @@ def _isr(line: DecisionLine) -> list[int]:
 
 
 def _ends(line: DecisionLine) -> str:
-    told = ", ".join(f"{b} ends at {end} in leader epoch {e}" for b, e, end in line.ends)
-    return f" ({told})" if told else ""
+    known = ", ".join(f"{b} ends at {end} in leader epoch {e}" for b, e, end in line.ends)
+    return f" ({known})" if known else ""
 
 
 _RULES: Mapping[str, Callable[[DecisionLine], str]] = {

@@ -69,7 +69,7 @@ def test_nobody_could_lead_and_the_last_of_the_isr_stays(told):
         ("reassignment", "t-0", "Duplicate replica ids"),
         ("topic_deletion", "t-0", "topic t is deleted"),
         ("log_dir_failure", "t-0", "a log directory of broker"),
-        ("unseen_restart", "t-0", "had restarted while no controller was in office"),
+        ("unseen_restart", "t-0", "had restarted while there was no controller"),
     ],
 )
 def test_causes_in_words(told, name, partition, words):

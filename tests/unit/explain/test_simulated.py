@@ -52,7 +52,7 @@ def test_a_run_is_decided_again_without_a_difference(plan, tmp_path):
     assert again.differences == []
     assert sum(again.checked.values()) > 50
     assert again.checked["procedures"] > 20
-    assert picture.in_office
+    assert picture.active
     for tp, state in stored.items():
         known = picture.part(tp)
         assert known is not None
