@@ -49,7 +49,7 @@ from ottla.replication.throttle import ReplicationQuota, throttled_partitions
 
 logger = logging.getLogger(__name__)
 
-IMPATIENT_WAIT_MS = 20
+EXPEDITED_WAIT_MS = 20
 """The fetches of followers that have partitions to ask for are parked only this long."""
 
 MAX_SESSION_ID = 2**31 - 1
@@ -233,10 +233,10 @@ class ReplicaManager:
         ):
             quota.throttle(topic, throttled_partitions(replicas, self.broker_id))
 
-    def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
+    def wait_ms(self, replica_id: int, max_wait_ms: int) -> float:
         """Return how long a fetch may be parked: briefly while its follower has more to ask for."""
         if replica_id >= 0 and self._expected.awaits(replica_id, self.now_ms()):
-            return min(max_wait_ms, IMPATIENT_WAIT_MS)
+            return min(max_wait_ms, EXPEDITED_WAIT_MS)
         return max_wait_ms
 
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
@@ -276,7 +276,7 @@ class ReplicaManager:
     def expect_followers(self, partitions: Sequence[Partition]) -> None:
         """Have the fetches of all who have these partitions to follow anew come round quickly."""
         for replica in self._expected.expect(partitions, self.now_ms()):
-            self.fetches.hurry(replica)
+            self.fetches.expedite(replica)
 
     # --- lookups --------------------------------------------------------------------------------
 
