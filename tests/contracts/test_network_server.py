@@ -3,6 +3,7 @@
 import asyncio
 import struct
 
+from ottla.net.connection import Pending
 from ottla.net.server import Server, ServerLimits
 
 IN_TIME_S = 10.0
@@ -217,10 +218,12 @@ def test_clients_that_vanish_drop_what_was_parked_for_them(run):
     async def main(world):
         dropped = asyncio.Event()
 
+        class Watched(Pending):
+            def drop(self):
+                dropped.set()
+
         def dispatch(connection, frame):
-            pending = connection.pending(pipelined=False)
-            pending.on_drop(dropped.set)
-            return pending
+            return Watched(connection, pipelined=False)
 
         server = await serve(world, dispatch)
         caller = await call(world, server)

@@ -97,7 +97,7 @@ def test_the_command_says_what_it_tried(capfd):
 
 
 def test_a_replica_that_never_hears_that_it_is_out_is_found(monkeypatch):
-    monkeypatch.setattr(update_metadata, "let_go", lambda *_: [])
+    monkeypatch.setattr(update_metadata, "stop_unassigned", lambda *_: [])
     assert first_failure_with("replicas: partitions", range(40, 48), seed=3)
 
 

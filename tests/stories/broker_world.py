@@ -29,7 +29,7 @@ from ottla.net.server import Server
 from ottla.replication.fetch_session import FINAL_EPOCH
 from ottla.replication.fetcher import LeaderFetcher
 from ottla.replication.fetcher_manager import FetcherManager
-from ottla.replication.fetching import Fetch, FetchPath
+from ottla.replication.fetching import DelayedFetch, FetchPath
 from ottla.replication.isr import Follower
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
@@ -421,16 +421,19 @@ def _reads(_path: Any, fetch: Any, *, observe: bool) -> Callable[[Any], str | No
     def after(_none: None) -> str | None:
         if fetch.session_epoch != FINAL_EPOCH:
             return None
-        who = f"replica {fetch.replica_id}" if fetch.replica_id >= 0 else "a consumer"
-        return f"reads {fetch.size} bytes for {who}{again}, wanted are {fetch.min_bytes}"
+        replica = fetch.asked.replica_id
+        who = f"replica {replica}" if replica >= 0 else "a consumer"
+        return f"reads {fetch.found.size} bytes for {who}{again}, wanted are {fetch.min_bytes}"
 
     return after
 
 
-def _parks(_path: Any, fetch: Any) -> str | None:
+def _parks(path: Any, fetch: Any) -> str | None:
     if fetch.session_epoch != FINAL_EPOCH:
         return None
-    return "leaves it parked" if fetch.parked else f"parks the fetch for {fetch.max_wait_ms} ms"
+    if any(entry[2] is fetch for entry in path.purgatory._heap):
+        return "leaves it parked"
+    return f"parks the fetch for {fetch.asked.max_wait_ms} ms"
 
 
 def _gives_up_waiting(fetch: Any) -> str | None:
@@ -502,7 +505,7 @@ WATCHED: list[tuple[type, str, Any]] = [
     (Follower, "observe", _notes_follower),
     (FetchPath, "read", _reads),
     (FetchPath, "watch", _parks),
-    (Fetch, "expire", _gives_up_waiting),
+    (DelayedFetch, "expire", _gives_up_waiting),
 ]
 REQUESTS: list[tuple[type, str, Any]] = [
     (Connection, "connection_made", _accepts),

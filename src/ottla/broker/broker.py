@@ -365,6 +365,7 @@ class Broker:
                 answers=answers,
                 broker_answers=broker_answers,
                 turn=turn,
+                answered=self.router.times.answered,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
             )

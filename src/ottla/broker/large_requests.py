@@ -104,15 +104,14 @@ class LargeRequests:
 
         What its handler keeps until there is an answer ends when the client goes.
         """
-        pending = conn.pending(pipelined=False)
+        pending = Deferred(conn)
 
         async def work() -> None:
             try:
                 request = await self._read(header, frame, pos)
                 async with self._lane:
                     if not pending.done:
-                        one = cast("Connection", Deferred(conn, pending))
-                        pending.settle(serve(one, header, request))
+                        pending.serve(serve(cast("Connection", pending), header, request))
                     await asyncio.sleep(0)
             except (CloseConnection, WireError) as error:
                 pending.fail(str(error))
@@ -210,18 +209,36 @@ def _decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
         raise CloseConnection(f"our error: {error}") from error
 
 
-class Deferred:
-    """Stands for a connection whose answer to this request is awaited already."""
+class Deferred(Pending):
+    """An answer that is awaited before its handler was called, and the handler's connection.
 
-    def __init__(self, conn: Connection, pending: Pending) -> None:
-        self._conn = conn
-        self._pending = pending
+    `inner` is what the handler returned if its answer, too, comes later.
+    """
+
+    __slots__ = ("inner",)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, pipelined=False)
+        self.inner: Pending | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._conn, name)
+        return getattr(self.connection, name)
 
-    def pending(self, pipelined: bool) -> Pending:  # noqa: ARG002 - as a connection has it
-        return self._pending
+    def serve(self, outcome: Outcome) -> None:
+        """Answer with what the handler returned."""
+        if isinstance(outcome, Pending):
+            self.inner = outcome
+        else:
+            self.complete(outcome)
+
+    def completed(self, inner: Pending) -> None:
+        """Pass the handler's answer on. `Pending.complete` calls it, as that of a connection."""
+        self.complete(inner.parts)
+
+    def drop(self) -> None:
+        super().drop()
+        if self.inner is not None:
+            self.inner.drop()
 
 
 class Aside:

@@ -20,7 +20,7 @@ from ottla.broker.state import BrokerState
 from ottla.model.cluster import BrokerInfo
 from ottla.model.errors import ErrorCode, OttlaError, StartupError
 from ottla.replication.partition import Partition
-from ottla.replication.strays import let_go_of_topics
+from ottla.replication.strays import stop_deleted
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper.errors import (
     BadVersionError,
@@ -228,7 +228,7 @@ class Membership:
             metadata = self._server.metadata
             metadata.forget([topic for topic in metadata.unchanged(known) if topic not in present])
             gone = {partition.tp.topic for partition in had} - present
-            let_go_of_topics(self._server.replicas, had, gone)
+            stop_deleted(self._server.replicas, had, gone)
 
     def _metadata_changed(self, change: Change) -> None:
         """See to it that no topic stays whose deletion was told in a request that never reached us.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ottla.replication.fetching import Fetch
-from ottla.replication.producing import ParkedProduce
+from ottla.replication.delayed_produce import DelayedProduce
+from ottla.replication.fetching import DelayedFetch
 from ottla.wire.codec import APIS
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Metrics:
             replicas.fetchers.failed
         )
         purgatory = "kafka.server:type=DelayedOperationPurgatory,name="
-        for what, kind in (("Fetch", Fetch), ("Produce", ParkedProduce)):
+        for what, kind in (("Fetch", DelayedFetch), ("Produce", DelayedProduce)):
             waiting, watched = replicas.purgatory.count(kind)
             gauges[f"{purgatory}NumDelayedOperations,delayedOperation={what}"] = waiting
             gauges[f"{purgatory}PurgatorySize,delayedOperation={what}"] = watched

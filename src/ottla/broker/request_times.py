@@ -33,10 +33,15 @@ class RequestTimes:
 
     def end(self, api_key: int, started_s: float, outcome: object) -> None:
         """Note a timed request's time now or, if its answer is still to come, when it is there."""
-        if type(outcome) is Pending and not outcome.done:
-            outcome.on_done(lambda: self._note(api_key, started_s))
+        if isinstance(outcome, Pending) and not outcome.done:
+            outcome.timed = api_key, started_s
         else:
             self._note(api_key, started_s)
+
+    def answered(self, pending: Pending) -> None:
+        """Note the time of a request whose answer came later."""
+        if pending.timed is not None:
+            self._note(*pending.timed)
 
     def _note(self, api_key: int, started_s: float) -> None:
         kept = self._kept.get(api_key)

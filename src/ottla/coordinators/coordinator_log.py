@@ -31,9 +31,8 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
 from ottla.model.time_slices import TimeSlice
+from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
 from ottla.replication.partition import Partition
-from ottla.replication.producing import ParkedProduce, PartitionResult
-from ottla.replication.purgatory import Purgatory
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.compression import NONE as UNCOMPRESSED
 from ottla.wire.records import (
@@ -151,63 +150,70 @@ class _Counts:
     last_load_ms: float = 0.0
 
 
-class _ParkedAppend(ParkedProduce):
+class _DelayedAppend:
     """An append that waits for the in-sync replicas; with `on_settled` also past its timeout."""
 
-    __slots__ = ("_first_offset", "_on_done", "_on_settled")
+    __slots__ = ("_code", "_first_offset", "_host", "_on_done", "_on_settled", "done")
 
     def __init__(
         self,
-        purgatory: Purgatory,
-        result: PartitionResult,
+        host: ProduceHost,
         first_offset: int,
         on_done: AppendCallback,
         on_settled: AppendCallback | None,
     ) -> None:
-        super().__init__(purgatory, [result], _report)
+        self.done = False
+        self._host = host
         self._first_offset = first_offset
         self._on_done = on_done
         self._on_settled = on_settled
+        self._code: ErrorCode | None = None
 
-    def report(self, code: ErrorCode) -> None:
-        self._on_done(code, self._first_offset)
+    def partition_done(self, slot: int, code: ErrorCode) -> None:
+        del slot
+        if not self.done and self._code is None:
+            self._code = code
+            self._host.purgatory.enqueue(self)
+
+    def attempt(self) -> None:
+        if self._code is not None:
+            self._complete(self._code)
 
     def expire(self) -> None:
-        result, on_settled = self.results[0], self._on_settled
-        if on_settled is None or not result.open:
-            super().expire()
+        if self._code is not None:
+            self._complete(self._code)
+            return
+        code, on_settled = code_at_timeout(self._host), self._on_settled
+        if on_settled is None:
+            self._complete(code)
             return
         # It keeps waiting for the high watermark of its partition, without a time limit.
         self._on_settled = None
-        self.report(result.too_late())
+        self._on_done(code, self._first_offset)
         self._on_done = on_settled
+
+    def _complete(self, code: ErrorCode) -> None:
+        self.done = True
+        self._on_done(code, self._first_offset)
+
+    def fail(self, reason: str) -> None:
+        del reason
+        self.done = True
 
 
 class _CommittedWaiter:
     """Waits until all records that were loaded are committed, or the leadership ends."""
 
-    __slots__ = ("_leadership", "_on_done", "open", "required_offset")
+    __slots__ = ("_leadership", "_on_done", "done")
 
-    def __init__(
-        self, leadership: Leadership, required_offset: int, on_done: Callable[[Leadership], None]
-    ) -> None:
+    def __init__(self, leadership: Leadership, on_done: Callable[[Leadership], None]) -> None:
         self._leadership = leadership
         self._on_done = on_done
-        self.required_offset = required_offset
-        self.open = True  # until the partition drops it: at the latest when its leadership ends
+        self.done = False  # until the partition drops it: at the latest when its leadership ends
 
-    def reached(self, partition: Partition) -> None:
-        del partition
+    def partition_done(self, slot: int, code: ErrorCode) -> None:
+        del slot, code
         self._on_done(self._leadership)
-
-    def lost(self, code: ErrorCode) -> None:
-        del code
-        self._on_done(self._leadership)
-
-
-def _report(operation: ParkedProduce) -> None:
-    assert isinstance(operation, _ParkedAppend)
-    operation.report(operation.results[0].code)
 
 
 class CoordinatorLog:
@@ -399,7 +405,7 @@ class CoordinatorLog:
         partition = self._replicas.hosted(self.topic, leadership.index)
         if partition.local_log(leader_only=True).high_watermark >= end:
             return False
-        partition.await_high_watermark(_CommittedWaiter(leadership, end, self._retry_load))
+        partition.await_high_watermark(end, _CommittedWaiter(leadership, self._retry_load))
         return True
 
     async def _read_all(self, leadership: Leadership) -> _Reading | None:
@@ -502,14 +508,8 @@ class CoordinatorLog:
         if acks != ACKS_ALL or log is None or log.high_watermark > info.last_offset:
             on_done(ErrorCode.NONE, info.first_offset)
             return
-        operation = _ParkedAppend(
-            replicas.purgatory,
-            PartitionResult(self.topic, index),
-            info.first_offset,
-            on_done,
-            on_settled,
-        )
-        operation.wait(operation.results[0], partition, info.last_offset + 1)
+        operation = _DelayedAppend(replicas, info.first_offset, on_done, on_settled)
+        partition.await_high_watermark(info.last_offset + 1, operation)
         replicas.purgatory.park(operation, timeout_ms or settings.timeout_ms)
 
     # --- shutdown ---------------------------------------------------------------------------------

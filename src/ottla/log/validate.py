@@ -37,6 +37,11 @@ unpack_header = _HEADER.unpack_from
 HEADER_SIZE = _HEADER.size
 BATCH_OVERHEAD = 12
 """Bytes of base offset and length, which the length field does not count."""
+_unpack_head = struct.Struct(">qiib").unpack_from
+HEAD_BYTES = 17
+"""Up to the magic, which is at the same place in all formats."""
+LEAST_LENGTH = 14
+"""What the length field of a record of the oldest format holds at least."""
 
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 """A batch header's fields in order; plain, because each append and recovered batch has one."""
@@ -123,6 +128,29 @@ class ValidationRules:
         self.per_record = per_record
 
 
+def one_batch(records: memoryview) -> memoryview:
+    """Return the one batch that a producer sent, without a torn rest behind it; else raise.
+
+    Asked before the log is, and without a text, as `ProduceRequest.validateRecords` of Kafka.
+    """
+    size = len(records)
+    if size < HEAD_BYTES:
+        raise InvalidRecordError("")
+    _, length, _, magic = _unpack_head(records, 0)
+    end = length + BATCH_OVERHEAD
+    if length < LEAST_LENGTH or not 0 <= magic <= 2:
+        raise CorruptRecordError(f"a batch of magic {magic} that declares {length} bytes")
+    if end > size or magic < 2:
+        raise InvalidRecordError("")
+    if end == size:
+        return records
+    if size - end >= HEAD_BYTES and _unpack_head(records, end)[1] + BATCH_OVERHEAD <= size - end:
+        raise InvalidRecordError("")
+    if end < HEADER_SIZE:
+        raise CorruptRecordError(f"the batch declares {end} bytes, less than its header")
+    return records[:end]
+
+
 def check_leader_batch(
     records: memoryview,
     rules: ValidationRules,
@@ -143,10 +171,8 @@ def check_leader_batch(
     header: Header = unpack_header(records, 0)
     if header[MAGIC] != 2:
         refuse_magic(header[MAGIC])
-    length = header[LENGTH] + BATCH_OVERHEAD
-    if length != size:
-        records = _one_batch(records, length)
-        size = length
+    if header[LENGTH] + BATCH_OVERHEAD != size:
+        raise InvalidRecordError(f"{size} bytes are not one record batch; see `one_batch`")
     if size > rules.max_message_bytes:
         raise RecordTooLargeError(
             f"a batch of {size} bytes exceeds max.message.bytes={rules.max_message_bytes}"
@@ -222,21 +248,6 @@ def check_follower_batches(records: memoryview) -> list[tuple[int, Header]]:
         found.append((position, header))
         position += size
     return found
-
-
-def _one_batch(records: memoryview, length: int) -> memoryview:
-    """Return the first batch of a longer buffer; refuse a second one, ignore a torn rest."""
-    size = len(records)
-    if length < HEADER_SIZE:
-        raise CorruptRecordError(f"the batch declares {length} bytes, less than its header")
-    if length > size:
-        raise InvalidRecordError(f"the batch declares {length} bytes, but {size} came")
-    rest = records[length:]
-    if len(rest) >= HEADER_SIZE:
-        more: int = unpack_header(rest, 0)[LENGTH]
-        if more + BATCH_OVERHEAD <= len(rest):
-            raise InvalidRecordError("exactly one record batch per partition is allowed")
-    return records[:length]
 
 
 def _check_content(

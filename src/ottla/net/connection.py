@@ -11,7 +11,7 @@ Kafka: `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from ottla.model.errors import OttlaError, WireError
@@ -43,17 +43,20 @@ class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
 
 
 class Pending:
-    """An answer that comes later. Exactly one of `complete`, `fail` or the drop callback counts."""
+    """An answer that comes later. Exactly one of `complete`, `fail` and `drop` counts.
 
-    __slots__ = ("_dropped", "_noted", "connection", "done", "parts", "pipelined")
+    A subclass holds what the answer waits for, and overrides `drop` if it has to know of it.
+    """
+
+    __slots__ = ("connection", "done", "parts", "pipelined", "timed")
 
     def __init__(self, connection: "Connection", pipelined: bool) -> None:
         self.connection = connection
         self.pipelined = pipelined
         self.done = False
         self.parts: Sequence[Buffer] | None = None
-        self._dropped: Callable[[], None] | None = None
-        self._noted: Callable[[], None] | None = None
+        self.timed: tuple[int, float] | None = None
+        """api key and start in seconds of a request whose duration is measured"""
 
     def complete(self, parts: Sequence[Buffer] | None) -> None:
         """Answer with these parts (None: no answer). Ignored when the client is gone."""
@@ -61,9 +64,6 @@ class Pending:
             return
         self.done = True
         self.parts = parts
-        self._dropped = None
-        if self._noted is not None:
-            self._noted()
         self.connection.completed(self)
 
     def settle(self, outcome: "Sequence[Buffer] | Pending | None") -> None:
@@ -75,7 +75,6 @@ class Pending:
         """Close the connection: this request cannot be answered."""
         if not self.done:
             self.done = True
-            self._dropped = None
             self.connection.refuse(reason)
 
     def let_next(self) -> None:
@@ -85,22 +84,9 @@ class Pending:
             if not self.done:
                 self.connection.let_next()
 
-    def on_drop(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once if the connection goes away before the answer came."""
-        self._dropped = callback
-
-    def on_done(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once when the answer is there."""
-        self._noted = callback
-
     def drop(self) -> None:
-        """Tell whoever holds this that nobody waits any more. The connection calls it."""
-        if self.done:
-            return
+        """Note that the connection is gone. The connection calls it, even if this is done."""
         self.done = True
-        callback, self._dropped = self._dropped, None
-        if callback is not None:
-            callback()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -318,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if answer is None:
             return
-        if type(answer) is Pending:
+        if isinstance(answer, Pending):
             if not answer.done or self._open:
                 self._open.append(answer)
                 self._barrier = self._barrier or not (answer.pipelined or answer.done)
@@ -327,13 +313,15 @@ class Connection(asyncio.BufferedProtocol):
         elif self._open:
             done = Pending(self, pipelined=True)
             done.done = True
-            done.parts = answer  # type: ignore[assignment]
+            done.parts = answer
             self._open.append(done)
         else:
-            self._emit(answer)  # type: ignore[arg-type]
+            self._emit(answer)
 
     def completed(self, pending: Pending) -> None:
         """Move what is answered and next in line to the output. `Pending.complete` calls it."""
+        if pending.timed is not None:
+            self._server.answered(pending)
         open_ones = self._open
         if not open_ones or open_ones[0] is not pending or self.closed:
             return
@@ -343,6 +331,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._barrier = False
             if first.parts is not None:
                 self._emit(first.parts)
+                first.parts = None  # a purgatory may hold it for longer
         if self._out_bytes > JOIN_BYTES:  # others may be answered before this is written
             self._answers.settle(self, max(self._stalled_bytes, self._sent_bytes) + self._out_bytes)
         if not self.dirty:

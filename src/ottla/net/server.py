@@ -24,6 +24,9 @@ Dispatch = Callable[[Connection, memoryview], "Sequence[Buffer] | Pending | None
 """Called for each frame in order. Returns the whole answer without its size, or a Pending, or
 None for "no answer"; raises CloseConnection or WireError to close this connection."""
 
+Answered = Callable[[Pending], None]
+"""Called with each `Pending` whose duration is measured (`timed`) when its answer is there."""
+
 SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
 TURNED_AWAY_S = 60.0
 MEMORY_SWEEP_S = 0.3
@@ -47,12 +50,14 @@ class Server:
         answers: AnswerMemory | None = None,
         broker_answers: AnswerMemory | None = None,
         turn: DispatchTimeSlice | None = None,
+        answered: Answered = lambda _: None,
         between_brokers: bool = False,
         held: bool = False,
     ) -> None:
         """Prepare to listen. `between_brokers`: no client is told this listener's address."""
         self.limits = limits or ServerLimits()
         self.dispatch = dispatch
+        self.answered = answered
         self.listener = listener
         self.unread = runtime.unread_bytes
         self.held = held

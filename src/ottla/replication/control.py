@@ -1,10 +1,10 @@
-"""The controller's word: LeaderAndIsr and StopReplica, applied partition by partition.
+"""Control requests: LeaderAndIsr and StopReplica, applied partition by partition.
 
 Who may call: the broker's replica_control handler, inside its own coroutine. Invariants:
 - one control request at a time, in the order they came; each partition's change is one step, and
   between partitions others may run, so that 2,000 of them never stall a produce
-- a lower controller epoch is refused whole (R10), also when a newer one is heard of half way;
-  the newer controller tells everything again; within a request only a *higher* leader epoch is
+- a lower controller epoch is refused whole (R10), also when a newer one comes half way; the newer
+  controller sends everything again; within a request only a *higher* leader epoch is
   applied (R8 is the handler's: it knows the broker epoch)
 - a topic id that differs from the one on disk is never overwritten (R15, KIP-516)
 
@@ -20,7 +20,7 @@ from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING, LeadershipUpdat
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.time_slices import TimeSlice
-from ottla.replication.damage import Verdict
+from ottla.replication.damage import DamageDecision
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.state_change_log import StateChangeLog
@@ -103,7 +103,7 @@ async def apply_leader_and_isr(
                 if request.controller_epoch < replicas.controller_epoch:
                     # A replica that the newer controller has just let go must not come back.
                     return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
-        await replicas.settle_truncations()  # clients are about to hear who leads
+        await replicas.settle_truncations()  # clients learn next who leads
         took_s = replicas.clock.monotonic() - began_s
         applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
         _notify(replicas, applied)
@@ -144,8 +144,8 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
     if update.leader_epoch < epoch:
         return ErrorCode.STALE_CONTROLLER_EPOCH
-    verdict = replicas.damaged.judge(update)
-    if verdict is Verdict.REFUSE:
+    decision = replicas.damaged.decide(update)
+    if decision is DamageDecision.REFUSE:
         replicas.give_up(tp)
         return ErrorCode.KAFKA_STORAGE_ERROR
     if update.leader_epoch == epoch and partition is not None:
@@ -155,7 +155,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
-        if verdict is Verdict.REBUILD:
+        if decision is DamageDecision.REBUILD:
             replicas.damaged.set_aside(tp)
         if replicas.logs.get(tp) is None and not update.is_new:
             replicas.logs.suspect(tp)  # an empty disk in the place of a known one
@@ -345,7 +345,7 @@ async def apply_stop_replica(
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         replicas.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
-        # After a reassignment no LeaderAndIsr tells a removed replica that it leads no more.
+        # After a reassignment no LeaderAndIsr goes to a removed replica that led.
         deleted: list[Partition] = []
         time_slice = TimeSlice(replicas.clock)
         for tp, epoch, delete in stop_states(request, version):
@@ -413,7 +413,7 @@ def _code_for_controller(error: OttlaError) -> ErrorCode:
     """Return what a failed partition is answered with.
 
     KAFKA_STORAGE_ERROR would say that its log dir is offline, and nobody would ask again; upon
-    UNKNOWN_SERVER_ERROR a controller of ours tells the broker everything anew.
+    UNKNOWN_SERVER_ERROR a controller of ours sends the broker everything again.
     """
     if isinstance(error, OutOfDescriptorsError):
         return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -6,9 +6,9 @@ failed log dir. The controller then elects another member of the ISR and takes t
 (Kafka's `KafkaController.processLeaderAndIsrResponseReceived`).
 
 Invariants:
-- a damaged replica leaves the ISR only if another member lives: the last one holds all there is
+- a damaged replica leaves the ISR only if another member is alive: the last one holds all there is
 - it is replaced by an empty one only when it is not in the ISR, another replica leads, and the
-  controller has been refused before: until it hears otherwise it does not elect this replica, and
+  controller has been refused before: until it is answered otherwise it does not elect this one, and
   the leader proposes no replica that does not fetch
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Collection, Container
 from enum import Enum
 
 
-class Verdict(Enum):
+class DamageDecision(Enum):
     """What becomes of a damaged replica."""
 
     SERVE = "serve what is whole"
@@ -24,21 +24,21 @@ class Verdict(Enum):
     REBUILD = "begin an empty one and copy it from the leader"
 
 
-def judge(
+def decide(
     broker_id: int,
     leader: int,
     isr: Collection[int],
     alive: Container[int],
     *,
     refused: bool,
-) -> Verdict:
+) -> DamageDecision:
     """Decide from what the controller says of the partition; `leader` is -1 if there is none.
 
     `refused` says whether this broker has refused the replica since it last took it on.
     """
     others = any(member != broker_id and member in alive for member in isr)
     if broker_id in isr:
-        return Verdict.REFUSE if others else Verdict.SERVE
+        return DamageDecision.REFUSE if others else DamageDecision.SERVE
     if leader in (broker_id, -1):
-        return Verdict.SERVE
-    return Verdict.REBUILD if refused else Verdict.REFUSE
+        return DamageDecision.SERVE
+    return DamageDecision.REBUILD if refused else DamageDecision.REFUSE

@@ -35,7 +35,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.time_slices import wait_at_most
-from ottla.replication.damage import Verdict, judge
+from ottla.replication.damage import DamageDecision, decide
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class DamagedReplicas:
         partition = self._host.partitions.get(tp)
         return tp in self._known and partition is not None and self._is_to_go(partition)
 
-    def judge(self, update: LeadershipUpdate) -> Verdict:
+    def decide(self, update: LeadershipUpdate) -> DamageDecision:
         """Say what becomes of a replica that the controller names; call it before it is applied.
 
         SERVE for those that are not damaged, or not known to be after a restart: no mark, no
@@ -140,17 +140,17 @@ class DamagedReplicas:
         known = self._known.get(tp)
         log = self._logs.get(tp)
         if known is None or log is None or log.failed is not None or not log.damage_remembered:
-            return Verdict.SERVE
+            return DamageDecision.SERVE
         broker_id = self._host.broker_id
         if broker_id not in update.replicas:
-            return Verdict.SERVE
-        verdict = judge(
+            return DamageDecision.SERVE
+        decision = decide(
             broker_id, update.leader, update.isr, self._host.alive, refused=known.refused
         )
         mark = log.damaged or (), log.high_watermark
-        if verdict is Verdict.REBUILD and known.written != mark:
-            verdict = Verdict.REFUSE  # the controller is told once more, when it is written
-        if verdict is Verdict.REFUSE:
+        if decision is DamageDecision.REBUILD and known.written != mark:
+            decision = DamageDecision.REFUSE  # answered once more, when the mark is written
+        if decision is DamageDecision.REFUSE:
             if not known.refused:
                 known.pause_s = FIRST_PAUSE_S
                 self.given_up_total += 1
@@ -159,9 +159,9 @@ class DamagedReplicas:
                 "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s epoch=%d",
                 tp, _text(log), update.leader, list(update.isr), update.leader_epoch,
             )  # fmt: skip
-        known.refused = verdict is Verdict.REFUSE
+        known.refused = decision is DamageDecision.REFUSE
         self._wake.set()
-        return verdict
+        return decision
 
     def returns(self, tp: TopicPartition) -> bool:
         """Tell whether a partition is offline only because this broker refused it."""
@@ -210,7 +210,7 @@ class DamagedReplicas:
             await wait_at_most(self._wake, max(0.01, due_s - self._world.clock.monotonic()))
 
     async def _tend(self, tp: TopicPartition, known: Damaged) -> bool:
-        """Write the mark if it is due; True if the controller is to be told."""
+        """Write the mark if it is due; True if the controller has to know."""
         log = self._logs.get(tp)
         if log is None or log.damaged is None or log.failed is not None:
             self._known.pop(tp, None)
@@ -242,12 +242,12 @@ class DamagedReplicas:
         return True
 
     def _is_to_go(self, partition: Partition) -> bool:
-        """Tell whether the controller has to hear of a damaged replica that is in use."""
+        """Return whether the controller has to know of a damaged replica that is in use."""
         host = self._host
         if partition.is_leader:
             isr = partition.isr.committed
             return any(b != host.broker_id and b in host.alive for b in isr)
-        # A follower cannot know whether it is in the ISR: what it is told may be old.
+        # A follower cannot know whether it is in the ISR: what it was sent may be old.
         return partition.leader not in (-1, host.broker_id)
 
     async def _write_mark(self, log: Log, known: Damaged) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 from ottla.replication.isr import UNKNOWN_OFFSET, Follower
 
 LONGEST_MS = 1_000
-"""A follower that has not asked by then is not told yet, or is not there."""
+"""A follower that has not fetched by then has not got its LeaderAndIsr yet, or is down."""
 
 
 class Led(Protocol):

@@ -3,7 +3,7 @@
 Who may call: `fetching` (the server's side). Time and chance are arguments.
 
 Theory of operation. A session (KIP-227) remembers each partition's request parameters and what the
-fetcher was last told. Kafka walks every partition of the session at every fetch. Here a partition
+fetcher was last sent. Kafka walks every partition of the session at every fetch. Here a partition
 is *dirty* until it was answered and has nothing more to say, and only dirty ones are walked: a
 source (`watch`) marks an entry dirty when its log or its leadership moves. The answer is the same;
 the cost is that of what changed.
@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 class FetchEntry:
-    """One partition of a fetch: what is asked, and what was told last."""
+    """One partition of a fetch: what is asked, and what was sent last."""
 
     __slots__ = (
         "fetch_offset",

@@ -49,7 +49,7 @@ from ottla.replication.offset_queries import (
     EARLIEST,
     LATEST,
     MOST_AT_ONCE,
-    Told,
+    OffsetResults,
     offset_or_raise,
     query_offsets,
 )
@@ -462,9 +462,9 @@ class LeaderFetcher:
         ][:MOST_AT_ONCE]
         if not wanted:
             return
-        told = await self._query([(s.tp, s.leader_epoch) for s in wanted], LATEST)
+        results = await self._query([(s.tp, s.leader_epoch) for s in wanted], LATEST)
         for state in wanted:
-            code, offset = told.get(state.tp, (ErrorCode.UNKNOWN_SERVER_ERROR, -1))
+            code, offset = results.get(state.tp, (ErrorCode.UNKNOWN_SERVER_ERROR, -1))
             # If it was removed, or is followed in a later epoch by now, another state is in there.
             if self._unproven.get(state.tp) is not state:
                 continue
@@ -579,7 +579,9 @@ class LeaderFetcher:
         except OttlaError as error:
             self._fail(state, error)
 
-    async def _query(self, wanted: list[tuple[TopicPartition, int]], timestamp: int) -> Told:
+    async def _query(
+        self, wanted: list[tuple[TopicPartition, int]], timestamp: int
+    ) -> OffsetResults:
         peer = self._peer
         if peer is None or peer.closed:
             peer = await self._connect()
@@ -589,8 +591,8 @@ class LeaderFetcher:
         return await query_offsets(peer, version, timeout_s, settings.broker_id, wanted, timestamp)
 
     async def _leader_offset(self, state: Followed, timestamp: int) -> int:
-        told = await self._query([(state.tp, state.leader_epoch)], timestamp)
-        return offset_or_raise(told, state.tp)
+        results = await self._query([(state.tp, state.leader_epoch)], timestamp)
+        return offset_or_raise(results, state.tp)
 
     def statistics(self) -> dict[str, object]:
         return {

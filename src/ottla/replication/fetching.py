@@ -1,24 +1,25 @@
 """Serving fetches: reading the dirty partitions of a session, parking, answering.
 
-Who may call: the broker's fetch handler builds a `Fetch` and hands it to `FetchPath.start`.
+Who may call: the broker's fetch handler derives its answer from `DelayedFetch` and hands it to
+`FetchPath.start`.
 
 Invariants:
 - a follower's position is noted once per request, before the read, and never again when a parked
   fetch is tried once more
 - the first partition with data answers with at least one batch, whatever the limits (KIP-74)
-- what a session was told changes only when an answer really leaves; a fetch that stays parked has
-  told nothing
+- what a session says it has sent changes only when an answer really leaves, not with one that
+  stays parked
 - an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
 - nothing waits for a disk: what is not in memory is brought there by a worker, and the fetch is
   answered without it if there is anything else to say (`disk_reads`)
-- a fetch that `withhold` keeps back leaves empty and tells its session nothing: what it would have
-  read is read again by the next one
+- a fetch that `withholds` its answer leaves empty and changes nothing in its session: what it would
+  have read is read again by the next one
 
 Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.log.log import Log
 from ottla.log.results import LogRead, NotInMemoryError
@@ -26,6 +27,7 @@ from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.net.connection import Pending
 from ottla.replication.fetch_session import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
@@ -34,17 +36,20 @@ from ottla.replication.fetch_session import (
     SessionCache,
 )
 from ottla.replication.partition import Partition
-from ottla.replication.purgatory import Parked, Purgatory
+from ottla.replication.purgatory import Purgatory
 from ottla.replication.throttle import ReplicationQuota
 from ottla.replication.truncation import divergence
 from ottla.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from ottla.net.connection import Connection
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 READ_LOG_END = 2
 """Isolation of followers and of the debugging consumer: all there is."""
 
-DISK_PATIENCE_MS = 5000.0
+DISK_WAIT_MS = 5000.0
 """How long a fetch waits for a disk before it is read in the loop's own thread."""
 NOTHING = LogRead([], 0, 0, first_batch_incomplete=False)
 
@@ -72,7 +77,7 @@ class FetchHost(Protocol):
         """Return a partition on this broker, or raise what its absence means."""
         ...
 
-    def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
+    def wait_ms(self, replica_id: int, max_wait_ms: int) -> float:
         """Return how long a fetch may be parked."""
         ...
 
@@ -89,93 +94,110 @@ class FetchHost(Protocol):
         ...
 
 
-class Fetch(Parked):
-    """One fetch request between its arrival and its answer.
+class FetchParameters(NamedTuple):
+    """What a fetch asks for, besides the partitions in its session. Kafka: `FetchParams`."""
 
-    `deliver` gets the fetch when it is answered from the purgatory; `answers` are then final.
-    """
+    version: int
+    replica_id: int
+    """the broker that follows; -1 for consumers"""
+    replica_epoch: int
+    """the broker epoch of the follower, -1 if it names none"""
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    reader: Reader | None = None
+    """who may be sent to another replica (KIP-392)"""
+    asks_if_whole: bool = False
+    """whether it is to be told which logs cannot have lost anything (R18)"""
+
+    @property
+    def leader_only(self) -> bool:
+        """Whether a follower may not answer: only to consumers, from version 11 on (KIP-392)."""
+        return self.replica_id >= 0 or self.version < 11
+
+
+class ReadResult:
+    """What one attempt to serve a fetch has found. Kafka: `LogReadResult`."""
 
     __slots__ = (
         "answers",
-        "asks_if_whole",
-        "brought",
-        "deliver",
-        "failed",
         "from_files",
-        "full",
-        "got",
-        "hurry",
-        "isolation",
-        "leader_only",
-        "max_bytes",
-        "max_wait_ms",
-        "may_wait",
-        "min_bytes",
-        "on_disk",
-        "path",
-        "reader",
-        "replica_epoch",
-        "replica_id",
-        "room",
-        "session",
-        "session_epoch",
+        "last_size",
+        "not_in_memory",
         "size",
         "throttled",
         "urgent",
-        "version",
+    )
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.size = 0
+        """bytes of records"""
+        self.last_size = 0
+        """bytes of records of the partition that was read last"""
+        self.throttled = 0
+        """bytes of records that count against the leader's throttle"""
+        self.from_files = 0
+        """bytes that were read from files, or would have been"""
+        self.not_in_memory: list[NotInMemoryError] = []
+        """what would have been read had it been in memory"""
+        self.urgent = False
+        """whether there is something to answer that is not records"""
+
+
+class DelayedFetch(Pending):
+    """One fetch request between its arrival and its answer. Kafka: `DelayedFetch`."""
+
+    __slots__ = (
+        "asked",
+        "disk_was_read",
+        "expedited",
+        "found",
+        "full",
+        "may_wait",
+        "min_bytes",
+        "path",
+        "session",
+        "session_epoch",
         "withheld",
-        "withhold",
     )
 
     def __init__(
         self,
+        connection: "Connection",
         path: "FetchPath",
         session: FetchSession,
-        *,
-        version: int,
-        replica_id: int,
-        replica_epoch: int,
-        max_wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
-        isolation_level: int,
-        reader: Reader | None = None,
+        asked: FetchParameters,
     ) -> None:
-        super().__init__(path.purgatory)
+        super().__init__(connection, pipelined=False)
         self.path = path
         self.session = session
         self.session_epoch = session.epoch
         self.full = session.id == INVALID_SESSION_ID
-        self.version = version
-        self.replica_id = replica_id
-        self.replica_epoch = replica_epoch
-        self.max_wait_ms = max_wait_ms
-        self.min_bytes = min(min_bytes, max_bytes)
-        self.max_bytes = max_bytes
-        self.isolation = READ_LOG_END if replica_id != -1 else isolation_level
-        # From version 11 on consumers may read from followers (KIP-392).
-        self.leader_only = replica_id >= 0 or version < 11
-        self.reader = reader
-        self.asks_if_whole = False
-        """whether it is to be told which logs cannot have lost anything (R18)"""
-        self.answers: list[Answer] = []
-        self.size = 0
-        self.got = 0
-        self.throttled = 0
-        self.urgent = False
-        self.failed = False
-        self.hurry = False
-        self.from_files = 0
-        self.on_disk: list[NotInMemoryError] = []
-        """what would have been read had it been in memory"""
-        self.brought = False
-        self.room: Callable[[], int] | None = None
-        """how many bytes the answer may have when it is read: less where many do not take theirs"""
+        self.asked = asked
+        self.found = ReadResult()
+        self.min_bytes = min(asked.min_bytes, asked.max_bytes)
+        """less than was asked for where the answer may not have that much"""
+        self.expedited = False
+        self.disk_was_read = False
         self.may_wait = False
         """whether to read from the disk in the loop's own thread: the last resort"""
-        self.deliver: Callable[[Fetch], None] | None = None
-        self.withhold: Callable[[Fetch], bool] | None = None
         self.withheld = False
+
+    # What the broker's handler knows.
+
+    def answer(self) -> Sequence[Buffer]:
+        """Return the encoded answer; `found` is final."""
+        raise NotImplementedError
+
+    def room(self) -> int | None:
+        """Return how many bytes the answer may have now, None for any number."""
+        return None
+
+    def withholds(self) -> bool:
+        """Count the answer against the client's quota; True if it is sent an empty one instead."""
+        return False
 
     @property
     def session_id(self) -> int:
@@ -183,26 +205,30 @@ class Fetch(Parked):
 
     @property
     def overtaken(self) -> bool:
-        """Another request moved the session on while this one was parked."""
+        """Whether another request moved the session on while this one was parked."""
         return not self.full and self.session.epoch != self.session_epoch
+
+    def reconsider(self) -> None:
+        """Have this attempted at the end of this iteration of the loop."""
+        self.path.purgatory.enqueue(self)
 
     def attempt(self) -> None:
         path = self.path
         if not self.overtaken:
             path.read(self, observe=False)
-            if self.brought and self.on_disk and not self.size:
+            if self.disk_was_read and self.found.not_in_memory and not self.found.size:
                 self.may_wait = True  # gone again already
                 path.read(self, observe=False)
-            content = min(self.min_bytes, 1) if self.brought else self.min_bytes
-            if self.size < content and not self.urgent and not self.hurry:
+            content = min(self.min_bytes, 1) if self.disk_was_read else self.min_bytes
+            if self.found.size < content and not self.found.urgent and not self.expedited:
                 path.watch(self)
-                self.answers = []
+                self.found.answers = []
                 return
         self._leave()
 
-    def disk_was_read(self) -> None:
+    def note_disk_was_read(self) -> None:
         """Try again: what was only on disk is in memory now. Answered then whatever its size."""
-        self.brought = True
+        self.disk_was_read = True
         self.reconsider()
 
     def expire(self) -> None:
@@ -212,22 +238,23 @@ class Fetch(Parked):
         self._leave()
 
     def _leave(self) -> None:
-        self.finish()
         self.path.conclude(self)
-        deliver, self.deliver = self.deliver, None
-        assert deliver is not None
-        deliver(self)
+        self.complete(self.answer())
         # The purgatory's heap holds this until its time is over: the records are not to wait there.
-        self.answers = []
-        self.fail = None
-        self.withhold = None
+        self.found.answers = []
 
-    def abort(self, reason: str) -> None:
-        self.path.drop(self)
-        super().abort(reason)
+    def drop(self) -> None:
+        if not self.done:
+            self.done = True
+            self.path.forget(self)
+
+    def fail(self, reason: str) -> None:
+        if not self.done:
+            self.path.forget(self)
+        super().fail(reason)
 
     def __repr__(self) -> str:
-        return f"Fetch(replica={self.replica_id} {self.session!r} size={self.size})"
+        return f"Fetch(replica={self.asked.replica_id} {self.session!r} size={self.found.size})"
 
 
 class FetchPath:
@@ -237,111 +264,100 @@ class FetchPath:
         self._host = host
         self.purgatory = purgatory
         self.sessions = sessions
-        self._replicas_waiting: dict[int, dict[Fetch, None]] = {}
+        self._replicas_waiting: dict[int, dict[DelayedFetch, None]] = {}
 
-    def start(self, fetch: Fetch, park: bool = True) -> bool:
-        """Read; True if `fetch.answers` may leave now, False if it is parked with `deliver` due."""
-        session = fetch.session
+    def start(self, fetch: DelayedFetch) -> bool:
+        """Read; True if it may be answered now, False if it waits."""
+        session, asked = fetch.session, fetch.asked
         self.sessions.settle(session)
-        if fetch.replica_epoch != session.replica_epoch:
-            session.registered_again(fetch.replica_epoch)
-        fetch.may_wait = not park
+        if asked.replica_epoch != session.replica_epoch:
+            session.registered_again(asked.replica_epoch)
         self.read(fetch, observe=True)
-        if fetch.on_disk:
-            self._host.bring(fetch.on_disk, fetch.disk_was_read)
-        waits_for_disk = bool(fetch.on_disk) and not fetch.size and not fetch.urgent
+        found = fetch.found
+        if found.not_in_memory:
+            self._host.bring(found.not_in_memory, fetch.note_disk_was_read)
+        waits_for_disk = bool(found.not_in_memory) and not found.size and not found.urgent
         if (
-            not park
-            or (fetch.size >= fetch.min_bytes and not waits_for_disk)
-            or fetch.urgent
-            or (fetch.max_wait_ms <= 0 and not waits_for_disk)
+            (found.size >= fetch.min_bytes and not waits_for_disk)
+            or found.urgent
+            or (asked.max_wait_ms <= 0 and not waits_for_disk)
             or not session.entries
         ):
-            fetch.finish()
+            fetch.done = True
             self.conclude(fetch)
             return True
         previous = session.waiting
         session.waiting = fetch
-        if isinstance(previous, Fetch) and not previous.done:
+        if isinstance(previous, DelayedFetch) and not previous.done:
             previous.reconsider()  # the same session from another connection: the old one ends
         self.watch(fetch)
-        fetch.answers = []  # read again when it is answered: who waits holds no records
-        replica = fetch.replica_id
+        found.answers = []  # read again when it is answered: who waits holds no records
+        replica = asked.replica_id
         if replica >= 0:
             self._replicas_waiting.setdefault(replica, {})[fetch] = None
-        patience_ms = self._host.patience_ms(replica, fetch.max_wait_ms)
+        wait_ms = self._host.wait_ms(replica, asked.max_wait_ms)
         if waits_for_disk:
-            patience_ms = max(patience_ms, DISK_PATIENCE_MS)
-        self.purgatory.park(fetch, patience_ms)
+            wait_ms = max(wait_ms, DISK_WAIT_MS)
+        self.purgatory.park(fetch, wait_ms)
         return False
 
-    def hurry(self, replica_id: int) -> None:
-        """Answer a follower's parked fetches at the end of this turn, with data or without.
+    def expedite(self, replica_id: int) -> None:
+        """Answer a follower's parked fetches in this iteration of the loop, with data or without.
 
         It has just been given partitions of ours to follow, and can only ask for them once the
         fetch that it has under way is answered.
         """
         for fetch in self._replicas_waiting.get(replica_id, ()):
-            fetch.hurry = True
+            fetch.expedited = True
             fetch.reconsider()
 
-    def drop(self, fetch: Fetch) -> None:
-        """Forget a fetch whose connection is gone."""
-        if not fetch.done:
-            fetch.finish()
+    def forget(self, fetch: DelayedFetch) -> None:
+        """Forget a fetch that is not answered: its connection is gone."""
         self._leave(fetch)
         if fetch.session.id == INVALID_SESSION_ID:
             fetch.session.close()
 
-    def _leave(self, fetch: Fetch) -> None:
+    def _leave(self, fetch: DelayedFetch) -> None:
         if fetch.session.waiting is fetch:
             fetch.session.waiting = None
-        waiting = self._replicas_waiting.get(fetch.replica_id)
+        waiting = self._replicas_waiting.get(fetch.asked.replica_id)
         if waiting is not None:
             waiting.pop(fetch, None)
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read(self, fetch: Fetch, *, observe: bool) -> None:
-        """Read every dirty entry within the limits; fills `answers`, `size`, `urgent`."""
-        session = fetch.session
-        limit = fetch.max_bytes
-        if fetch.room is not None:
-            limit = min(limit, fetch.room())
+    def read(self, fetch: DelayedFetch, *, observe: bool) -> None:
+        """Read every dirty entry within the limits into a new `fetch.found`."""
+        session, asked = fetch.session, fetch.asked
+        limit = asked.max_bytes
+        room = fetch.room()
+        if room is not None:
+            limit = min(limit, room)
             fetch.min_bytes = min(fetch.min_bytes, limit)
-        min_one = fetch.version > 2
-        size = 0
-        fetch.urgent = False
-        fetch.failed = False
-        fetch.throttled = 0
-        fetch.from_files = 0
-        fetch.on_disk = []
-        answers: list[Answer] = []
-        quota = self._host.leader_quota if fetch.replica_id >= 0 else None
+        min_one = asked.version > 2
+        found = fetch.found = ReadResult()
+        quota = self._host.leader_quota if asked.replica_id >= 0 else None
         now_ms = self._host.now_ms() if observe else 0.0
         for entry in tuple(session.dirty):
-            if fetch.from_files >= MOST_AT_ONCE:
-                limit, min_one = 0, False  # the others' turn is next time: this one is to be short
+            if found.from_files >= MOST_AT_ONCE:
+                limit, min_one = 0, False  # the others follow next time: this one is to be short
             try:
                 data = self._read_entry(fetch, entry, limit, min_one, observe, now_ms)
             except OttlaError as error:
                 data = self._failure(fetch, entry, error)
             if data is None:
                 continue
-            answers.append((entry, data))
-            records = data.records
-            if records:
-                size += fetch.got
+            found.answers.append((entry, data))
+            if data.records:
+                found.size += found.last_size
                 if quota is not None and quota.throttles(entry.topic or "", entry.index):
-                    fetch.throttled += fetch.got  # in sync or not: all of it is to stay near
-                limit = max(0, limit - fetch.got)
+                    found.throttled += found.last_size  # in sync or not: all of it is to stay near
+                limit = max(0, limit - found.last_size)
                 min_one = False
-        fetch.answers = answers
-        fetch.size = size
 
     def _read_entry(
         self,
-        fetch: Fetch,
+        fetch: DelayedFetch,
         entry: FetchEntry,
         limit: int,
         min_one: bool,
@@ -357,14 +373,16 @@ class FetchPath:
             and partition.topic_id != ZERO_UUID
         ):
             raise OttlaError("another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
-        if fetch.reader is not None:
-            preferred = self._host.preferred_replica(partition, fetch.reader, entry.fetch_offset)
+        if fetch.asked.reader is not None:
+            preferred = self._host.preferred_replica(
+                partition, fetch.asked.reader, entry.fetch_offset
+            )
             if preferred is not None:
                 return self._elsewhere(fetch, entry, partition, preferred)
-        log = partition.local_log(entry.leader_epoch, leader_only=fetch.leader_only)
-        is_follower = fetch.replica_id >= 0
+        log = partition.local_log(entry.leader_epoch, leader_only=fetch.asked.leader_only)
+        is_follower = fetch.asked.replica_id >= 0
         if is_follower:
-            follower = partition.follower(fetch.replica_id, entry.leader_epoch)
+            follower = partition.follower(fetch.asked.replica_id, entry.leader_epoch)
         if entry.last_fetched_epoch >= 0:
             diverging = self._diverging(fetch, log, entry)
             if diverging is not None:
@@ -373,14 +391,14 @@ class FetchPath:
             if not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:
                 raise OffsetOutOfRangeError(f"{partition.tp}: no offset {entry.fetch_offset}")
             if observe:
-                partition.observe_fetch(follower, entry, now_ms, fetch.replica_epoch)
+                partition.observe_fetch(follower, entry, now_ms, fetch.asked.replica_epoch)
                 if entry.fetch_offset == follower.sent_offset:
                     # It could not use what it was sent: is it what was appended?
                     log.check_memory(entry.fetch_offset, entry.max_bytes)
             bound = log.log_end_offset
-        elif fetch.isolation == READ_UNCOMMITTED:
+        elif fetch.asked.isolation == READ_UNCOMMITTED:
             bound = log.high_watermark
-        elif fetch.isolation == READ_COMMITTED:
+        elif fetch.asked.isolation == READ_COMMITTED:
             bound = log.last_stable_offset
         else:
             bound = log.log_end_offset
@@ -393,23 +411,23 @@ class FetchPath:
             follower.sent_offset = entry.fetch_offset
         return data
 
-    def _held_back(self, fetch: Fetch, partition: Partition) -> bool:
+    def _held_back(self, fetch: DelayedFetch, partition: Partition) -> bool:
         """Tell whether a follower gets no records for now: throttled, and not in sync (KIP-73)."""
         quota = self._host.leader_quota
         return (
             bool(quota.topics)
             and quota.throttles(*partition.tp)
-            and fetch.replica_id not in partition.isr.committed
+            and fetch.asked.replica_id not in partition.isr.committed
             and quota.exceeded(self._host.now_ms())
         )
 
     @staticmethod
     def _elsewhere(
-        fetch: Fetch, entry: FetchEntry, partition: Partition, broker_id: int
+        fetch: DelayedFetch, entry: FetchEntry, partition: Partition, broker_id: int
     ) -> FetchResponse.PartitionData:
         """Send a consumer to another replica, at once and without records."""
         log = partition.local_log(entry.leader_epoch, leader_only=False)
-        fetch.urgent = True
+        fetch.found.urgent = True
         entry.source = partition
         return FetchResponse.PartitionData(
             partition_index=entry.index,
@@ -422,7 +440,9 @@ class FetchPath:
         )
 
     @staticmethod
-    def _diverging(fetch: Fetch, log: Log, entry: FetchEntry) -> FetchResponse.PartitionData | None:
+    def _diverging(
+        fetch: DelayedFetch, log: Log, entry: FetchEntry
+    ) -> FetchResponse.PartitionData | None:
         """Compare the epoch a fetcher read last with ours; None if it may read on (R1)."""
         last_epoch = entry.last_fetched_epoch
         if last_epoch == log.latest_epoch:
@@ -432,7 +452,7 @@ class FetchPath:
         there = divergence(last_epoch, entry.fetch_offset, epoch, end, log.log_start_offset)
         if there is None:
             return None
-        fetch.urgent = True
+        fetch.found.urgent = True
         return FetchResponse.PartitionData(
             partition_index=entry.index,
             high_watermark=log.high_watermark,
@@ -446,9 +466,9 @@ class FetchPath:
         )
 
     @staticmethod
-    def _check_version(fetch: Fetch, log: Log) -> None:
+    def _check_version(fetch: DelayedFetch, log: Log) -> None:
         """Refuse what old fetchers could not read: batches of magic 2 below v4, zstd below v10."""
-        version = fetch.version
+        version = fetch.asked.version
         if version >= 10:
             return
         if version < 4:
@@ -458,7 +478,7 @@ class FetchPath:
 
     def _read_log(
         self,
-        fetch: Fetch,
+        fetch: DelayedFetch,
         partition: Partition,
         log: Log,
         entry: FetchEntry,
@@ -474,20 +494,20 @@ class FetchPath:
                 got = log.read(offset, max_bytes, bound, min_one, not fetch.may_wait)
             except NotInMemoryError as place:
                 # Its traceback leads to this fetch: a circle that only the collector would find.
-                fetch.on_disk.append(place.with_traceback(None))
-                fetch.from_files += place.size
+                fetch.found.not_in_memory.append(place.with_traceback(None))
+                fetch.found.from_files += place.size
                 got = NOTHING
             records = got.parts
-            fetch.got = got.size
+            fetch.found.last_size = got.size
             if got.from_file:
-                fetch.from_files += got.size
-            if fetch.isolation == READ_COMMITTED:
+                fetch.found.from_files += got.size
+            if fetch.asked.isolation == READ_COMMITTED:
                 # Of what was read, as in Kafka: up to the bound it may be a great deal.
                 upper = min(bound, log.upper_bound(got)) if got.parts else offset
                 aborted = self._aborted(log, offset, upper)
         elif not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")
-        elif fetch.isolation == READ_COMMITTED:
+        elif fetch.asked.isolation == READ_COMMITTED:
             aborted = []
         entry.source = partition
         high_watermark = log.high_watermark
@@ -499,7 +519,7 @@ class FetchPath:
             and log_start == entry.sent_log_start
         ):
             if offset >= bound and (
-                fetch.replica_id < 0 or fetch.replica_id in partition.isr.committed
+                fetch.asked.replica_id < 0 or fetch.asked.replica_id in partition.isr.committed
             ):
                 del fetch.session.dirty[entry]
                 partition.watch(entry)
@@ -512,7 +532,7 @@ class FetchPath:
             aborted_transactions=aborted,
             preferred_read_replica=(
                 self._host.broker_id
-                if fetch.asks_if_whole and not self._host.is_unclean(partition.tp)
+                if fetch.asked.asks_if_whole and not self._host.is_unclean(partition.tp)
                 else -1
             ),
             records=records,
@@ -526,17 +546,16 @@ class FetchPath:
         ]
 
     def _failure(
-        self, fetch: Fetch, entry: FetchEntry, error: OttlaError
+        self, fetch: DelayedFetch, entry: FetchEntry, error: OttlaError
     ) -> FetchResponse.PartitionData:
         code = error.code
         if code is ErrorCode.CORRUPT_MESSAGE and self._host.leaves(entry.topic or "", entry.index):
             # A consumer gives up at a corrupt message; after this it asks who leads, and goes on.
             code = ErrorCode.KAFKA_STORAGE_ERROR
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.version <= 5:
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.asked.version <= 5:
             code = NotLeaderError.code  # older clients do not know 56
         entry.detach()
-        fetch.urgent = True
-        fetch.failed = True
+        fetch.found.urgent = True
         return FetchResponse.PartitionData(
             partition_index=entry.index,
             error_code=code,
@@ -550,7 +569,7 @@ class FetchPath:
 
     # --- parking and answering ------------------------------------------------------------------
 
-    def watch(self, fetch: Fetch) -> None:
+    def watch(self, fetch: DelayedFetch) -> None:
         """Have every dirty entry watched too: a parked fetch must hear of each."""
         for entry in fetch.session.dirty:
             source = entry.source
@@ -559,19 +578,18 @@ class FetchPath:
             if isinstance(source, Partition):
                 source.watch(entry)
 
-    def conclude(self, fetch: Fetch) -> None:
-        """Note in the session what `answers` tell; keep the session of a full request, if asked."""
+    def conclude(self, fetch: DelayedFetch) -> None:
+        """Note in the session what is sent; keep the session of a full request, if asked."""
         session = fetch.session
-        if fetch.parked:
-            self._leave(fetch)
-        if fetch.withhold is not None and fetch.withhold(fetch):
+        self._leave(fetch)
+        if fetch.withholds():
             fetch.withheld = True
-            fetch.answers = []
+            fetch.found.answers = []
             if fetch.full:
                 session.close()
             return
-        if fetch.replica_id >= 0:
-            self._host.leader_quota.record_answer(fetch.throttled, self._host.now_ms())
+        if fetch.asked.replica_id >= 0:
+            self._host.leader_quota.record_answer(fetch.found.throttled, self._host.now_ms())
         if fetch.full:
             if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
                 session.close()
@@ -579,7 +597,7 @@ class FetchPath:
         elif fetch.overtaken:
             return
         dirty = session.dirty
-        for entry, data in fetch.answers:
+        for entry, data in fetch.found.answers:
             if data.error_code:
                 entry.sent_high_watermark = -1  # when the error is gone, say it anew
                 continue
@@ -593,18 +611,20 @@ class FetchPath:
                 entry.source.watch(entry)
 
     @staticmethod
-    def _has_no_more(fetch: Fetch, entry: FetchEntry, data: FetchResponse.PartitionData) -> bool:
+    def _has_no_more(
+        fetch: DelayedFetch, entry: FetchEntry, data: FetchResponse.PartitionData
+    ) -> bool:
         """Tell whether an entry answered without records can be left alone until its log moves."""
         partition = entry.source
         assert isinstance(partition, Partition)
         log = partition.log
         if log is None or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
             return False
-        if fetch.replica_id >= 0:
+        if fetch.asked.replica_id >= 0:
             return (
                 entry.fetch_offset >= log.log_end_offset
-                and fetch.replica_id in partition.isr.committed
+                and fetch.asked.replica_id in partition.isr.committed
             )
-        if fetch.isolation == READ_COMMITTED:
+        if fetch.asked.isolation == READ_COMMITTED:
             return entry.fetch_offset >= log.last_stable_offset
         return entry.fetch_offset >= log.high_watermark

@@ -5,7 +5,7 @@ in milliseconds of the monotonic clock; nothing here knows a log, a clock or a c
 
 Invariants, by the numbers of RELIABILITY.md:
 - R4: the high watermark is the smallest log end among the leader and every replica that must have
-  the data. A follower's log end counts only if it was heard in *this* leader epoch: `forget`
+  the data. A follower's log end counts only if it fetched in *this* leader epoch: `forget`
   resets it at every epoch, the one point where we are stricter than Kafka 3.9, which keeps it
   when the same broker is elected again.
 - R5: a follower joins only once its log end has reached both the high watermark and the start of
@@ -175,7 +175,7 @@ def effective_min_isr(min_insync_replicas: int, replication_factor: int) -> int:
 
 
 def may_join(follower: Follower, state: IsrState, high_watermark: int, epoch_start: int) -> bool:
-    """Tell whether a follower meets R5. Whether its broker lives is for the caller to know."""
+    """Tell whether a follower meets R5. Whether its broker is alive is for the caller to know."""
     return (
         not state.in_flight
         and follower.broker_id not in state.committed
@@ -195,7 +195,7 @@ def out_of_sync(
     """Return the members that have not been caught up for `lag_ms`, or are no replicas any more.
 
     While a change is in flight nobody is: one change at a time (R6). The last member stays, for
-    the leader never judges itself.
+    the leader is never counted as late.
     """
     if state.in_flight:
         return ()

@@ -56,7 +56,7 @@ class MovesHost(Protocol):
     broker_id: int
 
     def exists(self, topic: str, index: int) -> bool:
-        """Tell whether the cluster has such a partition, as far as this broker was told."""
+        """Tell whether the cluster has such a partition, as far as this broker knows."""
         ...
 
 
@@ -265,7 +265,7 @@ class LogDirMoves:
         try:
             self._copy(log, future, now=not move.brought)
         except NotInMemoryError as place:
-            with contextlib.suppress(OSError):  # the next read is told
+            with contextlib.suppress(OSError):  # the next read fails
                 await self._world.workers.run(place.file.bring, place.size, place.position)
             move.brought = True
             return

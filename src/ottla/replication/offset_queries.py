@@ -17,7 +17,7 @@ EARLIEST = -2
 MOST_AT_ONCE = 500
 """Partitions in one request, so that neither side works on it for long."""
 
-Told = dict[TopicPartition, tuple[ErrorCode, int]]
+OffsetResults = dict[TopicPartition, tuple[ErrorCode, int]]
 """What was answered: an error, or NONE and an offset."""
 
 
@@ -28,7 +28,7 @@ async def query_offsets(
     replica_id: int,
     wanted: Iterable[tuple[TopicPartition, int]],
     timestamp: int,
-) -> Told:
+) -> OffsetResults:
     """Ask for LATEST or EARLIEST of (partition, current leader epoch or -1) pairs.
 
     `replica_id`: a broker's own id asks a leader, -2 (debugging replica) asks any replica.
@@ -58,11 +58,11 @@ async def query_offsets(
     }
 
 
-def offset_or_raise(told: Told, tp: TopicPartition) -> int:
-    """Return the offset told of a partition; OttlaError with the code that came instead."""
-    if tp not in told:
+def offset_or_raise(results: OffsetResults, tp: TopicPartition) -> int:
+    """Return the offset of a partition; OttlaError with the code that came instead."""
+    if tp not in results:
         raise OttlaError(f"{tp}: no offset in the answer")
-    code, offset = told[tp]
+    code, offset = results[tp]
     if code:
         raise OttlaError(f"{tp}: {code.name}", code)
     if offset < 0:

@@ -1,6 +1,6 @@
 """One partition's replica on this broker: its log, its state, and who waits for it.
 
-Who may call: `replica_manager`, `fetching`, `producing`, `fetcher`. The shell of `partition_state`:
+Who may call: `replica_manager`, `fetching`, `fetcher`, handlers. The shell of `partition_state`:
 it reads the clock, performs the effects of each transition and keeps who waits. Everything here is
 synchronous: an append, the high-watermark move it causes and the marks on what waits are one step.
 
@@ -55,17 +55,16 @@ SWEEP_FROM = 256
 
 
 class Waiter(Protocol):
-    """A produce that waits for the high watermark to reach `required_offset`."""
+    """What waits for the high watermarks of one or more partitions; no more once it is `done`."""
 
-    required_offset: int
-    open: bool
+    done: bool
 
-    def reached(self, partition: "Partition") -> None:
-        """Hear that the high watermark is there."""
-        ...
+    def partition_done(self, slot: int, code: ErrorCode) -> None:
+        """Take note of how the wait for the partition given as `slot` ended.
 
-    def lost(self, code: ErrorCode) -> None:
-        """Hear that it will not get there under this leader."""
+        NONE or NOT_ENOUGH_REPLICAS_AFTER_APPEND if the high watermark is there, else why it will
+        not get there under this leader.
+        """
         ...
 
 
@@ -100,10 +99,9 @@ class Partition:
         self.log: Log | None = None
         self.future: Log | None = None
         """the copy in another log dir that is to take the log's place (`log_dir_moves`)"""
-        self.produce_templates: dict[int, tuple[bytes, bytes]] = {}
         self._at_end: dict[FetchEntry, None] = {}
         self._at_watermark: dict[FetchEntry, None] = {}
-        self._waiters: deque[Waiter] = deque()
+        self._waiters: deque[tuple[int, Waiter, int]] = deque()
         self._sweep_at = SWEEP_FROM
 
     # --- what others read of the state ----------------------------------------------------------
@@ -248,8 +246,11 @@ class Partition:
         assert log is not None
         log.set_high_watermark(offset)
         waiters = self._waiters
-        while waiters and waiters[0].required_offset <= offset:
-            waiters.popleft().reached(self)
+        if waiters and waiters[0][0] <= offset:
+            code = self.state.code_when_replicated(log.config.min_insync_replicas)
+            while waiters and waiters[0][0] <= offset:
+                _, waiter, slot = waiters.popleft()
+                waiter.partition_done(slot, code)
         self.wake_consumers()
         # Followers hear of it with the next answer; it is no reason to answer (as in Kafka).
         self._notify_followers()
@@ -340,17 +341,17 @@ class Partition:
 
     # --- who waits ------------------------------------------------------------------------------
 
-    def await_high_watermark(self, waiter: Waiter) -> None:
-        """Keep a produce until the high watermark reaches its offset, or its time is over."""
+    def await_high_watermark(self, offset: int, waiter: Waiter, slot: int = 0) -> None:
+        """Keep `waiter` until the high watermark reaches `offset`, or it is done otherwise."""
         waiters = self._waiters
-        offset = waiter.required_offset
-        if waiters and offset < waiters[-1].required_offset:
+        if waiters and offset < waiters[-1][0]:
             # A batch sent once more: it lies below what others wait for.
-            waiters.insert(bisect_right(waiters, offset, key=lambda w: w.required_offset), waiter)
+            at = bisect_right(waiters, offset, key=lambda w: w[0])
+            waiters.insert(at, (offset, waiter, slot))
         else:
-            waiters.append(waiter)
+            waiters.append((offset, waiter, slot))
         if len(waiters) > self._sweep_at:
-            self._waiters = deque(w for w in waiters if w.open)
+            self._waiters = deque(w for w in waiters if not w[1].done)
             self._sweep_at = max(SWEEP_FROM, 2 * len(self._waiters))
 
     def watch(self, entry: FetchEntry) -> None:
@@ -404,8 +405,8 @@ class Partition:
 
     def _fail_produces(self, code: ErrorCode) -> None:
         waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
-            waiter.lost(code)
+        for _, waiter, slot in waiters:
+            waiter.partition_done(slot, code)
 
     def _notify_followers(self) -> None:
         """Have the next answer to each follower that waits mention this partition."""

@@ -1,12 +1,13 @@
-"""Purgatory: answers that must wait, the one timer that ends their wait, and the ready queue.
+"""Purgatory: operations that must wait, the one timer that ends their wait, and the ready queue.
 
-Who may call: `fetching` and `producing` park here; `partition` says what moved. Invariants:
+Who may call: `fetching`, `delayed_produce` and the coordinators park operations here and have them
+attempted. Invariants:
 - an operation completes exactly once: satisfied, expired, or dropped with its connection
 - nothing completes inside the step that made it possible: it is queued, and the queue is drained
-  at the end of the same turn of the loop. So a step is never re-entered, and ten appends of one
-  turn wake a follower once
-- one heap, one timer, whatever the number of operations; entries of finished operations are
-  swept out before they outnumber the others
+  at the end of the same iteration of the loop. So a step is never re-entered, and ten appends of
+  one iteration wake a follower once
+- one heap, one timer, whatever the number of operations; entries of operations that are done are
+  removed whenever the heap has grown to twice what was left the last time
 
 Kafka: `DelayedOperationPurgatory` and its timing wheel.
 """
@@ -16,6 +17,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from ottla.model.ports import Clock
 
@@ -24,47 +26,25 @@ logger = logging.getLogger(__name__)
 SWEEP_FROM = 1024
 
 AT_ONCE = 256
-"""Operations completed in one turn of the loop; the rest follow in the next."""
+"""Operations completed in one iteration of the loop; the rest follow in the next."""
 
 
-class Parked:
-    """An operation in waiting. Subclasses say how it is tried and how it ends."""
+class DelayedOperation(Protocol):
+    """An operation that waits. It is `done` once it completed, failed, or nobody waits for it."""
 
-    __slots__ = ("done", "fail", "parked", "purgatory", "queued")
-
-    def __init__(self, purgatory: "Purgatory") -> None:
-        self.purgatory = purgatory
-        self.done = False
-        self.queued = False
-        self.parked = False
-        self.fail: Callable[[str], None] | None = None
-        """closes the connection of whoever waits; set by the handler that parks this"""
+    done: bool
 
     def attempt(self) -> None:
-        """Answer if that is possible now; else stay parked. Called from the ready queue."""
-        raise NotImplementedError
+        """Complete if that is possible now; else go on waiting. Called from the ready queue."""
+        ...
 
     def expire(self) -> None:
-        """Answer with whatever there is: the wait is over."""
-        raise NotImplementedError
+        """Complete with whatever there is: the time is over."""
+        ...
 
-    def abort(self, reason: str) -> None:
-        """Tell whoever waits that there will be no answer: something here is broken."""
-        if self.fail is not None:
-            self.fail(reason)
-
-    def reconsider(self) -> None:
-        """Queue this for an attempt at the end of the turn."""
-        if not self.queued and not self.done:
-            self.queued = True
-            self.purgatory.enqueue(self)
-
-    def finish(self) -> None:
-        """Mark the end; every way out passes here, once."""
-        assert not self.done
-        self.done = True
-        if self.parked:
-            self.purgatory.live -= 1
+    def fail(self, reason: str) -> None:
+        """End without an answer: something here is broken. Does nothing when this is done."""
+        ...
 
 
 class Purgatory:
@@ -72,40 +52,39 @@ class Purgatory:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ready: list[Parked] = []
+        self._ready: dict[DelayedOperation, None] = {}
         self._scheduled = False
-        self._heap: list[tuple[float, int, Parked]] = []
+        self._heap: list[tuple[float, int, DelayedOperation]] = []
+        self._sweep_at = SWEEP_FROM
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
-        self.live = 0
         self.parked_total = 0
         self.expired_total = 0
 
-    def park(self, operation: Parked, wait_ms: float) -> None:
+    def park(self, operation: DelayedOperation, wait_ms: float) -> None:
         """Keep an operation for at most `wait_ms`."""
         assert not operation.done
-        operation.parked = True
-        self.live += 1
         self.parked_total += 1
         deadline_s = self._clock.monotonic() + wait_ms / 1000
         heapq.heappush(self._heap, (deadline_s, next(self._order), operation))
-        if len(self._heap) > SWEEP_FROM and len(self._heap) > 2 * self.live:
+        if len(self._heap) > self._sweep_at:
             self._sweep()
         if self._timer is None or deadline_s < self._timer_at_s:
             self._arm(deadline_s)
 
-    def enqueue(self, operation: Parked) -> None:
-        self._ready.append(operation)
+    def enqueue(self, operation: DelayedOperation) -> None:
+        """Have an operation attempted at the end of this iteration of the loop, once."""
+        if operation.done:
+            return
+        self._ready[operation] = None
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _drain(self) -> None:
-        ready = self._ready[:AT_ONCE]
-        del self._ready[:AT_ONCE]
-        for operation in ready:
-            operation.queued = False
+        for operation in tuple(itertools.islice(self._ready, AT_ONCE)):
+            del self._ready[operation]
             if not operation.done:
                 self._guard(operation, operation.attempt)
         self._scheduled = bool(self._ready)
@@ -133,21 +112,20 @@ class Purgatory:
         if heap:
             self._arm(heap[0][0])
 
-    def _guard(self, operation: Parked, step: Callable[[], None]) -> None:
+    def _guard(self, operation: DelayedOperation, step: Callable[[], None]) -> None:
         """Run one operation's step; a failure ends that operation, not the others (a loop root)."""
         try:
             step()
         except Exception:
             logger.exception("parked operation failed operation=%r", operation)
-            if not operation.done:
-                operation.finish()
-            # Also if the answer was lost in its making: without an end to it the client would wait
-            # for its own time limit, and with it all that it asked on this connection since.
-            operation.abort("internal error")
+            # Without an end to it the client would wait for its own time limit, and with it all
+            # that it asked on this connection since.
+            operation.fail("internal error")
 
     def _sweep(self) -> None:
         self._heap = [entry for entry in self._heap if not entry[2].done]
         heapq.heapify(self._heap)
+        self._sweep_at = max(SWEEP_FROM, 2 * len(self._heap))
 
     def close(self) -> None:
         """Stop the timer. What is parked stays unanswered; its connections are closing."""
@@ -156,7 +134,12 @@ class Purgatory:
             self._timer = None
         self._heap.clear()
 
-    def count(self, kind: type[Parked]) -> tuple[int, int]:
+    @property
+    def live(self) -> int:
+        """How many operations wait."""
+        return sum(not entry[2].done for entry in self._heap)
+
+    def count(self, kind: type) -> tuple[int, int]:
         """Return how many operations of a kind wait, and how many are still in the heap."""
         found = [entry[2].done for entry in self._heap if isinstance(entry[2], kind)]
         return found.count(False), len(found)

@@ -49,16 +49,17 @@ from ottla.replication.throttle import ReplicationQuota, throttled_partitions
 
 logger = logging.getLogger(__name__)
 
-IMPATIENT_WAIT_MS = 20
+EXPEDITED_WAIT_MS = 20
 """The fetches of followers that have partitions to ask for are parked only this long."""
 
 MAX_SESSION_ID = 2**31 - 1
 
 LeadershipListener = Callable[[list[Partition], list[Partition]], None]
-"""Hears (gained, lost), each with the epoch it happened in as `leader_epoch`. Gained: led by this
-broker from now on, and not before. Lost: followed in a new epoch, deleted by StopReplica, or gone
-with its log dir; whether it was led before is for the listener to know. Called before the answer
-to the controller leaves, never in the midst of an append; it returns at once and never raises."""
+"""Called with (elected, resigned); `leader_epoch` of each is the epoch in which it happened.
+Elected: led by this broker from now on, and not before. Resigned: followed in a new epoch, deleted
+by StopReplica, or offline with its log dir; the listener knows whether it was led before.
+Called before the answer to the controller leaves, never during an append; it returns at once and
+never raises."""
 
 
 class ClusterView(Protocol):
@@ -107,7 +108,7 @@ class ReplicaManager:
         on_log_dir_offline: Callable[[str], None] | None = None,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
-        """`announce` has the controller ask, by LeaderAndIsr, which replicas are to be had."""
+        """`announce` has the controller find out, by LeaderAndIsr, which replicas are online."""
         self.world = world
         self.config = config
         self.logs = logs
@@ -233,10 +234,10 @@ class ReplicaManager:
         ):
             quota.throttle(topic, throttled_partitions(replicas, self.broker_id))
 
-    def patience_ms(self, replica_id: int, max_wait_ms: int) -> float:
+    def wait_ms(self, replica_id: int, max_wait_ms: int) -> float:
         """Return how long a fetch may be parked: briefly while its follower has more to ask for."""
         if replica_id >= 0 and self._expected.awaits(replica_id, self.now_ms()):
-            return min(max_wait_ms, IMPATIENT_WAIT_MS)
+            return min(max_wait_ms, EXPEDITED_WAIT_MS)
         return max_wait_ms
 
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
@@ -276,7 +277,7 @@ class ReplicaManager:
     def expect_followers(self, partitions: Sequence[Partition]) -> None:
         """Have the fetches of all who have these partitions to follow anew come round quickly."""
         for replica in self._expected.expect(partitions, self.now_ms()):
-            self.fetches.hurry(replica)
+            self.fetches.expedite(replica)
 
     # --- lookups --------------------------------------------------------------------------------
 
@@ -311,7 +312,7 @@ class ReplicaManager:
             self.topic_names.pop(partition.topic_id, None)
 
     def exists(self, topic: str, index: int) -> bool:
-        """Tell whether the cluster has such a partition, as far as this broker was told."""
+        """Tell whether the cluster has such a partition, as far as this broker knows."""
         return self._cluster.partition(topic, index) is not None
 
     def leaders(self) -> Iterator[Partition]:
@@ -328,18 +329,18 @@ class ReplicaManager:
 
     def log_dir_failed(self, log_dir: str) -> None:
         """Take every partition of a log directory offline (R12). The log manager calls this."""
-        lost = [
+        failed = [
             p for p in self.partitions.values() if p.log is not None and p.log.failed is not None
         ]
-        logger.error("log dir offline dir=%s partitions=%d", log_dir, len(lost))
-        self.fetchers.remove([p.tp for p in lost])
+        logger.error("log dir offline dir=%s partitions=%d", log_dir, len(failed))
+        self.fetchers.remove([p.tp for p in failed])
         for partition in self.partitions.values():
             future = partition.future
             if future is not None and future.failed is not None:
                 logger.warning("move ended partition=%s: its target failed", partition.tp)
                 self.moves.remove((partition.tp,))
                 partition.future = None
-        for partition in lost:
+        for partition in failed:
             self.take_offline(partition)
         if self.on_log_dir_offline is not None:
             self.on_log_dir_offline(log_dir)
@@ -362,10 +363,10 @@ class ReplicaManager:
             # Later: it may be the listener's own append that found the disk broken.
             asyncio.get_running_loop().call_soon(self.on_leadership, [], [partition])
 
-    def leadership_changed(self, gained: list[Partition], lost: list[Partition]) -> None:
-        """Tell the listener, if there is one and it has to hear anything."""
-        if self.on_leadership is not None and (gained or lost):
-            self.on_leadership(gained, lost)
+    def leadership_changed(self, elected: list[Partition], resigned: list[Partition]) -> None:
+        """Notify the listener, if there is one and anything changed."""
+        if self.on_leadership is not None and (elected or resigned):
+            self.on_leadership(elected, resigned)
 
     async def _checkpoint(self) -> None:
         interval_s = self.config.interval_s("replica.high.watermark.checkpoint.interval.ms")

@@ -2,8 +2,8 @@
 
 Who may call: the broker's handlers of UpdateMetadata and LeaderAndIsr, its lifecycle. A controller
 that dies between the end of a reassignment and its StopReplica leaves the removed replica running;
-if it led, it would go on taking acks=1 records that nobody will ever see. Every broker is told of
-every partition by the next controller, so the replica learns there that it is out. Invariants:
+if it led, it would go on taking acks=1 records that nobody will ever see. The next controller sends
+the metadata of every partition to every broker: there the replica is missing. Invariants:
 only a higher leader epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14),
 until its topic is known to be deleted because the name has another id (R15). Kafka in ZooKeeper
 mode has no such steps: a stray of a deleted topic would keep the next topic of that name off this
@@ -19,14 +19,16 @@ from ottla.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
-Word = tuple[TopicPartition, int, Sequence[int]]
-"""What the controller says of a partition: which, its leader epoch and its replicas."""
+Assignment = tuple[TopicPartition, int, Sequence[int]]
+"""A partition, its leader epoch and its replicas, as the controller sends them."""
 
 
-def let_go(replicas: ReplicaManager, words: Iterable[Word]) -> list[TopicPartition]:
-    """Stop every replica of ours that an assignment of a newer leader epoch leaves out."""
+def stop_unassigned(
+    replicas: ReplicaManager, assignments: Iterable[Assignment]
+) -> list[TopicPartition]:
+    """Stop the replicas here that an assignment of a newer leader epoch does not name."""
     stopped = []
-    for tp, leader_epoch, assigned in words:
+    for tp, leader_epoch, assigned in assignments:
         partition = replicas.partitions.get(tp)
         if partition is None or partition.leader_epoch >= leader_epoch:
             continue
@@ -46,13 +48,11 @@ def let_go(replicas: ReplicaManager, words: Iterable[Word]) -> list[TopicPartiti
     return [partition.tp for partition in stopped]
 
 
-def let_go_of_topics(
-    replicas: ReplicaManager, had: Iterable[Partition], gone: Collection[str]
-) -> None:
-    """Stop those of the replicas we had whose topic was deleted without a word to us.
+def stop_deleted(replicas: ReplicaManager, had: Iterable[Partition], gone: Collection[str]) -> None:
+    """Stop those of the replicas we had whose topic was deleted, and no StopReplica came.
 
-    The controller waits for the replicas of dead brokers, but not for one that was moved away from
-    us while we were cut off: nobody tells us of its topic any more.
+    The controller waits for the replicas of dead brokers, but not for one that was moved away while
+    this broker was cut off: nobody sends it anything of that topic any more.
     """
     stopped = []
     for partition in had:

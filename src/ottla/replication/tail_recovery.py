@@ -1,4 +1,4 @@
-"""Tail recovery: before a broker that crashed leads again, others give back what it lost.
+"""Tail recovery: before a broker that crashed leads again, it copies what it lost from others.
 
 Who may call: `replica_manager` owns it, `control` hands partitions over. A power loss takes from a
 log what was not yet on disk, acknowledged records among it, and ZooKeeper's ISR does not know. If
@@ -9,18 +9,18 @@ Kafka does that in ZooKeeper mode (KIP-966 says why); here it asks first (R18, d
 Invariants:
 - only a partition whose log may have lost its tail waits; nobody else's leadership is delayed by a
   single message
-- while it waits the partition neither leads nor follows: clients and followers are told
+- while it waits the partition neither leads nor follows: clients and followers are answered
   NOT_LEADER_OR_FOLLOWER and come back
 - what is taken over continues our log by the epochs' own test (`truncation.divergence` at the other
   end); only a history with a later epoch than all of ours makes us cut what it does not hold
 - who does not know the epoch that made us cut gives nothing back: its history was left at the cut.
   Else two replicas could give and cut the same records for ever. If the replica that made us cut
   is lost before we have all of it, the cut is forgotten
-- a replica has been heard when it found our log to continue its own and, asked afterwards, told a
-  log end that ours has reached, or said itself that our offset lies outside of its log. An answer
-  without records, an error or a lost connection is no word of it
-- it leads when every other replica has been heard, or one that is in the ISR and whose own log
-  cannot have lost anything. Else it waits, however long, and says for whom every
+- a replica is pending until it found our log to continue its own and, asked afterwards, answered a
+  log end that ours has reached, or answered that our offset lies outside of its log. An answer
+  without records, an error or a lost connection changes nothing
+- it leads when no other replica is pending, or one has answered that is in the ISR and whose own
+  log cannot have lost anything. Else it waits, however long, and logs for whom every
   replica.lag.time.max.ms; only where an unclean election would be allowed too, it then leads
 
 The question is a Fetch with replica id -3, which followers answer up to their log end, JVM brokers
@@ -52,7 +52,7 @@ from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITHOUT_IDS,
 )
-from ottla.replication.offset_queries import EARLIEST, LATEST, Told, query_offsets
+from ottla.replication.offset_queries import EARLIEST, LATEST, OffsetResults, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -65,7 +65,7 @@ LONGEST_RETRY_S = 1.0
 NOBODY = -1
 MOST_ASKED = 500
 """Partitions in one question: the other broker reads them all in one go."""
-NOT_TOLD = ErrorCode.UNKNOWN_SERVER_ERROR, -1
+NO_RESULT = ErrorCode.UNKNOWN_SERVER_ERROR, -1
 ASK_S = 2.0
 """One question waits no longer than this: they are asked in turn, and who hangs is asked again."""
 
@@ -85,9 +85,10 @@ class RecoveryHost(Protocol):
 
 
 class Recovering:
-    """A partition that waits: whom it still has to hear, and what happens then."""
+    """A partition that waits: for which replicas, and what happens then."""
 
     __slots__ = (
+        "confirmed",
         "cut_by",
         "cut_by_epoch",
         "deadline_ms",
@@ -96,11 +97,10 @@ class Recovering:
         "leader_epoch",
         "log",
         "may_lose",
+        "next_warning_ms",
         "partition",
-        "say_ms",
+        "pending_replicas",
         "taken",
-        "unheard",
-        "vouched",
     )
 
     def __init__(
@@ -114,7 +114,7 @@ class Recovering:
         ours = partition.host.broker_id
         self.partition = partition
         self.log = log
-        self.unheard = {r for r in update.replicas if r != ours}
+        self.pending_replicas = {r for r in update.replicas if r != ours}
         self.isr = frozenset(update.isr)
         self.leader_epoch = update.leader_epoch
         self.cut_by = NOBODY
@@ -123,28 +123,28 @@ class Recovering:
         log may never get that: of an epoch without records only its leader's log knows"""
         self.may_lose = update.recovery_state == RECOVERING
         """whether it was elected uncleanly: losing records was accepted then"""
-        self.vouched = False
-        """whether a member of the ISR that cannot have lost anything has been heard"""
-        self.deadline_ms = self.say_ms = deadline_ms
+        self.confirmed = False
+        """whether a member of the ISR that cannot have lost anything has answered"""
+        self.deadline_ms = self.next_warning_ms = deadline_ms
         self.finish = finish
         self.taken = 0
 
     @property
     def shown(self) -> bool:
         """Whether our log holds all that was acknowledged, as far as anybody kept it."""
-        return self.vouched or not self.unheard
+        return self.confirmed or not self.pending_replicas
 
     @property
     def was_cut(self) -> bool:
         """Whether we were cut by an epoch that our log has not got since."""
         return self.cut_by_epoch > self.log.latest_epoch
 
-    def lost(self, broker: int) -> None:
+    def replica_lost(self, broker: int) -> None:
         """Forget the cut if this replica made it and does not tell what it has instead.
 
-        Another whose records were cut may still prove our log complete (`vouched`).
+        Another whose records were cut may still prove our log complete (`confirmed`).
         """
-        if broker == self.cut_by and broker in self.unheard:
+        if broker == self.cut_by and broker in self.pending_replicas:
             self.cut_by, self.cut_by_epoch = NOBODY, NO_EPOCH
 
     @property
@@ -212,7 +212,7 @@ class TailRecovery:
             self._wake.clear()
             members = set[int]()
             for one in self._pending.values():
-                members |= one.unheard
+                members |= one.pending_replicas
             moved = False
             for broker in sorted(members):
                 try:
@@ -242,7 +242,7 @@ class TailRecovery:
 
     def _forget_cuts(self, broker: int) -> None:
         for one in self._pending.values():
-            one.lost(broker)
+            one.replica_lost(broker)
 
     async def _finish_those_who_may(self) -> None:
         now_ms = self._host.now_ms()
@@ -261,7 +261,7 @@ class TailRecovery:
 
     def _late(self, one: Recovering, now_ms: float) -> bool:
         """Say who is missing; True if the partition is to lead all the same."""
-        tp, missing, end = one.partition.tp, sorted(one.unheard), one.log.log_end_offset
+        tp, missing, end = one.partition.tp, sorted(one.pending_replicas), one.log.log_end_offset
         if one.unclean_allowed:
             self.unproven_total += 1
             logger.warning(
@@ -270,8 +270,8 @@ class TailRecovery:
                 tp, missing, end,
             )  # fmt: skip
             return True
-        if now_ms >= one.say_ms:
-            one.say_ms = now_ms + self._host.lag_ms
+        if now_ms >= one.next_warning_ms:
+            one.next_warning_ms = now_ms + self._host.lag_ms
             logger.error(
                 "not leading partition=%s end=%d: after a crash its log may lack acknowledged "
                 "records, and brokers %s were not heard. Start them, or accept the loss with "
@@ -300,7 +300,7 @@ class TailRecovery:
     async def _ask(self, broker: int) -> bool:
         """Ask a broker for all who want to hear it; True if anything came of it."""
         peer = await self._peer(broker)
-        wanting = [o for o in self._pending.values() if broker in o.unheard]
+        wanting = [o for o in self._pending.values() if broker in o.pending_replicas]
         moved = False
         for first in range(0, len(wanting), MOST_ASKED):
             await self._host.settle_truncations()
@@ -347,23 +347,25 @@ class TailRecovery:
 
         An answer without records may have been cut short by any limit at the other end.
         """
-        told = await self._query(peer, [one for one, _ in silent], LATEST)
-        heard = False
+        results = await self._query(peer, [one for one, _ in silent], LATEST)
+        answered = False
         for one, whole in silent:
-            code, end = told.get(one.partition.tp, NOT_TOLD)
+            code, end = results.get(one.partition.tp, NO_RESULT)
             if self._waits(one) and not code and 0 <= end <= one.log.log_end_offset:
                 self._heard(broker, one, whole=whole)
-                heard = True
-        return heard
+                answered = True
+        return answered
 
     def _heard(self, broker: int, one: Recovering, *, whole: bool) -> bool:
         """Note that our log has what this replica has, as far as it may be needed; return True."""
-        one.unheard.discard(broker)
+        one.pending_replicas.discard(broker)
         if whole and broker in one.isr:
-            one.vouched = True
+            one.confirmed = True
         return True
 
-    async def _query(self, peer: PeerConnection, wanted: list[Recovering], timestamp: int) -> Told:
+    async def _query(
+        self, peer: PeerConnection, wanted: list[Recovering], timestamp: int
+    ) -> OffsetResults:
         version = list_offsets_version(self._settings.level)
         pairs = [(one.partition.tp, NO_EPOCH) for one in wanted]
         return await query_offsets(peer, version, self._ask_s, DEBUGGING_REPLICA, pairs, timestamp)
@@ -411,13 +413,13 @@ class TailRecovery:
                 return await self._start_over_if_behind(peer, broker, one)
             if data.error_code:
                 # Mostly NOT_LEADER_OR_FOLLOWER: it has not been told of its partition yet.
-                one.lost(broker)
+                one.replica_lost(broker)
                 return False
             if data.diverging_epoch.epoch >= 0:
                 return await self._diverged(peer, broker, one, data)
             end = one.log.log_end_offset
             if one.was_cut and not await self._knows_later_epoch(peer, broker, one, end):
-                return broker not in one.unheard
+                return broker not in one.pending_replicas
             assert data.records  # else it was silent
             one.log.append_as_follower(data.records)
             one.taken += one.log.log_end_offset - end
@@ -446,7 +448,7 @@ class TailRecovery:
         there, log = data.diverging_epoch, one.log
         latest = log.latest_epoch
         if not await self._knows_later_epoch(peer, broker, one, there.end_offset):
-            return broker not in one.unheard
+            return broker not in one.pending_replicas
         point = truncation_point(
             EpochEnd(there.epoch, there.end_offset),
             EpochEnd(*log.end_offset_for_epoch(there.epoch)),
@@ -465,12 +467,12 @@ class TailRecovery:
         self, peer: PeerConnection, broker: int, one: Recovering
     ) -> bool:
         """Begin anew where a replica's log begins, if ours ends before that (an empty disk)."""
-        code, start = (await self._query(peer, [one], EARLIEST)).get(one.partition.tp, NOT_TOLD)
+        code, start = (await self._query(peer, [one], EARLIEST)).get(one.partition.tp, NO_RESULT)
         if not self._waits(one) or code or start < 0:
             return False
         if start > one.log.log_end_offset:
             if one.was_cut and not await self._knows_later_epoch(peer, broker, one, start):
-                return broker not in one.unheard
+                return broker not in one.pending_replicas
             one.log.truncate_fully_and_start_at(start)
             return True
         # It has nothing that continues our log: no epoch as late as ours, or less of it.
@@ -515,10 +517,10 @@ class TailRecovery:
         probe = await self._probe(peer, one, offset, NO_EPOCH)
         if probe is None or probe.error_code:
             return  # its log may begin after `offset` by now
-        one.lost(broker)  # if it made the cut: it has changed since
+        one.replica_lost(broker)  # if it made the cut: it has changed since
         if not one.was_cut:
             self._heard(broker, one, whole=probe.preferred_read_replica == broker)
-        elif one.cut_by not in one.unheard:
+        elif one.cut_by not in one.pending_replicas:
             self._heard(broker, one, whole=False)
 
     async def _probe(

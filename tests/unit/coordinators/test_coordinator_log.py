@@ -76,10 +76,9 @@ class FakePartition:
         self.tp = TopicPartition(TOPIC, index)
         self.leader_epoch = 5
         self.log = FakeLog(count)
-        self.min_isr = 1
-        self.isr = SimpleNamespace(maximal=(0,))
-        self.host = SimpleNamespace(may_propose=True)
+        self.code_when_replicated = E.NONE
         self.waiters = []
+        self.awaited = []
         self.refusal = None
         self.appended = []
 
@@ -96,13 +95,14 @@ class FakePartition:
         self.log.batches.append(bytes(records))
         return AppendInfo(first, first, -1, -1, 0, False, len(records), 1)
 
-    def await_high_watermark(self, waiter):
+    def await_high_watermark(self, offset, waiter):
         self.waiters.append(waiter)
+        self.awaited.append(offset)
 
     def commit(self):
         self.log.high_watermark = self.log.log_end_offset
         for waiter in self.waiters:
-            waiter.reached(self)
+            waiter.partition_done(0, self.code_when_replicated)
 
 
 class Loader:
@@ -164,7 +164,10 @@ class Rig:
         self.listener = Listener()
         self.workers = Workers()
         replicas = SimpleNamespace(
-            clock=self.clock, purgatory=Purgatory(self.clock), hosted=self.hosted
+            clock=self.clock,
+            purgatory=Purgatory(self.clock),
+            hosted=self.hosted,
+            may_propose=True,
         )
         self.log = CoordinatorLog(
             SimpleNamespace(clock=self.clock, workers=self.workers), replicas, TOPIC, self.listener,
@@ -237,7 +240,7 @@ def test_what_is_not_committed_is_not_served_before_it_is():
         assert rig.log.check_status(0) is E.COORDINATOR_LOAD_IN_PROGRESS
         assert rig.append() == [(E.COORDINATOR_LOAD_IN_PROGRESS, -1)]
         assert rig.listener.finished == 1
-        assert [w.required_offset for w in first.waiters] == [6]
+        assert first.awaited == [6]
         first.commit()
         await rig.loaded()
         assert (rig.listener.begun, rig.listener.finished) == (2, 2)
@@ -256,7 +259,7 @@ def test_losing_it_before_it_is_committed_serves_nothing():
             await asyncio.sleep(0)
         (waiter,) = partition.waiters
         partition.waiters.clear()
-        waiter.lost(E.NOT_LEADER_OR_FOLLOWER)
+        waiter.partition_done(0, E.NOT_LEADER_OR_FOLLOWER)
         rig.log.on_resigned(partition)
         for _ in range(100):
             await asyncio.sleep(0)
@@ -438,7 +441,7 @@ def test_an_append_that_waits_too_long_or_loses_its_leader_fails():
         rig.log.on_elected(rig.partitions[0])
         await rig.loaded()
         late, lost = rig.append(), rig.append()
-        rig.partitions[0].waiters[1].lost(E.NOT_LEADER_OR_FOLLOWER)
+        rig.partitions[0].waiters[1].partition_done(0, E.NOT_LEADER_OR_FOLLOWER)
         await asyncio.sleep(0.05)
         rig.clock.now_s += 1
         await asyncio.sleep(0.05)
@@ -466,9 +469,9 @@ def test_what_became_of_an_append_in_doubt_is_told_later(end):
         assert heard == [(E.REQUEST_TIMED_OUT, 3)]
         assert later == []
         if end is E.NOT_COORDINATOR:
-            partition.waiters[0].lost(end)
+            partition.waiters[0].partition_done(0, end)
         else:
-            partition.min_isr = 1 if end is E.NONE else 2
+            partition.code_when_replicated = end
             partition.commit()
         await asyncio.sleep(0)
         assert heard == [(E.REQUEST_TIMED_OUT, 3)]
@@ -586,7 +589,7 @@ def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
                 await asyncio.sleep(0)
             assert told() == [(E.NONE, b"mine")]
         else:
-            partition.waiters.pop().lost(E.NOT_LEADER_OR_FOLLOWER)
+            partition.waiters.pop().partition_done(0, E.NOT_LEADER_OR_FOLLOWER)
             coordinator.log.on_resigned(partition)
             assert told() == [(E.NOT_COORDINATOR, b"")]
         await coordinator.close()

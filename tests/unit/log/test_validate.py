@@ -5,7 +5,7 @@ import struct
 import pytest
 from google_crc32c import value as crc32c
 
-from ottla.log.validate import COORDINATOR
+from ottla.log.validate import COORDINATOR, one_batch
 from ottla.model.errors import (
     CorruptRecordError,
     ErrorCode,
@@ -73,18 +73,22 @@ def test_short_batches(kit, size):
 def test_declared_length_below_the_header(kit):
     batch = kit.batch()
     struct.pack_into(">i", batch, 8, 20)
-    refused(kit, batch, CorruptRecordError)
+    with pytest.raises(CorruptRecordError):
+        one_batch(batch)
+    refused(kit, batch, InvalidRecordError)
 
 
 def test_two_batches_are_one_too_many(kit):
     both = memoryview(bytearray(bytes(kit.batch()) + bytes(kit.batch())))
+    with pytest.raises(InvalidRecordError):
+        one_batch(both)
     refused(kit, both, InvalidRecordError)
 
 
 def test_a_torn_rest_after_the_batch_is_ignored(kit):
     one = kit.batch(2)
     log = kit.open()
-    info = log.append_as_leader(memoryview(bytearray(bytes(one) + b"torn")), 0, 0)
+    info = log.append_as_leader(one_batch(memoryview(bytearray(bytes(one) + b"torn"))), 0, 0)
     assert info.bytes == len(one)
     assert log.size == len(one)
 

@@ -15,7 +15,7 @@ from ottla.log import damage
 from ottla.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.model.errors import CorruptRecordError, ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.replication.damage import Verdict, judge
+from ottla.replication.damage import DamageDecision, decide
 from ottla.wire.records import iter_batches, iter_records
 
 TP = TopicPartition("t", 0)
@@ -436,24 +436,24 @@ def test_f20_a_disk_that_cannot_take_the_mark_is_a_broken_disk(wired):
     wired(scenario, topic=SMALL_TOPIC)
 
 
-def test_f20_judgement():
+def test_f20_decision():
     """Every combination of who leads and who is in sync, beside the rule in words."""
     for leader, size in itertools.product((-1, 1, 2, 3), range(4)):
         for isr in itertools.combinations((1, 2, 3), size):
             for dead in ((), (2,), (3,), (2, 3)):
                 for refused in (True, False):
-                    verdict = judge(1, leader, isr, {2, 3}.difference(dead), refused=refused)
+                    decision = decide(1, leader, isr, {2, 3}.difference(dead), refused=refused)
                     other_holds_all = any(b != 1 and b not in dead for b in isr)
-                    if verdict is Verdict.REBUILD:
+                    if decision is DamageDecision.REBUILD:
                         assert 1 not in isr
                         assert leader in (2, 3)
                         assert refused
-                    if verdict is Verdict.REFUSE and 1 in isr:
+                    if decision is DamageDecision.REFUSE and 1 in isr:
                         assert other_holds_all
                     if 1 in isr and other_holds_all:
-                        assert verdict is Verdict.REFUSE
+                        assert decision is DamageDecision.REFUSE
                     if isr == (1,) or (leader == 1 and 1 not in isr):
-                        assert verdict is Verdict.SERVE
+                        assert decision is DamageDecision.SERVE
 
 
 def test_f20_a_record_that_cannot_be_read_is_an_error_below(wired):

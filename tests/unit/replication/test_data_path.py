@@ -391,8 +391,8 @@ def test_records_do_not_wait_in_the_purgatory_for_the_end_of_a_fetch_that_has_le
             assert offsets(first(await waits)) == [number]
         done = [entry[2] for entry in c[1].replicas.purgatory._heap]
         assert len(done) == 5
-        assert [(fetch.answers, fetch.deliver, fetch.fail) for fetch in done] == 5 * [
-            ([], None, None)
+        assert [(fetch.done, fetch.found.answers, fetch.parts) for fetch in done] == 5 * [
+            (True, [], None)
         ]
 
     wired(scenario, **ONE)
@@ -589,7 +589,13 @@ def test_requests_leave_no_work_for_the_cycle_collector(wired):
         try:
             await work()
             c[1].replicas.purgatory._sweep()  # finished ones wait there to be swept out
-            kinds = {"Fetch", "FetchSession", "FetchEntry", "ParkedProduce", "PartitionResult"}
+            kinds = {
+                "FetchAnswer",
+                "FetchSession",
+                "FetchEntry",
+                "ProduceAnswer",
+                "PartitionResult",
+            }
             left = Counter(type(o).__name__ for o in gc.get_objects())
             found = {kind: left[kind] for kind in kinds if left[kind] > 6}
         finally:

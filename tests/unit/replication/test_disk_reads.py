@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from ottla.log.segment import MOST_AT_ONCE
-from ottla.replication.fetching import Fetch
+from ottla.replication.fetching import DelayedFetch
 from ottla.wire.records import iter_batches
 
 ONE = {"brokers": 1}
@@ -119,7 +119,7 @@ def test_such_fetches_leave_no_work_for_the_cycle_collector(wired):
                 c[1].disk.cold = True
                 await c[1].send(both(wired), 12)
             c[1].replicas.purgatory._sweep()
-            assert sum(isinstance(o, Fetch) for o in gc.get_objects()) < 5
+            assert sum(isinstance(o, DelayedFetch) for o in gc.get_objects()) < 5
         finally:
             gc.enable()
 

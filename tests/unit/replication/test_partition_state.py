@@ -337,6 +337,17 @@ def test_an_answer_to_a_proposal_of_a_former_epoch_changes_nothing():
     assert state.isr is now
 
 
+def test_an_answer_to_a_proposal_that_was_given_up_changes_nothing():
+    """Also within one leader epoch: the answer to a request that was sent twice may come late."""
+    state = leader(isr=[1])
+    (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
+    code = ErrorCode.INELIGIBLE_REPLICA
+    state.isr_change_rejected(proposed.proposal, code, facts(10, 10), 5, ())
+    written = LeaderAndIsr(1, 0, (1, 2), 1)
+    assert not state.isr_change_accepted(proposed.proposal, written, facts(12, 10), 6, ())
+    assert state.isr == IsrState.of((1,))
+
+
 def test_a_written_state_of_another_epoch_is_not_taken_over():
     state = leader(isr=[1], epoch=4)
     (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))

@@ -3,10 +3,12 @@
 import asyncio
 import heapq
 import selectors
+import types
 
 import pytest
 
-from ottla.replication.purgatory import AT_ONCE, SWEEP_FROM, Parked, Purgatory
+from ottla.replication.delayed_produce import DelayedProduce
+from ottla.replication.purgatory import AT_ONCE, SWEEP_FROM, Purgatory
 
 
 class Clock:
@@ -31,27 +33,39 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return self.clock.now
 
 
-class Operation(Parked):
-    __slots__ = ("attempts", "ended", "ready")
-
+class Operation:
     def __init__(self, purgatory):
-        super().__init__(purgatory)
+        self.purgatory = purgatory
         self.attempts = 0
         self.ended = []
-        self.ready = False
+        self.ready = self.done = False
+
+    def reconsider(self):
+        self.purgatory.enqueue(self)
 
     def attempt(self):
         self.attempts += 1
         if self.ready:
-            self.finish()
+            self.done = True
             self.ended.append("satisfied")
 
     def expire(self):
-        self.finish()
+        self.done = True
         self.ended.append("expired")
 
-    def abort(self, reason):
+    def fail(self, reason):
+        self.done = True
         self.ended.append(reason)
+
+
+class Connection:
+    """Where an answer would leave."""
+
+    def __init__(self):
+        self.refused = []
+
+    def refuse(self, reason):
+        self.refused.append(reason)
 
 
 @pytest.fixture
@@ -105,7 +119,7 @@ def test_each_expires_at_its_time(purgatory):
 def test_a_failure_ends_only_itself(purgatory):
     async def scenario():
         bad, good = Operation(purgatory), Operation(purgatory)
-        bad.__class__ = type("Bad", (Operation,), {"__slots__": (), "attempt": lambda self: 1 / 0})
+        bad.__class__ = type("Bad", (Operation,), {"attempt": lambda self: 1 / 0})
         good.ready = True
         for operation in (bad, good):
             purgatory.park(operation, 1000)
@@ -118,29 +132,23 @@ def test_a_failure_ends_only_itself(purgatory):
     run(purgatory, scenario)
 
 
-class LosesItsAnswer(Parked):
-    """Fails after its end, while its answer is made."""
-
-    __slots__ = ()
-
-    def attempt(self):
-        self.finish()
+class LosesItsAnswer(DelayedProduce):
+    def answer(self):
         raise ZeroDivisionError
-
-    expire = attempt
 
 
 @pytest.mark.parametrize("how", ["attempt", "expire"])
-def test_whose_answer_is_lost_is_told(purgatory, how):
+def test_a_connection_whose_answer_is_lost_is_closed(purgatory, how):
     async def scenario():
-        told = []
-        operation = LosesItsAnswer(purgatory)
-        operation.fail = told.append
-        purgatory.park(operation, 10)
+        host = types.SimpleNamespace(purgatory=purgatory, may_propose=True)
+        connection = Connection()
+        operation = LosesItsAnswer(connection, host, pipelined=False)
+        operation.wait((), 10)
         if how == "attempt":
-            operation.reconsider()
+            purgatory.enqueue(operation)
         await asyncio.sleep(0.02)
-        assert told == ["internal error"]
+        assert connection.refused == ["internal error"]
+        assert operation.done
         assert purgatory.live == 0
 
     run(purgatory, scenario)
@@ -172,7 +180,7 @@ def test_finished_ones_are_swept(purgatory):
         for _ in range(10 * SWEEP_FROM):
             operation = Operation(purgatory)
             purgatory.park(operation, 60_000)
-            operation.finish()
+            operation.done = True
         assert len(purgatory._heap) <= SWEEP_FROM + 1
         kept = Operation(purgatory)
         purgatory.park(kept, 10)

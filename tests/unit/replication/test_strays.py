@@ -6,7 +6,7 @@ from ottla.model import time_slices
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.replication.strays import let_go, let_go_of_topics
+from ottla.replication.strays import stop_deleted, stop_unassigned
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 
 TP = TopicPartition("t", 0)
@@ -17,11 +17,11 @@ def test_a_leader_that_was_moved_away_stops_when_it_hears_of_it(wired):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(2, isr=[2], replicas=[2], to=[2])
         assert (await c.produce(1, "lost for ever", acks=1)).error_code == 0
-        assert let_go(c[1].replicas, [(TP, 1, [2])]) == [TP]
+        assert stop_unassigned(c[1].replicas, [(TP, 1, [2])]) == [TP]
         answer = await c.produce(1, "b", acks=1)
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert c[1].log() is not None
-        assert let_go(c[1].replicas, [(TP, 2, [2])]) == []
+        assert stop_unassigned(c[1].replicas, [(TP, 2, [2])]) == []
 
     wired(scenario, brokers=2)
 
@@ -30,7 +30,7 @@ def test_a_replica_stays_by_an_older_or_equal_epoch_and_when_it_is_assigned(wire
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(1)
-        assert let_go(c[2].replicas, [(TP, 0, [1]), (TP, 1, [1]), (TP, 2, [1, 2])]) == []
+        assert stop_unassigned(c[2].replicas, [(TP, 0, [1]), (TP, 1, [1]), (TP, 2, [1, 2])]) == []
         assert (await c.produce(1, "a")).error_code == 0
 
     wired(scenario, brokers=2)
@@ -40,15 +40,15 @@ def test_replicas_of_topics_that_went_while_we_were_cut_off_stop(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         had = list(c[1].replicas.partitions.values())
-        let_go_of_topics(c[1].replicas, had, {"another"})
+        stop_deleted(c[1].replicas, had, {"another"})
         assert (await c.produce(1, "a", acks=1)).error_code == 0
-        let_go_of_topics(c[1].replicas, had, {TP.topic})
+        stop_deleted(c[1].replicas, had, {TP.topic})
         answer = await c.produce(1, "b", acks=1)
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert c[1].log() is not None
         # What has come since is not what we had.
         await c.controller.lead(1, replicas=[1, 2])
-        let_go_of_topics(c[1].replicas, had, {TP.topic})
+        stop_deleted(c[1].replicas, had, {TP.topic})
         assert (await c.produce(1, "c", acks=1)).error_code == 0
 
     wired(scenario, brokers=2)
@@ -58,7 +58,7 @@ def test_a_stray_may_come_back(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.produce(1, "a")
-        assert let_go(c[2].replicas, [(TP, 1, [1])]) == [TP]
+        assert stop_unassigned(c[2].replicas, [(TP, 1, [1])]) == [TP]
         await c.controller.lead(1, isr=[1], replicas=[1, 2])
         assert (await c.produce(1, "b")).error_code == 0
         await c.settle(1.0)
@@ -143,7 +143,7 @@ def test_a_request_ends_half_way_when_a_newer_controller_is_heard_of(wired, monk
         answer = asyncio.ensure_future(node.send(request, 7))
         while not node.replicas.partitions:
             await asyncio.sleep(0)
-        assert let_go(node.replicas, [(TP, 1, [2])]) == [TP]
+        assert stop_unassigned(node.replicas, [(TP, 1, [2])]) == [TP]
         node.replicas.controller_epoch = 2
         assert (await answer).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert TP not in node.replicas.partitions

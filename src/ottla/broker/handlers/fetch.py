@@ -2,8 +2,8 @@
 
 Who may call: the router. Invariants: nothing is answered while a parked fetch waits, and then
 exactly once; records are handed on as the log gave them, never copied. Which partitions are read
-and which are told is `replication.fetching`'s to decide; here a request becomes a `Fetch`, and its
-answers become bytes. An incremental answer with nothing to tell is not even encoded.
+and answered is for `replication.fetching` to decide; here a request becomes a `FetchAnswer`, and
+what was found becomes bytes. An incremental answer without partitions is not even encoded.
 
 Kafka: `KafkaApis.handleFetchRequest`. ACLs come in front of this.
 """
@@ -20,7 +20,7 @@ from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.replication.fetch_session import FetchSession
-from ottla.replication.fetching import Fetch
+from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
 from ottla.replication.inter_broker import FUTURE_LOCAL_REPLICA, WHOLE_LOG_QUESTION
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
@@ -83,37 +83,55 @@ def handle(
     _update(server, session, request, version)
     counts_rack = version >= WITH_RACK and replica_id < 0 and replicas.rack_aware
     most_bytes = _most_bytes(server, header, request, replica_id)
-    fetch = Fetch(
-        replicas.fetches,
-        session,
-        version=version,
-        replica_id=replica_id,
-        replica_epoch=replica_epoch,
-        max_wait_ms=request.max_wait_ms,
-        min_bytes=min(request.min_bytes, most_bytes),
-        max_bytes=most_bytes,
-        isolation_level=request.isolation_level,
-        reader=(request.rack_id, conn.listener) if counts_rack else None,
+    asked = FetchParameters(
+        version,
+        replica_id,
+        replica_epoch,
+        request.max_wait_ms,
+        request.min_bytes,
+        most_bytes,
+        READ_LOG_END if replica_id != CONSUMER else request.isolation_level,
+        (request.rack_id, conn.listener) if counts_rack else None,
+        replica_id == FUTURE_LOCAL_REPLICA and request.rack_id == WHOLE_LOG_QUESTION,
     )
-    if replica_id == FUTURE_LOCAL_REPLICA:
-        fetch.asks_if_whole = request.rack_id == WHOLE_LOG_QUESTION
-    if replica_id < 0:
-        fetch.room = conn.answer_room
-    if counted:
-        fetch.withhold = lambda fetch: _withhold(
-            server, conn, header, _body(server, conn, version, fetch)
-        )
-    if replicas.fetches.start(fetch):
-        return _respond(server, conn, header, fetch)
-    pending = conn.pending(pipelined=False)
+    fetch = FetchAnswer(server, conn, header, session, asked, counted=counted)
+    return fetch.answer() if replicas.fetches.start(fetch) else fetch
 
-    def deliver(done: Fetch) -> None:
-        pending.complete(_respond(server, conn, header, done))
 
-    fetch.deliver = deliver
-    fetch.fail = pending.fail
-    pending.on_drop(lambda: replicas.fetches.drop(fetch))
-    return pending
+class FetchAnswer(DelayedFetch):
+    """The answer to one request, at once or later."""
+
+    __slots__ = ("_counted", "_header", "_server")
+
+    def __init__(
+        self,
+        server: "BrokerServices",
+        conn: "Connection",
+        header: RequestHeader,
+        session: FetchSession,
+        asked: FetchParameters,
+        *,
+        counted: bool,
+    ) -> None:
+        """Prepare; if `counted`, what is sent counts against a quota of the client."""
+        super().__init__(conn, server.replicas.fetches, session, asked)
+        self._counted = counted
+        self._server = server
+        self._header = header
+
+    def room(self) -> int | None:
+        """Return what a consumer may be sent: less where many do not take their answers."""
+        return self.connection.answer_room() if self.asked.replica_id < 0 else None
+
+    def withholds(self) -> bool:
+        server, header = self._server, self._header
+        if not self._counted:
+            return False
+        body = _body(server, self.connection, header.api_version, self)
+        return _withhold(server, self.connection, header, body)
+
+    def answer(self) -> Sequence[Buffer]:
+        return _respond(self._server, self.connection, self._header, self)
 
 
 def replica_of(header: RequestHeader, request: FetchRequest) -> int:
@@ -184,11 +202,11 @@ def _topic_name(server: "BrokerServices", topic_id: bytes) -> str | None:
 
 
 def _respond(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: Fetch
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: FetchAnswer
 ) -> list[Buffer]:
     version = header.api_version
     head = response_header(1, version, header.correlation_id)
-    if not fetch.overtaken and not fetch.answers and version >= WITH_SESSIONS:
+    if not fetch.overtaken and not fetch.found.answers and version >= WITH_SESSIONS:
         if version >= FLEXIBLE:
             return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
         return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
@@ -199,7 +217,7 @@ def _body(
     server: "BrokerServices",
     conn: "Connection",
     version: int,
-    fetch: Fetch,
+    fetch: FetchAnswer,
     throttle_ms: int = 0,
 ) -> Sequence[Buffer]:
     """Return the encoded answer without its header."""
@@ -208,7 +226,7 @@ def _body(
         response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return encode_response(response, version)
     last: FetchResponse.FetchableTopicResponse | None = None
-    for entry, data in fetch.answers:
+    for entry, data in fetch.found.answers:
         if last is None or last.topic_id != entry.topic_id or last.topic != (entry.topic or ""):
             last = FetchResponse.FetchableTopicResponse(
                 topic=entry.topic or "", topic_id=entry.topic_id

@@ -1,8 +1,8 @@
 """Produce: a client's batches into the logs of the partitions we lead. The hottest path there is.
 
 Who may call: the router. Invariants: with acks 0 and 1 the answer is complete when this returns;
-with acks=all it waits in the purgatory for what is not replicated yet. With acks 0 an error closes
-the connection, since there is no other way to tell. A successful answer for one partition is not
+with acks=all one `ProduceAnswer` waits for what is not replicated yet. With acks 0 an error closes
+the connection, since there is no other way to say it. A successful answer for one partition is not
 encoded but patched: its bytes differ from the last one's in four fields. A request whose batches
 take long to check is answered later (`Progress.later`), and nothing of its connection passes it.
 
@@ -11,6 +11,7 @@ batches need before is in `transactional_produce`.
 """
 
 import asyncio
+import functools
 import logging
 import struct
 from collections.abc import Sequence
@@ -29,9 +30,8 @@ from ottla.broker.handlers.transactional_produce import UnverifiedError, Verifie
 from ottla.broker.leader_hints import name_leader
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
-from ottla.log.validate import CLIENT, Header
+from ottla.log.validate import CLIENT, Header, one_batch
 from ottla.model.errors import (
-    CorruptRecordError,
     ErrorCode,
     InvalidRecordError,
     OttlaError,
@@ -41,8 +41,8 @@ from ottla.model.ids import INTERNAL_TOPICS, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.model.time_slices import TimeSlice
 from ottla.net.connection import CloseConnection
+from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
-from ottla.replication.producing import ParkedProduce, PartitionResult
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -80,14 +80,10 @@ WITHOUT_LOG_START = frozenset(
 
 # error code, base offset, log append time and, from version 5 on, log start offset
 _RESULT = struct.Struct(">hqqq")
-_INT32 = struct.Struct(">i")
 _OLD_RESULT = struct.Struct(">hqq")
 _MARK = 0x0102030405060708
-_LENGTH_AND_MAGIC = struct.Struct(">iib")
-LENGTH_AT = 8
-HEAD_BYTES = 17  # up to the magic
-LENGTH_PREFIX = 12
-LEAST_LENGTH = 14
+TEMPLATES = 8192
+"""Answers kept of so many partitions and versions together, a few hundred bytes each."""
 
 
 def handle(
@@ -104,7 +100,7 @@ def _append_all(
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
-    pending: "Pending | None",
+    pending: "ProduceAnswer | None",
 ) -> "Sequence[Buffer] | Pending | None":
     """Append every batch; `pending` is there if somebody was asked before, for the answer."""
     topics = request.topic_data
@@ -118,7 +114,7 @@ def _verified(
 ) -> "Sequence[Buffer] | Pending | None":
     """Append once it is known what belongs to the producer's transaction."""
     at_once: list[Verified] = []
-    pending: Pending | None = None
+    pending: ProduceAnswer | None = None
 
     def then(found: Verified) -> None:
         if pending is None:
@@ -132,37 +128,37 @@ def _verified(
     transactional_produce.verify(server, header.api_version, request, then)
     if at_once:
         return _append_all(server, conn, header, request, at_once[0], None)
-    # Not pipelined: what the producer sent after it must not come first.
-    pending = conn.pending(pipelined=False)
+    pending = ProduceAnswer(server, conn, header, pipelined=False)
     return pending
 
 
-def hosted(
-    server: "BrokerServices", header: RequestHeader, topic: str, item: object
-) -> tuple[Partition, memoryview]:
-    """Return the partition and the records for it, which have one batch's shape."""
-    assert isinstance(item, ProduceRequest.PartitionProduceData)
+def hosted(server: "BrokerServices", header: RequestHeader, topic: str, index: int) -> Partition:
+    """Return the partition, if clients may write to it and it is here."""
     if topic in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID:
         raise OttlaError(f"{topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = server.replicas.hosted(topic, item.index)
-    records = item.records
-    version = header.api_version
+    return server.replicas.hosted(topic, index)
+
+
+def batch_of(version: int, records: memoryview | None) -> memoryview:
+    """Return the one batch for a partition, of a format and codec that the version may carry."""
     if records is None:
         raise InvalidRecordError("")
-    if version >= FIRST_VERSION_OF_ONE_BATCH:
-        _check_shape(records)
-    elif len(records) <= ATTRIBUTES_AT + 1:
-        raise InvalidRecordError("a produce request needs one record batch per partition")
-    if version < FIRST_VERSION_WITH_ZSTD:
-        _check_old(version, records)
-    return partition, records
+    if version < FIRST_VERSION_OF_ONE_BATCH:
+        if len(records) <= ATTRIBUTES_AT + 1:
+            raise InvalidRecordError("a produce request needs one record batch per partition")
+        if records[MAGIC_AT] < 2:
+            raise UnsupportedFormatError("record formats 0 and 1 are not served")
+    records = one_batch(records)
+    if version < FIRST_VERSION_WITH_ZSTD and records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD:
+        raise OttlaError("", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    return records
 
 
 def append(
     server: "BrokerServices",
     header: RequestHeader,
     topic: str,
-    item: object,
+    item: ProduceRequest.PartitionProduceData,
     acks: int,
     verified: Verified | None,
     *,
@@ -173,9 +169,10 @@ def append(
     """Append one partition's batch; raises what is wrong with it, or with us.
 
     EffortExceededError, and nothing done, if it takes more than `effort` to check the batch.
+    `checked` is what came of checking it elsewhere.
     """
-    assert isinstance(item, ProduceRequest.PartitionProduceData)
-    partition, records = hosted(server, header, topic, item)
+    partition = hosted(server, header, topic, item.index)
+    records = batch_of(header.api_version, item.records) if checked is None else checked[0]
     now_ms = server.replicas.clock.wall_ms()
     guard: object = TRUSTED
     if records[ATTRIBUTES_AT + 1] & transactional_produce.TRANSACTIONAL:
@@ -188,38 +185,13 @@ def append(
     )
 
 
-def _check_shape(records: memoryview) -> None:
-    """Refuse what is not one batch of format 2; without a word, as Kafka before it asks the log."""
-    size = len(records)
-    if size < HEAD_BYTES:
-        raise InvalidRecordError("")
-    length, _, magic = _LENGTH_AND_MAGIC.unpack_from(records, LENGTH_AT)
-    if length < LEAST_LENGTH or not 0 <= magic <= 2:
-        raise CorruptRecordError(f"a batch of magic {magic} that declares {length} bytes")
-    if length + LENGTH_PREFIX > size or magic < 2:
-        raise InvalidRecordError("")
-    rest = size - length - LENGTH_PREFIX
-    if rest >= HEAD_BYTES:
-        (second,) = _INT32.unpack_from(records, size - rest + LENGTH_AT)
-        if second + LENGTH_PREFIX <= rest:
-            raise InvalidRecordError("")
-
-
-def _check_old(version: int, records: memoryview) -> None:
-    """Refuse what a version may not carry: old formats below 3, zstd below 7."""
-    if version < 3 and records[MAGIC_AT] < 2:
-        raise UnsupportedFormatError("record formats 0 and 1 are not served")
-    if records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD:
-        raise OttlaError("", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-
-
 def _one(
     server: "BrokerServices",
     conn: "Connection",
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
-    pending: "Pending | None",
+    pending: "ProduceAnswer | None",
 ) -> "Sequence[Buffer] | Pending":
     """Serve the usual request: one partition, with an answer."""
     topic = request.topic_data[0]
@@ -245,31 +217,59 @@ def _one(
         return Progress(server, conn, header, request, verified, pending).later()
     except OttlaError as error:
         result = _refused(topic.name, item.index, error)
-        return answer(header, _response(server, conn, header, [result]))
+        return encoded(server, conn, header, (result,))
     log = partition.log
     if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
         result = PartitionResult(topic.name, item.index)
         result.info = info
-        waiting: list[tuple[PartitionResult, Partition]] = [(result, partition)]
-        return _park(server, conn, header, [result], waiting, request.timeout_ms, pending)
-    return _patched(header, partition, info)
+        if pending is None:
+            pending = ProduceAnswer(server, conn, header, pipelined=True)
+        pending.results = (result,)
+        pending.wait(((0, partition),), request.timeout_ms)
+        return pending
+    return _patched(header, topic.name, item.index, info)
 
 
 def _refused(topic: str, index: int, error: OttlaError) -> PartitionResult:
     result = PartitionResult(topic, index).failed(error.code, str(error), error.record_errors)
-    result.unasked = isinstance(error, UnverifiedError)
+    result.unverified = isinstance(error, UnverifiedError)
     return result
 
 
-def _patched(header: RequestHeader, partition: Partition, info: AppendInfo) -> list[Buffer]:
-    """Return the answer "done" of one partition, from its template."""
+class ProduceAnswer(DelayedProduce):
+    """The answer to one request, when it comes later."""
+
+    __slots__ = ("_header", "_server")
+
+    def __init__(
+        self,
+        server: "BrokerServices",
+        conn: "Connection",
+        header: RequestHeader,
+        *,
+        pipelined: bool,
+    ) -> None:
+        """Not `pipelined`: what the producer sends after it must not be appended first."""
+        super().__init__(conn, server.replicas, pipelined=pipelined)
+        self._server = server
+        self._header = header
+
+    def answer(self) -> Sequence[Buffer]:
+        results = self.results
+        if len(results) == 1 and results[0].code is ErrorCode.NONE:
+            result = results[0]
+            assert result.info is not None
+            return _patched(self._header, result.topic, result.index, result.info)
+        return encoded(self._server, self.connection, self._header, results)
+
+
+def _patched(header: RequestHeader, topic: str, index: int, info: AppendInfo) -> list[Buffer]:
+    """Return the answer of one partition without an error, from its template."""
     version = header.api_version
-    template = partition.produce_templates.get(version)
     if header.throttle_ms:
-        template = _template(partition, version, header.throttle_ms)
-    elif template is None:
-        template = partition.produce_templates[version] = _template(partition, version)
-    before, after = template
+        before, after = _encode_template(topic, index, version, header.throttle_ms)
+    else:
+        before, after = _template(topic, index, version)
     if version >= 5:
         middle = _RESULT.pack(0, info.first_offset, info.log_append_time, info.log_start_offset)
     elif version >= 2:
@@ -280,16 +280,16 @@ def _patched(header: RequestHeader, partition: Partition, info: AppendInfo) -> l
     return [b"".join((head, before, middle, after))]
 
 
-def _template(partition: Partition, version: int, throttle_ms: int = 0) -> tuple[bytes, bytes]:
+def _encode_template(topic: str, index: int, version: int, throttle_ms: int) -> tuple[bytes, bytes]:
     """Encode an answer once and cut it around the fields that change."""
     marked = ProduceResponse(
         throttle_time_ms=throttle_ms,
         responses=[
             ProduceResponse.TopicProduceResponse(
-                name=partition.tp.topic,
+                name=topic,
                 partition_responses=[
                     ProduceResponse.PartitionProduceResponse(
-                        index=partition.tp.partition,
+                        index=index,
                         error_code=0,
                         base_offset=_MARK,
                         log_append_time_ms=_MARK,
@@ -308,6 +308,12 @@ def _template(partition: Partition, version: int, throttle_ms: int = 0) -> tuple
     first = whole.index(mark * count, first)
     assert last == first + 8 * (count - 1)
     return whole[: first - 2], whole[last + 8 :]
+
+
+@functools.lru_cache(maxsize=TEMPLATES)
+def _template(topic: str, index: int, version: int) -> tuple[bytes, bytes]:
+    """Return the template of an answer that throttles nobody."""
+    return _encode_template(topic, index, version, 0)
 
 
 def _is_compressed(records: memoryview) -> bool:
@@ -329,7 +335,7 @@ class Progress:
         header: RequestHeader,
         request: ProduceRequest,
         verified: Verified | None,
-        pending: "Pending | None",
+        pending: "ProduceAnswer | None",
     ) -> None:
         self.server = server
         self.conn = conn
@@ -338,7 +344,8 @@ class Progress:
         self.verified = verified
         self.pending = pending
         self.results: list[PartitionResult] = []
-        self.waiting: list[tuple[PartitionResult, Partition]] = []
+        self.waiting: list[tuple[int, Partition]] = []
+        """Place in `results` and partition of what is not replicated yet."""
         # Of a partition named twice the later batch counts, as with Kafka, which keeps a map.
         self.todo = [
             (topic.name, item)
@@ -374,7 +381,7 @@ class Progress:
         result.info = info
         log = partition.log
         if request.acks == ACKS_ALL and log is not None and log.high_watermark <= info.last_offset:
-            self.waiting.append((result, partition))
+            self.waiting.append((len(self.results), partition))
         self.note(result)
 
     def refused(self, error: OttlaError) -> None:
@@ -390,12 +397,14 @@ class Progress:
         """Go on in a task of its own, in which a worker checks what is left."""
         pending = self.pending
         if pending is None:
-            # Not pipelined: what the producer sent after it must not be appended first.
-            pending = self.pending = self.conn.pending(pipelined=False)
+            pending = self.pending = self._answer_later(pipelined=False)
         self.server.tasks.start(self._go_on(pending), "large-produce")
         return pending
 
-    async def _go_on(self, pending: "Pending") -> None:
+    def _answer_later(self, *, pipelined: bool) -> ProduceAnswer:
+        return ProduceAnswer(self.server, self.conn, self.header, pipelined=pipelined)
+
+    async def _go_on(self, pending: ProduceAnswer) -> None:
         server, checks = self.server, self.server.batch_checks
         effort = checks.effort()
         try:
@@ -407,7 +416,8 @@ class Progress:
                     continue
                 name, item = self.todo[self.done]
                 try:
-                    partition, records = hosted(server, self.header, name, item)
+                    partition = hosted(server, self.header, name, item.index)
+                    records = batch_of(self.header.api_version, item.records)
                     log = partition.local_log(leader_only=True)
                     now_ms = server.replicas.clock.wall_ms()
                     checked = await checks.check(records, log.rules, now_ms, effort)
@@ -449,16 +459,11 @@ class Progress:
                 raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
             return None
         if self.waiting:
-            return _park(
-                self.server,
-                self.conn,
-                self.header,
-                results,
-                self.waiting,
-                request.timeout_ms,
-                self.pending,
-            )
-        return answer(self.header, _response(self.server, self.conn, self.header, results))
+            pending = self.pending or self._answer_later(pipelined=True)
+            pending.results = results
+            pending.wait(self.waiting, request.timeout_ms)
+            return pending
+        return encoded(self.server, self.conn, self.header, results)
 
 
 def _many(
@@ -467,7 +472,7 @@ def _many(
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
-    pending: "Pending | None",
+    pending: "ProduceAnswer | None",
 ) -> "Sequence[Buffer] | Pending | None":
     progress = Progress(server, conn, header, request, verified, pending)
     size = sum(len(item.records) for _, item in progress.todo if item.records is not None)
@@ -483,45 +488,21 @@ def _many(
     return progress.finish()
 
 
-def _park(
+def encoded(
     server: "BrokerServices",
     conn: "Connection",
     header: RequestHeader,
-    results: list[PartitionResult],
-    waiting: list[tuple[PartitionResult, Partition]],
-    timeout_ms: int,
-    pending: "Pending | None",
-) -> "Pending":
-    """Wait for the in-sync replicas."""
-    if pending is None:
-        pending = conn.pending(pipelined=True)
-    token = pending
-
-    def deliver(operation: ParkedProduce) -> None:
-        result = results[0]
-        if len(results) == 1 and result.code is ErrorCode.NONE:
-            info = result.info
-            assert info is not None
-            token.complete(_patched(header, waiting[0][1], info))
-            return
-        token.complete(answer(header, _response(server, conn, header, operation.results)))
-
-    operation = ParkedProduce(server.replicas.purgatory, results, deliver)
-    for result, partition in waiting:
-        info = result.info
-        assert info is not None
-        operation.wait(result, partition, info.last_offset + 1)
-    operation.fail = pending.fail
-    pending.on_drop(operation.drop)
-    server.replicas.purgatory.park(operation, max(timeout_ms, 0))
-    return pending
+    results: Sequence[PartitionResult],
+) -> list[Buffer]:
+    """Return the answer that says what became of each partition's batch."""
+    return answer(header, _response(server, conn, header, results))
 
 
 def _response(
     server: "BrokerServices",
     conn: "Connection",
     header: RequestHeader,
-    results: list[PartitionResult],
+    results: Sequence[PartitionResult],
 ) -> ProduceResponse:
     response = ProduceResponse()
     topics: dict[str, ProduceResponse.TopicProduceResponse] = {}
@@ -552,7 +533,7 @@ def _partition_response(
         item.base_offset = info.first_offset
         item.log_append_time_ms = info.log_append_time
         item.log_start_offset = info.log_start_offset
-    elif result.unasked:
+    elif result.unverified:
         item.error_message = result.message or None
     else:
         if result.code not in WITHOUT_LOG_START and result.message:

@@ -14,8 +14,8 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
-from ottla.replication.producing import ParkedProduce, PartitionResult
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.wire.records import ABORT, COMMIT, build_control_batch
@@ -36,30 +36,47 @@ def handle(
     request: WriteTxnMarkersRequest,
 ) -> "Sequence[Buffer] | Pending":
     results: list[tuple[Marker, PartitionResult]] = []
-    waiting: list[tuple[PartitionResult, Partition]] = []
+    waiting: list[tuple[int, Partition]] = []
     for marker in request.markers:
         for topic in marker.topics:
             for index in topic.partition_indexes:
                 result = PartitionResult(topic.name, index)
-                results.append((marker, result))
                 partition = _append(server, marker, result)
                 if partition is not None:
-                    waiting.append((result, partition))
+                    waiting.append((len(results), partition))
+                results.append((marker, result))
     if not waiting:
         return answer(header, _response(server, request, results))
-    pending = conn.pending(pipelined=False)
-
-    def deliver(_operation: ParkedProduce) -> None:
-        pending.complete(answer(header, _response(server, request, results)))
-
-    operation = ParkedProduce(server.replicas.purgatory, [r for _, r in results], deliver)
-    for result, partition in waiting:
-        assert result.info is not None
-        operation.wait(result, partition, result.info.last_offset + 1)
-    # Even if the coordinator hangs up: the offsets of a group wait for the markers too.
-    operation.fail = pending.fail
-    server.replicas.purgatory.park(operation, server.config.integer("request.timeout.ms"))
+    pending = MarkersAnswer(server, conn, header, request, results)
+    pending.wait(waiting, server.config.integer("request.timeout.ms"))
     return pending
+
+
+class MarkersAnswer(DelayedProduce):
+    """The answer when the in-sync replicas have all markers."""
+
+    __slots__ = ("_header", "_marked", "_request", "_server")
+
+    def __init__(
+        self,
+        server: "BrokerServices",
+        conn: "Connection",
+        header: RequestHeader,
+        request: WriteTxnMarkersRequest,
+        marked: list[tuple[Marker, PartitionResult]],
+    ) -> None:
+        results = [result for _, result in marked]
+        super().__init__(conn, server.replicas, results, pipelined=False)
+        self._server = server
+        self._header = header
+        self._request = request
+        self._marked = marked
+
+    def answer(self) -> Sequence[Buffer]:
+        return answer(self._header, _response(self._server, self._request, self._marked))
+
+    def drop(self) -> None:
+        """Go on though the coordinator hung up: the offsets of a group wait for the markers too."""
 
 
 def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -> Partition | None:

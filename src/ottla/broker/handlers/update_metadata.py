@@ -17,7 +17,7 @@ from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
-from ottla.replication.strays import Word, let_go
+from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
@@ -63,7 +63,7 @@ def handle(
     if code is ErrorCode.NONE:
         told = _told(request)
         for topic in request.topic_states:
-            let_go(server.replicas, _words(topic))
+            stop_unassigned(server.replicas, _assignments(topic))
         server.metadata.apply(request)
         _log(server, header, request, told)
     return answer(header, UpdateMetadataResponse(error_code=code))
@@ -78,7 +78,7 @@ async def take_in(
         if code is ErrorCode.NONE:
             told = _told(request)
             for topic in request.topic_states:
-                let_go(server.replicas, _words(topic))
+                stop_unassigned(server.replicas, _assignments(topic))
                 await asyncio.sleep(0)
             for _ in server.metadata.apply_in_slices(request):
                 await asyncio.sleep(0)
@@ -113,7 +113,7 @@ def _log(
     state_changes.log_lines([line])
 
 
-def _words(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Iterator[Word]:
+def _assignments(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Iterator[Assignment]:
     """Return what an update says of a topic's replicas.
 
     Of a topic on its way out only assigned replicas will hear by StopReplica: others are out now.

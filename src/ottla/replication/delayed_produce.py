@@ -1,0 +1,143 @@
+"""Produces that wait for the in-sync replicas (acks=all).
+
+Who may call: the broker's handlers derive the answers from `DelayedProduce`. Invariants: one object
+is the place in the connection's order of answers, the operation in the purgatory and the waiter of
+every partition; a partition's result is final once its high watermark was reached, its leadership
+lost, or the time is over; the answer leaves once, when all partitions have a final result; a
+partition that reached its offset while fewer than min.insync.replicas are in sync says so
+(NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was asked.
+
+Kafka: `DelayedProduce` and `ProducePartitionStatus`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.log.log import AppendInfo
+from ottla.model.errors import ErrorCode
+from ottla.model.ports import Buffer
+from ottla.net.connection import Pending
+from ottla.replication.partition import Partition
+from ottla.replication.purgatory import Purgatory
+
+if TYPE_CHECKING:
+    from ottla.net.connection import Connection
+
+
+class ProduceHost(Protocol):
+    """What a delayed produce needs of the replica manager."""
+
+    purgatory: Purgatory
+    may_propose: bool
+    """False without a ZooKeeper session"""
+
+
+def code_at_timeout(host: ProduceHost) -> ErrorCode:
+    """Return what to answer for a partition when the time is over.
+
+    Without a ZooKeeper session this broker may have been deposed and not know it (fault F14), and
+    librdkafka sends again to whoever timed out: told that we do not lead, it asks who does.
+    """
+    return ErrorCode.REQUEST_TIMED_OUT if host.may_propose else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class PartitionResult:
+    """What became of one partition's batch. `waits` until its records are replicated."""
+
+    __slots__ = (
+        "code",
+        "index",
+        "info",
+        "message",
+        "record_errors",
+        "topic",
+        "unverified",
+        "waits",
+    )
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.code: ErrorCode = ErrorCode.NONE
+        self.message: str | None = None
+        self.record_errors: Sequence[tuple[int, str]] = ()
+        self.info: AppendInfo | None = None
+        self.waits = False
+        self.unverified = False
+        """whether the transaction coordinator did not confirm the partition: no log was asked"""
+
+    def failed(
+        self,
+        code: ErrorCode,
+        message: str | None = None,
+        record_errors: Sequence[tuple[int, str]] = (),
+    ) -> "PartitionResult":
+        """Make this a failure that nothing waits for."""
+        self.code = code
+        self.message = message
+        self.record_errors = record_errors
+        self.info = None
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}:{self.code.name}"
+
+
+class DelayedProduce(Pending):
+    """The answer to a produce with partitions that are not replicated yet. See `answer`."""
+
+    __slots__ = ("_host", "_remaining", "results")
+
+    def __init__(
+        self,
+        connection: "Connection",
+        host: ProduceHost,
+        results: Sequence[PartitionResult] = (),
+        *,
+        pipelined: bool,
+    ) -> None:
+        super().__init__(connection, pipelined)
+        self.results = results
+        self._host = host
+        self._remaining = 0
+
+    def answer(self) -> Sequence[Buffer]:
+        """Return the encoded answer; every result is final."""
+        raise NotImplementedError
+
+    def wait(self, waiting: Sequence[tuple[int, Partition]], timeout_ms: int) -> None:
+        """Wait at most so long for partitions, each given with its place in `results`."""
+        if self.done:
+            return  # the client is gone; what was appended stays
+        self._remaining = len(waiting)
+        for slot, partition in waiting:
+            result = self.results[slot]
+            assert result.info is not None
+            result.waits = True
+            partition.await_high_watermark(result.info.last_offset + 1, self, slot)
+        self._host.purgatory.park(self, max(timeout_ms, 0))
+
+    def partition_done(self, slot: int, code: ErrorCode) -> None:
+        result = self.results[slot]
+        if self.done or not result.waits:
+            return
+        result.waits = False
+        result.code = code
+        self._remaining -= 1
+        if not self._remaining:
+            self._host.purgatory.enqueue(self)
+
+    def attempt(self) -> None:
+        if not self._remaining:
+            self.complete(self.answer())
+
+    def expire(self) -> None:
+        for result in self.results:
+            if result.waits:
+                result.waits = False
+                result.code = code_at_timeout(self._host)
+        self._remaining = 0
+        self.complete(self.answer())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.results)})"
