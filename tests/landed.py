@@ -14,6 +14,7 @@ import tempfile
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ottla.pipelines import job, lake
 from ottla.pipelines.config import read_config
@@ -111,6 +112,75 @@ def run_here(spark, sets, *flags):
 
 def read_sets(sets):
     return read_config(None, sets, Settings)
+
+
+def land_batch(settings, topic, table, batch):
+    """Land a batch of spans as the job does, without Spark: rows alone, of SCHEMA."""
+    import pyarrow as pa
+
+    from ottla.pipelines.landing import columns_job
+    from ottla.pipelines.landing.columnar import JsonSchema, Plan
+    from ottla.pipelines.landing.counting import compare
+    from ottla.pipelines.landing.dates import DateRule
+    from ottla.pipelines.landing.manifest import Landed, Manifest, Totals
+    from ottla.pipelines.landing.spans import land
+    from ottla.pipelines.landing.writing import Task, write
+
+    schema = pa.schema([("n", pa.int64()), ("day", pa.string()), ("note", pa.string())])
+    plan = Plan(JsonSchema(schema, strict=True), False, DateRule(("day",)), "event_date")
+    stage = table.stage()
+    options = columns_job._options(settings, topic, batch)
+    written = [
+        write(Task(options, wanted, plan, str(stage.attempts), "snappy"))
+        for wanted in columns_job.ranges(topic, batch, 4)
+    ]
+    assert not any(one.problem or one.aside for one in written)
+    columns_job._take(written, stage)
+    found = compare(topic.name, batch, stage.data, stage.dead)
+    counts = {p: Landed(start=s.start, end=s.end, rows=found[p].rows) for p, s in batch.items()}
+    before = table.last.totals if table.last else {}
+
+    def make(files, dead_files, previous):
+        return Manifest(
+            binding=table.binding, batch=table.next_batch, first=table.next_batch,
+            previous=previous, committed_ms=time.time_ns() // 10**6,
+            schema=table.schema_version(), partitions={p: [one] for p, one in counts.items()},
+            files=files, dead_files=dead_files,
+            landed=land(table.last.landed if table.last else {}, batch), epochs={},
+            totals={p: before.get(p, Totals()).plus(one) for p, one in counts.items()},
+            date_column="event_date",
+        )  # fmt: skip
+
+    table.commit(stage, make)
+
+
+def land_without_spark(sets):
+    """Open the only topic's table, and land the next `lake.batch_records` offsets."""
+    from ottla.pipelines.landing import asking
+    from ottla.pipelines.landing.spans import all_missing, plan
+    from ottla.pipelines.landing.table import Allowed, open_table
+
+    settings = read_sets(sets)
+    isolation, (name,) = settings.lake.isolation, settings.lake.topics
+    with asking.reached(settings.cluster, isolation) as cluster:
+        topic = asking.described(cluster, name)
+        held = asking.held(cluster, topic)
+    table = open_table(
+        Path(settings.lake.path) / name, topic, isolation, lambda: dict.fromkeys(held, 0),
+        Allowed(), table_format=settings.lake.format,
+    )  # fmt: skip
+    if not table.schema_version():
+        fields = [field.split() for field in SCHEMA.split(", ")]
+        table.write_schema(
+            json.dumps({"type": "struct", "fields": [
+                {"name": name, "type": kind, "nullable": True, "metadata": {}}
+                for name, kind in fields
+            ]})
+        )  # fmt: skip
+    missing = all_missing(held, table.last.landed if table.last else {})
+    land_batch(settings, topic, table, plan(missing, settings.lake.batch_records))
+    assert table.problems() == []
+    table.close()
 
 
 def by_pyarrow(folder):

@@ -39,6 +39,7 @@ DECIDERS = {
     "pipelines/drilling/page.py",
     "pipelines/drilling/reasons.py",
     "pipelines/lagging/rules.py",
+    "pipelines/landing/delta_actions.py",
     "pipelines/rebalancing/byte_goal.py",
     "pipelines/rebalancing/deciding.py",
     "pipelines/rebalancing/hard_goals.py",

@@ -16,26 +16,20 @@ from landed import (  # noqa: E402
     Produced,
     by_pyarrow,
     differences,
+    land_batch,
     numbered,
     read_sets,
     settings_of,
 )
 from ottla.model.errors import UnknownTopicError  # noqa: E402
-from ottla.pipelines.landing import asking, columns_job, gaps, verifying  # noqa: E402
-from ottla.pipelines.landing.columnar import JsonSchema, Plan  # noqa: E402
+from ottla.pipelines.landing import asking, gaps, verifying  # noqa: E402
 from ottla.pipelines.landing.compacting import compact  # noqa: E402
-from ottla.pipelines.landing.counting import compare  # noqa: E402
-from ottla.pipelines.landing.dates import DateRule  # noqa: E402
-from ottla.pipelines.landing.manifest import Landed, Manifest, Totals  # noqa: E402
-from ottla.pipelines.landing.spans import Span, land  # noqa: E402
+from ottla.pipelines.landing.spans import Span  # noqa: E402
 from ottla.pipelines.landing.table import Allowed, open_table  # noqa: E402
 from ottla.pipelines.landing.verifying import verify  # noqa: E402
-from ottla.pipelines.landing.writing import Task, write  # noqa: E402
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
 
-SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.string()), ("note", pa.string())])
-PLAN = Plan(JsonSchema(SCHEMA, strict=True), False, DateRule(("day",)), "event_date")
 COUNT = 900
 
 
@@ -64,32 +58,6 @@ def asked(settings):
         yield cluster
 
 
-def landed(settings, topic, table, batch):
-    """Land a batch as the job does, without Spark."""
-    stage = table.stage()
-    options = columns_job._options(settings, topic, batch)
-    written = [
-        write(Task(options, wanted, PLAN, str(stage.attempts), "snappy"))
-        for wanted in columns_job.ranges(topic, batch, 4)
-    ]
-    assert not any(one.problem or one.aside for one in written)
-    columns_job._take(written, stage)
-    found = compare(topic.name, batch, stage.data, stage.dead)
-    counts = {p: Landed(start=s.start, end=s.end, rows=found[p].rows) for p, s in batch.items()}
-    before = table.last.totals if table.last else {}
-
-    def make(files, dead_files, previous):
-        return Manifest(
-            binding=table.binding, batch=table.next_batch, first=table.next_batch,
-            previous=previous, committed_ms=0, schema=0,
-            partitions={p: [one] for p, one in counts.items()}, files=files, dead_files=dead_files,
-            landed=land(table.last.landed if table.last else {}, batch), epochs={},
-            totals={p: before.get(p, Totals()).plus(one) for p, one in counts.items()},
-        )  # fmt: skip
-
-    table.commit(stage, make)
-
-
 @pytest.fixture
 def topic(asked, produced):
     return asking.described(asked, produced.topic)
@@ -101,8 +69,8 @@ def table(settings, asked, topic):
     held = asking.held(asked, topic)
     folder = Path(settings.lake.path) / "t"
     table = open_table(folder, topic, "read_uncommitted", lambda: dict.fromkeys(held, 0), Allowed())
-    landed(settings, topic, table, {p: Span(0, s.end // 2) for p, s in held.items()})
-    landed(settings, topic, table, {p: Span(s.end // 2, s.end) for p, s in held.items()})
+    land_batch(settings, topic, table, {p: Span(0, s.end // 2) for p, s in held.items()})
+    land_batch(settings, topic, table, {p: Span(s.end // 2, s.end) for p, s in held.items()})
     yield table
     table.close()
 

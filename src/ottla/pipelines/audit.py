@@ -56,13 +56,17 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What was counted and found. `waiting`: what the lake has not landed yet, by bucket."""
+    """What was counted and found. `waiting`: what the lake has not landed yet, by bucket.
+
+    `delta`: where the lake's Delta logs differ from its manifests.
+    """
 
     buckets: list[Bucket]
     findings: list[Finding]
     unjudged: int
     waiting: dict[tuple[str, int], int]
     reported: int | None
+    delta: list[str] = []
 
 
 def options_parser() -> argparse.ArgumentParser:
@@ -100,7 +104,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
         sys.stdout.write(json.dumps(as_json(result)) + "\n")
     else:
         _print_table(result)
-    return job.EXIT_FAILED if result.findings else job.EXIT_OK
+    return job.EXIT_FAILED if result.findings or result.delta else job.EXIT_OK
 
 
 def audited(
@@ -143,6 +147,7 @@ def audited(
             unjudged=unjudged,
             waiting={key: n for key, n in waiting.items() if in_time(key[1], since_ms, until_ms)},
             reported=None if reports is None else reports.count(),
+            delta=[line for one in landed for line in one.delta],
         )
     finally:
         rows.unpersist()
@@ -153,7 +158,7 @@ def audited(
 def as_json(result: Result) -> dict[str, Any]:
     """Return the result as one JSON object."""
     return {
-        "held": not result.findings,
+        "held": not result.findings and not result.delta,
         "reported_buckets": result.reported,
         "not_judged": result.unjudged,
         "buckets": [b._asdict() | {"bucket": _clock(b.bucket_ms)} for b in result.buckets],
@@ -161,6 +166,7 @@ def as_json(result: Result) -> dict[str, Any]:
             {"topic": topic, "bucket_ms": bucket_ms, "records": count}
             for (topic, bucket_ms), count in sorted(result.waiting.items())
         ],
+        "delta": result.delta,
         "findings": [f._asdict() | {"bucket": _clock(f.bucket_ms)} for f in result.findings],
     }
 
@@ -202,7 +208,8 @@ def _print_table(result: Result) -> None:
         )
     if malformed := sum(b.malformed for b in result.buckets):
         lines.append(f"{malformed:,} records have a stamp that is none")
-    wrong = len(result.findings)
+    lines += [f"Delta log: {line}" for line in result.delta]
+    wrong = len(result.findings) + len(result.delta)
     lines.append(f"{wrong} findings" if wrong else "nothing is lost, doubled or different")
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)

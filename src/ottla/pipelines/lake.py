@@ -20,14 +20,15 @@ from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.columns import given_schema, schema_text, stored_schema, united
+from ottla.pipelines.landing.delta_actions import refuse_types
 from ottla.pipelines.landing.landing import Batch, Landing
+from ottla.pipelines.landing.manifest import DATA
 from ottla.pipelines.landing.metrics import Metrics
 from ottla.pipelines.landing.parsing import Parser
 from ottla.pipelines.landing.sampling import sampled_schema
 from ottla.pipelines.landing.settings import Settings, parse_time
 from ottla.pipelines.landing.spans import total
 from ottla.pipelines.landing.table import (
-    DATA,
     Allowed,
     Table,
     open_landed,
@@ -75,7 +76,10 @@ def options_parser() -> argparse.ArgumentParser:
     parser.add_argument("--from", dest="since", metavar="TIME", help="backfill from this time on")
     parser.add_argument("--until", metavar="TIME", help="backfill up to this time")
     parser.add_argument("--adopt", action="store_true", help="take a lake that was copied or moved")
-    parser.add_argument("--restore", action="store_true", help="write lost table.json files anew")
+    parser.add_argument(
+        "--restore", action="store_true",
+        help="write lost table.json files, and damaged Delta logs, anew from the manifests",
+    )  # fmt: skip
     parser.add_argument(
         "--sql", type=Path, metavar="FILE",
         help="a query over the tables, called as their topics, for the result",
@@ -132,13 +136,16 @@ def _compact(settings: Settings) -> int:
 
     lake, layout, found = settings.lake, settings.layout, {}
     for topic in lake.topics:
-        table = open_landed(Path(lake.path) / topic, sync=layout.sync)
+        table = open_landed(Path(lake.path) / topic, sync=layout.sync, table_format=lake.format)
         try:
             if wrong := table.problems():
                 raise OttlaError(wrong[0])
             files = len(table.files())
             merged = compact(table, layout.compression)
             found[topic] = {"batches_merged": merged, "files": [files, len(table.files())]}
+            if table.delta is not None:
+                deleted = table.delta.clean(lake.delta_retention_hours * 3600)
+                found[topic]["delta_files_deleted"] = deleted
         finally:
             table.close()
     sys.stdout.write(json.dumps({"topics": found}) + "\n")
@@ -224,9 +231,21 @@ class Run:
                 lambda topic=topic: self._starts(topic),  # type: ignore[misc]
                 Allowed(self._options.adopt, self._options.restore),
                 sync=self._settings.layout.sync,
+                table_format=lake.format,
             )
+            self._refuse_other_folders(self._tables[topic.name])
         if lake.metrics_port is not None:
             self._metrics.serve(lake.metrics_port)
+
+    def _refuse_other_folders(self, table: Table) -> None:
+        layout = self._settings.layout
+        wanted = layout.date_column if layout.date is not None else None
+        if table.delta is not None and table.last and table.last.date_column != wanted:
+            there, wanted = table.last.date_column or "none", wanted or "none"
+            raise OttlaError(
+                f"{table.folder}: its date folders are {there}, the settings say {wanted}: "
+                "a Delta table keeps its partition columns; set [layout] so, or name another lake"
+            )
 
     def _starts(self, topic: Topic) -> dict[int, int]:
         lake = self._settings.lake
@@ -266,6 +285,8 @@ class Run:
         stored = table.schema()
         known = None if stored is None else stored_schema(stored)
         schema = united(known, given_schema(value.schema), str(table.folder))
+        if table.delta is not None:
+            refuse_types(json.loads(schema.json())["fields"], str(table.folder))
         if schema != known:
             table.write_schema(schema.json())
         return schema
@@ -295,6 +316,8 @@ class Run:
         for name, table in self._tables.items():
             found = verify(self._settings, self._topics[name], table)
             self._wrong += found.wrong
+            if table.delta is not None:
+                self._wrong += table.delta.other_bytes()
             gone = f", {found.gone:,} offsets are gone from the cluster" if found.gone else ""
             sys.stderr.write(
                 f"{name}: {found.compared:,} records compared by other readers, "

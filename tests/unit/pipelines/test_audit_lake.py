@@ -54,6 +54,22 @@ def test_files_times_and_offsets_of_a_table(table):
     assert (found.cluster_id, found.topic_id, found.isolation) == ("c", "i", "read_committed")
 
 
+def test_a_delta_log_is_compared_with_the_manifests(table):
+    assert landed_of(table.parent, "t").delta == []
+    text = (table / "table.json").read_text().replace('"format": 1', '"format": 2')
+    (table / "table.json").write_text(text)
+    found = landed_of(table.parent, "t").delta
+    gone = [f"{n:020d}.json is gone: its rows are missing" for n in range(4)]
+    assert [line.rsplit("/", 1)[1] for line in found] == gone * 2
+    for kind in ("data", "dead"):
+        log = table / "delta" / kind / "_delta_log"
+        log.mkdir(parents=True)
+        for number in range(4):
+            (log / f"{number:020d}.json").write_text("")
+    (found, *_) = landed_of(table.parent, "t").delta
+    assert "00003.json does not add batch=3/day=1/p.parquet: its rows are missing" in found
+
+
 def test_what_is_no_table_is_one_line(tmp_path):
     with pytest.raises(OttlaError, match="has no batch of a lake"):
         landed_of(tmp_path, "t")

@@ -118,6 +118,19 @@ def test_one_replica_has_another_record(world):
     assert wrong(of)[0][2] == [(30, 30)]
 
 
+def test_a_delta_log_that_differs_from_the_lakes_manifests(world, capsys):
+    table = world.folder / "lake" / TOPIC
+    told = json.loads((table / "table.json").read_text())
+    (table / "table.json").write_text(json.dumps(told | {"format": 2}))
+    report(world, code=0)  # the newest version may still come
+    log = table / "delta" / "data" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{1:020d}.json").touch()
+    _, whole = report(world, code=1)
+    assert "is the version of a batch that is not there" in json.dumps(whole)
+    assert "Delta logs 1" in capsys.readouterr().out
+
+
 def test_rows_missing_and_doubled_in_the_lake(world):
     world.rows.remove((0, 33))
     world.rows.append((1, 7))

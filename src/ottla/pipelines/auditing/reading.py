@@ -9,16 +9,28 @@ another topic or cluster is refused. A row: `tier`, `topic`, `partition`, `offse
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.auditing.stamps import BUCKET_MS, HEADER, PATTERN
-from ottla.pipelines.landing.manifest import NAME, Manifest, batch_folder, decode_manifest
+from ottla.pipelines.landing.manifest import (
+    DATA,
+    DEAD,
+    NAME,
+    Manifest,
+    batch_folder,
+    decode_manifest,
+)
 from ottla.pipelines.landing.spans import Span, missing
-from ottla.pipelines.landing.table import DATA, DEAD, Allowed, committed_batches, read_binding
+from ottla.pipelines.landing.table import (
+    Allowed,
+    committed_batches,
+    delta_problems,
+    read_binding,
+)
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.data_source import TopicSource
 from ottla.pipelines.source.options import EARLIEST, LATEST, parse_options
@@ -63,6 +75,8 @@ class Landed:
     committed_ms: Mapping[int, int]
     """By batch; of batches that compaction has put together nobody knows it any more."""
     spans: Mapping[int, list[Span]]
+    delta: list[str] = field(default_factory=list)
+    """What is wrong with the table's Delta log, if it has one."""
 
 
 def landed_of(lake: Path, topic: str) -> Landed:
@@ -76,18 +90,18 @@ def landed_of(lake: Path, topic: str) -> Landed:
         )
     files: list[str] = []
     committed_ms: dict[int, int] = {}
-    manifest: Manifest | None = None
+    manifests: list[Manifest] = []
     for number in numbers:
         path = folder / DATA / batch_folder(number) / NAME
         manifest = decode_manifest(path.read_bytes(), str(path))
+        manifests.append(manifest)
         if manifest.first == manifest.batch:
             committed_ms[number] = manifest.committed_ms
         files += [str(folder / DATA / file.path) for file in manifest.files_in_place()]
         files += [str(folder / DEAD / file.path) for file in manifest.dead_in_place()]
-    assert manifest is not None
     return Landed(
         topic, binding.topic_id, binding.cluster_id, binding.isolation, files, committed_ms,
-        manifest.landed,
+        manifests[-1].landed, delta_problems(folder, binding, manifests),
     )  # fmt: skip
 
 

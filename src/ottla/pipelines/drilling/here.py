@@ -72,6 +72,7 @@ def drill(wanted: job.Wanted) -> tuple[list[Report], dict[str, Any]]:
             _cells(name, parts[name], acks.get(name, []), rows.get(name), runs[name], given)
     general["cluster_asked"] = wanted.bootstrap is not None
     general["problems"] = list(planned.problems)
+    general["delta"] = [line for one in landed for line in one.delta]
     general["files"] = planned.files
     reports = [
         report_of(topic, partition, of, given, confirmed)

@@ -26,8 +26,8 @@ from ottla.pipelines.drilling import reasons, runs
 from ottla.pipelines.drilling.cells import CELL, Run, judge
 from ottla.pipelines.drilling.held import SCHEMA as HELD_SCHEMA
 from ottla.pipelines.drilling.held import Confirmed, Given, known_of, report_of, row_of, told_of
-from ottla.pipelines.landing.manifest import NAME, batch_folder, decode_manifest
-from ottla.pipelines.landing.table import DATA, committed_batches
+from ottla.pipelines.landing.manifest import DATA, NAME, batch_folder, decode_manifest
+from ottla.pipelines.landing.table import committed_batches
 from ottla.pipelines.replica_files import job as replica_job
 from ottla.pipelines.replica_files.files import topic_id_in
 from ottla.pipelines.segments.folders import Place
@@ -115,6 +115,7 @@ def drill(spark: "SparkSession", wanted: Wanted) -> Drill:
         parts.append(spark.createDataFrame(rows_of_manifests(landed, wanted), PART))
     general["cluster_asked"] = wanted.bootstrap is not None
     general["problems"] = list(planned.problems)
+    general["delta"] = [line for one in landed for line in one.delta]
     general["files"] = planned.files
     joined = (
         _unioned(parts).repartition("topic", "partition").sortWithinPartitions("topic", "partition")

@@ -44,6 +44,8 @@ class Sums:
     wrong_of_brokers: int = 0
     audit: int = 0
     """Findings of the audit, by producers' reports."""
+    delta: int = 0
+    """Differences between the lake's Delta logs and its manifests."""
     first: list[str] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
@@ -69,7 +71,7 @@ class Sums:
 
     @property
     def held(self) -> bool:
-        return not (self.wrong or self.wrong_of_brokers or self.audit)
+        return not (self.wrong or self.wrong_of_brokers or self.audit or self.delta)
 
     def line(self, index: Path) -> str:
         """Return the result in one line."""
@@ -92,6 +94,7 @@ class Sums:
                 self.wrong_of_brokers
             )
             kinds += [f"producers' reports {self.audit}"] * bool(self.audit)
+            kinds += [f"Delta logs {self.delta}"] * bool(self.delta)
             result = f"WRONG ({', '.join(kinds)}; {'; '.join(self.first)})".replace("; )", ")")
         return f"{result}: {self.partitions:,} partitions: {'; '.join(parts)}. Report: {index}"
 
@@ -130,6 +133,7 @@ def _written(
     sums = Sums(
         wrong_of_brokers=sum(f["level"] == "error" for f in general.get("findings_of_brokers", ())),
         audit=len(general.get("audit", ())),
+        delta=len(general.get("delta", ())),
     )
     rows: list[list[Any]] = []
     scratch = folder / (INDEX + ".new")
@@ -239,5 +243,7 @@ def _inputs(general: Mapping[str, Any]) -> Iterator[str]:
     )
     for problem in general["problems"]:
         yield f"bad checkpoint: {problem}"
+    for line in general.get("delta", ()):
+        yield f"Delta log: {line}"
     for finding in general.get("audit", ()):
         yield f"audit: {finding}"

@@ -2,5 +2,5 @@
 
 A table is one topic's folder. `offsets` decides what a batch takes, `records` reads it, `parsing`
 splits it into rows and dead letters, `counting` holds what was written against what was planned,
-`table` binds and commits.
+`table` binds and commits; `delta_log` writes the versions of a Delta table after that.
 """

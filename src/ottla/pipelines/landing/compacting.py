@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from ottla.model.errors import OttlaError
-from ottla.pipelines.landing.manifest import File, Landed, Manifest, batch_folder
-from ottla.pipelines.landing.table import DATA, Table
+from ottla.pipelines.landing.manifest import DATA, File, Landed, Manifest, batch_folder
+from ottla.pipelines.landing.table import Table
 from ottla.pipelines.landing.writing import BUFFER_BYTES, writer
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -70,6 +70,7 @@ def merged_manifest(some: list[Manifest], files: list[File], previous: str) -> M
         previous=previous,
         committed_ms=time.time_ns() // 1_000_000,
         partitions=parts,
+        keep=any(manifest.keep for manifest in some),
         files=files,
         dead_files=[dead for manifest in some for dead in manifest.dead_in_place()],
     )

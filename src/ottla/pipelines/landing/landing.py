@@ -277,7 +277,7 @@ class Landing:
             raise OttlaError(f"nothing was committed: {'; '.join(wrong)}")
 
     def _commit(self, stage: Stage, counts: Mapping[int, Landed]) -> None:
-        table = self._table
+        table, layout = self._table, self._settings.layout
         spans = {p: Span(c.start, c.end) for p, c in counts.items()}
         totals = {} if table.last is None else dict(table.last.totals)
         for p, landed in counts.items():
@@ -297,6 +297,8 @@ class Landing:
                 landed=land(self.landed(), spans),
                 epochs={**(table.last.epochs if table.last else {}), **self._epochs},
                 totals=totals,
+                date_column=layout.date_column if layout.date is not None else None,
+                keep=self._parser.schema is None or self._parser.value.keep,
             )
 
         table.commit(stage, make)

@@ -12,9 +12,13 @@ import msgspec
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing.spans import Span
 
-FORMAT = 1
+PARQUET, DELTA = 1, 2
+"""Formats of a table: the manifests alone, or a Delta log beside them, too."""
+FORMATS = {"parquet": PARQUET, "delta": DELTA}
 NAME = "_manifest.json"
 BATCH_FOLDER = "batch="
+DATA, DEAD, STAGING = "data", "dead", "_staging"
+"""Folders of a table."""
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,12 +34,20 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     starts: dict[int, int]
 
+    @property
+    def has_delta(self) -> bool:
+        return self.format == DELTA
 
-class File(msgspec.Struct, frozen=True):
-    """A Parquet file by its path inside the batch's folder, or inside of `dead` (dead_in_place)."""
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Parquet file by its path inside the batch's folder, or inside of `dead` (dead_in_place).
+
+    `rows` is counted in tables with a Delta log alone.
+    """
 
     path: str
     bytes: int
+    rows: int | None = None
 
 
 class Landed(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +83,12 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One batch. `first` is the first batch that its files hold: after compaction it is lower.
 
     `epochs`: the leader epoch in which each partition's end was asked for; all that has landed was
-    written by leaders up to it.
+    written by leaders up to it. `date_column`: what its date folders are called; `keep`: the files
+    have the original bytes as a column.
     """
 
     binding: Binding
@@ -90,11 +103,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     landed: dict[int, list[Span]]
     epochs: dict[int, int]
     totals: dict[int, Totals]
+    date_column: str | None = None
+    keep: bool = False
 
     def files_in_place(self) -> "list[File]":
         """Return the rows' files by their paths inside of `data`."""
         own = f"{batch_folder(self.batch)}/"
-        return [File(own + file.path, file.bytes) for file in self.files]
+        return [File(own + file.path, file.bytes, file.rows) for file in self.files]
 
     def dead_in_place(self) -> "list[File]":
         """Return the dead letters' files by their paths inside of `dead`.
@@ -103,7 +118,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         own = f"{batch_folder(self.batch)}/"
         return [
-            file if file.path.startswith(BATCH_FOLDER) else File(own + file.path, file.bytes)
+            file
+            if file.path.startswith(BATCH_FOLDER)
+            else File(own + file.path, file.bytes, file.rows)
             for file in self.dead_files
         ]
 
@@ -136,8 +153,10 @@ def decode_binding(data: bytes, where: str) -> Binding:
         found = msgspec.json.decode(data, type=Binding)
     except msgspec.DecodeError as error:
         raise OttlaError(f"{where}: {error}; it belongs to no lake of this job") from None
-    if found.format != FORMAT:
-        raise OttlaError(f"{where}: format {found.format}, this job knows {FORMAT}; update it")
+    if found.format not in FORMATS.values():
+        raise OttlaError(
+            f"{where}: format {found.format}, this job knows {PARQUET} and {DELTA}; update it"
+        )
     return found
 
 

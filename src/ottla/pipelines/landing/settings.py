@@ -34,7 +34,9 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     `start` holds for new tables alone: "earliest", "latest" or a time (ISO 8601, UTC unless it
     says else). `isolation` is Kafka's `isolation.level`. `on_loss`: what to do about offsets that
     the cluster removed before they landed: "fail", or "skip", which keeps account of them.
-    `metrics_port`: figures for Prometheus on 127.0.0.1.
+    `metrics_port`: figures for Prometheus on 127.0.0.1. `format` "delta": the table is a Delta
+    table, too; files that compaction replaced stay `delta_retention_hours` for readers of older
+    versions.
     """
 
     path: str
@@ -46,6 +48,8 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     on_loss: Literal["fail", "skip"] = "fail"
     poll_seconds: float = 10.0
     metrics_port: int | None = None
+    format: Literal["parquet", "delta"] = "parquet"
+    delta_retention_hours: float = 168.0
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -57,6 +61,8 @@ class Lake(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
             raise ValueError("topics names one twice")
         if self.batch_records < 1:
             raise ValueError("batch_records must be at least 1")
+        if not 0 <= self.delta_retention_hours < float("inf"):
+            raise ValueError("delta_retention_hours must be 0 or more")
         if "://" in self.path:
             raise ValueError(
                 f"path {self.path}: the lake needs a file system with an atomic rename of folders; "

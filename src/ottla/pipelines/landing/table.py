@@ -5,6 +5,7 @@
     TABLE/data/batch=N/_manifest.json
     TABLE/dead/batch=N/…          dead letters, Parquet
     TABLE/schemas/N.json          the columns, by version
+    TABLE/delta/…                 both as Delta tables, if the table is one (`delta_log`)
     TABLE/_staging/…              what is not committed
 
 Who may call: the lake's parts. Invariants: whatever lies in `data` is committed, whole and once: a
@@ -16,6 +17,7 @@ refused and nothing in it changes. One run at a time holds the lock.
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -30,10 +32,15 @@ import msgspec
 
 from ottla.model.errors import OttlaError
 from ottla.pipelines.landing.asking import Topic
+from ottla.pipelines.landing.delta_actions import Field
+from ottla.pipelines.landing.delta_log import DELTA, Delta, can_link, counted
 from ottla.pipelines.landing.exchanging import exchange
 from ottla.pipelines.landing.manifest import (
-    FORMAT,
+    DATA,
+    DEAD,
+    FORMATS,
     NAME,
+    STAGING,
     Binding,
     File,
     Manifest,
@@ -43,9 +50,10 @@ from ottla.pipelines.landing.manifest import (
     digest,
     encode,
 )
+from ottla.pipelines.landing.syncing import sync as _sync
+from ottla.pipelines.landing.syncing import sync_tree as _sync_tree
 
-TABLE = "table.json"
-DATA, DEAD, SCHEMAS, STAGING = "data", "dead", "schemas", "_staging"
+TABLE, SCHEMAS = "table.json", "schemas"
 _BATCH = re.compile(r"batch=(0|[1-9][0-9]*)")
 NOTHING = digest(b"")
 
@@ -85,6 +93,9 @@ class Table:
         self._sync = sync
         self.batches: list[Manifest] = []
         self._last_digest = NOTHING
+        self.delta: Delta | None = None
+        if binding.has_delta:
+            self.delta = Delta(folder, binding, self._value_columns, sync=sync)
 
     @property
     def last(self) -> Manifest | None:
@@ -132,16 +143,25 @@ class Table:
             self.batches.append(manifest)
             self._last_digest = digest(data)
 
-    def recover(self) -> list[str]:
-        """Remove what a run that died has left uncommitted; return what was removed."""
+    def recover(self, *, restore: bool = False) -> list[str]:
+        """Remove what a run that died has left uncommitted; return what was removed.
+
+        Of a Delta table the newest version is written if it is not there; OttlaError if something
+        else is wrong with the log, unless `restore` lets it be written anew.
+        """
         removed = []
         for folder in sorted((self.folder / STAGING).glob("*")):
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                folder.unlink()
             removed.append(f"{STAGING}/{folder.name}")
         for number in batch_numbers(self.folder / DEAD):
             if number >= self.next_batch:
                 shutil.rmtree(self.folder / DEAD / batch_folder(number))
                 removed.append(f"{DEAD}/batch={number}")
+        if self.delta is not None:
+            self.delta.recover(self.batches, restore=restore)
         return removed
 
     def problems(self) -> list[str]:
@@ -170,6 +190,8 @@ class Table:
             ]
         for manifest in self.batches[-1:]:
             wrong += manifest.problems()
+        if self.delta is not None:
+            wrong += self.delta.problems(self.batches) or self.delta.behind(self.batches)
         return wrong
 
     # -- writing -----------------------------------------------------------------------------------
@@ -187,6 +209,8 @@ class Table:
         has_dead = stage.dead.is_dir()
         files = tidied(stage.data)
         dead_files = tidied(stage.dead) if has_dead else []
+        if self.delta is not None:
+            files, dead_files = counted(stage.data, files), counted(stage.dead, dead_files)
         manifest = make(files, dead_files, self._last_digest)
         assert not manifest.problems(), manifest.problems()
         data = encode(manifest)
@@ -199,6 +223,8 @@ class Table:
         self._publish(stage.data, self.folder / DATA / name)
         self.batches.append(manifest)
         self._last_digest = digest(data)
+        if self.delta is not None:
+            self.delta.follow(self.batches)
         shutil.rmtree(stage.folder, ignore_errors=True)
 
     def replace(
@@ -210,7 +236,10 @@ class Table:
         """
         kept = self.batches[: -len(some)]
         folder = stage.data / batch_folder(self.next_batch)
-        manifest = make(tidied(folder), some[0].previous)
+        files = tidied(folder)
+        if self.delta is not None:
+            files = counted(folder, files)
+        manifest = make(files, some[0].previous)
         assert not manifest.problems(), manifest.problems()
         data = encode(manifest)
         (folder / NAME).write_bytes(data)
@@ -221,6 +250,8 @@ class Table:
             _sync(self.folder)
         self.batches = [*kept, manifest]
         self._last_digest = digest(data)
+        if self.delta is not None:
+            self.delta.follow(self.batches)
         shutil.rmtree(stage.folder, ignore_errors=True)
 
     def _publish(self, source: Path, target: Path) -> None:
@@ -253,6 +284,9 @@ class Table:
         path = self.folder / SCHEMAS / f"{version}.json"
         return path.read_text(encoding="utf-8") if version else None
 
+    def _value_columns(self, manifest: Manifest) -> list[Field]:
+        return value_columns(self.folder, manifest)
+
 
 # -- opening ---------------------------------------------------------------------------------------
 
@@ -277,6 +311,7 @@ def open_table(
     allowed: Allowed,
     *,
     sync: bool = True,
+    table_format: str = "parquet",
 ) -> Table:
     """Open a topic's table, or make it; OttlaError if the folder belongs to something else.
 
@@ -286,11 +321,12 @@ def open_table(
     binding = read_binding(folder, allowed)
     if binding is not None:
         _refuse_foreign(folder, binding, topic, isolation, allowed)
+        _refuse_format(folder, binding, table_format)
     lock = _locked(folder)
     try:
         if binding is None:
             binding = Binding(
-                format=FORMAT,
+                format=FORMATS[table_format],
                 lake_id=str(uuid.uuid4()),
                 path=str(folder),
                 cluster_id=topic.cluster_id,
@@ -305,23 +341,33 @@ def open_table(
             _write(folder / TABLE, encode(bound))
         for name in (DATA, DEAD, STAGING):
             (folder / name).mkdir(exist_ok=True)
+        if bound.has_delta and not can_link(folder / STAGING):
+            raise OttlaError(
+                f"{folder}: its file system has no hard links, which a Delta table needs here; "
+                'name a lake elsewhere, or set lake.format = "parquet" for a new one'
+            )
         table = Table(folder, bound, lock, sync=sync)
         table.load()
-        table.recover()
+        table.recover(restore=allowed.restore)
     except BaseException:
         os.close(lock)
         raise
     return table
 
 
-def open_landed(folder: Path, *, sync: bool = True) -> Table:
-    """Open a table that is there, for what asks no cluster; OttlaError if there is none."""
+def open_landed(folder: Path, *, sync: bool = True, table_format: str | None = None) -> Table:
+    """Open a table that is there, for what asks no cluster; OttlaError if there is none.
+
+    With `table_format` also if it has another.
+    """
     folder = Path(os.path.realpath(folder))
     binding = read_binding(folder, Allowed())
     if binding is None:
         raise OttlaError(f"{folder} has no {TABLE}: it is no table of this job")
     if binding.path != str(folder):
         _refuse_copy(folder, binding)
+    if table_format is not None:
+        _refuse_format(folder, binding, table_format)
     lock = _locked(folder)
     try:
         table = Table(folder, binding, lock, sync=sync)
@@ -346,7 +392,7 @@ def read_binding(folder: Path, allowed: Allowed) -> Binding | None:
         raise OttlaError(
             f"{folder} has batches but no {TABLE}: --restore writes it anew from their manifests"
         )
-    strangers = {"lock", DATA, DEAD, STAGING, SCHEMAS}
+    strangers = {"lock", DATA, DEAD, STAGING, SCHEMAS, DELTA}
     names = {p.name for p in folder.iterdir()} if folder.is_dir() else set()
     if any(name not in strangers and not name.startswith(".table.json.") for name in names):
         raise OttlaError(f"{folder} is not empty and no table of this job; name another folder")
@@ -377,6 +423,15 @@ def _refuse_foreign(
         )
     if binding.path != str(folder) and not allowed.adopt:
         _refuse_copy(folder, binding)
+
+
+def _refuse_format(folder: Path, binding: Binding, wanted: str) -> None:
+    there = next(name for name, number in FORMATS.items() if number == binding.format)
+    if there != wanted:
+        raise OttlaError(
+            f"{folder} was begun with format {there}, not {wanted}, and a table keeps its format; "
+            f'set lake.format = "{there}", or name another lake'
+        )
 
 
 def _refuse_copy(folder: Path, binding: Binding) -> NoReturn:
@@ -415,6 +470,28 @@ def snapshot(folder: Path) -> list[Path]:
         manifest = decode_manifest((base / NAME).read_bytes(), str(base / NAME))
         found += [base / file.path for file in manifest.files]
     return found
+
+
+def value_columns(folder: Path, manifest: Manifest) -> list[Field]:
+    """Return the columns of a batch's values, as Spark writes schemas; OttlaError without them."""
+    if not manifest.schema:
+        return []
+    path = folder / SCHEMAS / f"{manifest.schema}.json"
+    try:
+        found: list[Field] = json.loads(path.read_text(encoding="utf-8"))["fields"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OttlaError(f"{path}: {error}; restore it from a copy") from None
+    return found
+
+
+def delta_problems(folder: Path, binding: Binding, batches: list[Manifest]) -> list[str]:
+    """Compare the Delta log with the manifests, while another run may land; return what is wrong.
+
+    The newest version may not be there yet.
+    """
+    if not binding.has_delta:
+        return []
+    return Delta(folder, binding, lambda m: value_columns(folder, m)).problems(batches)
 
 
 def batch_numbers(folder: Path) -> list[int]:
@@ -460,20 +537,3 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     scratch.replace(path)
     _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_tree(folder: Path) -> None:
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            _sync_tree(Path(entry.path))
-        else:
-            _sync(Path(entry.path))
-    _sync(folder)

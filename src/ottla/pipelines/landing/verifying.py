@@ -16,10 +16,10 @@ from typing import Any
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.gaps import Reader
-from ottla.pipelines.landing.manifest import Manifest
+from ottla.pipelines.landing.manifest import DATA, DEAD, Manifest
 from ottla.pipelines.landing.settings import META_COLUMNS, Settings
 from ottla.pipelines.landing.spans import Span
-from ottla.pipelines.landing.table import DATA, DEAD, Table
+from ottla.pipelines.landing.table import Table
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.records import Record
 
