@@ -308,7 +308,6 @@ KNOWN_DEAD = {
     "log/manager.py": {"startup"},
     "model/cluster.py": {"has_leader"},
     "model/time_slices.py": {"run_in_time_slices", "yield_to_loop"},
-    "replication/partition_state.py": {"code_when_replicated"},
     "wire/apis.py": {"is_flexible"},
     "zookeeper/embedded.py": {"stop_pid"},
     "zookeeper/registration.py": {"generate_broker_sequence_id", "unregister_broker"},
