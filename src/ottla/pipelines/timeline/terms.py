@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_known
 from itertools import chain, groupby
-from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -74,7 +73,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
 
 def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[State]:
-    """Return leaderships and ISRs in order: by epoch, then by time; the earliest word counts."""
+    """Return leaderships and ISRs in order: by epoch, time and version; the earliest word counts.
+
+    The order of `facts` plays no part: of two that were told at the same time the older version
+    comes first.
+    """
     found: dict[object, tuple[Fact, int]] = {}
     roles = {e.LED, e.FOLLOWED, e.STOPPED}
     spoken = [f for f in facts if f.kind not in roles]
@@ -92,7 +95,7 @@ def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[Sta
         # An ISR may shrink and grow back: each time it is decided counts.
         key = (fact.life, epoch, leader, fact.isr, fact.time_ms if is_decided else None)
         known = found.get(key)
-        if known is None or fact.time_ms < known[0].time_ms:
+        if known is None or _told_at(fact) < _told_at(known[0]):
             found[key] = fact, leader
     told = [
         State(
@@ -101,7 +104,18 @@ def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[Sta
         )
         for fact, leader in found.values()
     ]  # fmt: skip
-    return sorted(told, key=attrgetter("life", "leader_epoch", "time_ms"))
+    return sorted(told, key=_order)
+
+
+def _told_at(fact: Fact) -> tuple[int, int]:
+    return fact.time_ms, -1 if fact.version is None else fact.version
+
+
+def _order(state: State) -> tuple[int, int, int, int, int, str]:
+    version = -1 if state.version is None else state.version
+    return (
+        state.life, state.leader_epoch, state.time_ms, version, state.leader, state.isr or "",
+    )  # fmt: skip
 
 
 def isr_history(spoken: Sequence[State]) -> list[State]:
