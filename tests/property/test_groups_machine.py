@@ -264,7 +264,12 @@ class GroupMachine(RuleBasedStateMachine):
         assert group.awaiting_join == sum(
             m.join_request is not None for m in group.members.values()
         )
-        assert len(group.members) <= self.settings.max_size
+        # KIP-389 counts who waits: while a rebalance is prepared, a group may also have members
+        # that have not rejoined. Those go when it is completed, but for static ones.
+        assert group.awaiting_join <= self.settings.max_size
+        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            dynamic = set(group.members) - set(group.static_members.values())
+            assert len(dynamic) <= self.settings.max_size
         waiting = {n for n, r in self.requests.items() if not r.answers}
         members = group.members.values()
         slots = {n for m in members for n in (m.join_request, m.sync_request) if n is not None}
