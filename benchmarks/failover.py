@@ -3,7 +3,7 @@
 Fifty registered brokers: one real (Ottla's or Apache Kafka's, the only candidate), 49 fakes of
 `fake_brokers.py`. A script fills ZooKeeper with topics of 100 partitions, RF 3, on the fakes; one
 fake is the controller. Its session ends: /controller and its /brokers/ids/N go at that moment, and
-the real broker takes office: reads everything, elects new leaders for what the dead one led, takes
+the real broker is elected: reads everything, elects new leaders for what the dead one led, takes
 it out of every ISR, and tells the other brokers. Meanwhile a producer writes to a partition that
 the real broker leads.
     python benchmarks/failover.py [--sizes 2000,10000,50000,100000] [--kafka 2000] [--rounds 1]

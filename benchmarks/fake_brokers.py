@@ -140,7 +140,7 @@ class Fakes:
         self.victim_session: Session | None = None
 
     async def office(self, zookeeper: str, victim: int, epoch: int) -> dict[str, Any]:
-        """Put the victim into office in one step, so that nobody else is elected in between."""
+        """Make the victim the controller in one step, so that nobody else is elected."""
         self.session = await Session.connect(self.world, zookeeper, SESSION_TIMEOUT_MS, 30_000)
         self.victim_session = await Session.connect(
             self.world, zookeeper, SESSION_TIMEOUT_MS, 30_000

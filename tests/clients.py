@@ -42,7 +42,7 @@ def admin_client(bootstrap: str) -> AdminClient:
 
 
 def create_topics(admin: AdminClient, *topics: NewTopic, timeout_s: float = 30) -> None:
-    """Create topics, also where the office has changed hands since the client last heard of it.
+    """Create topics, also where the controller has changed since the client last heard of it.
 
     librdkafka sends to the controller that it heard of last and gives NOT_CONTROLLER to its caller
     (with brokers of Apache Kafka as with ours), who is to ask again; all else is raised.
@@ -54,7 +54,7 @@ def create_topics(admin: AdminClient, *topics: NewTopic, timeout_s: float = 30) 
         refused = [topic for topic in left if not _created(futures[topic.topic], timeout_s)]
         assert not refused or time.monotonic() < deadline, f"no controller within {timeout_s} s"
         if refused:
-            admin.list_topics(timeout=10)  # who is in office now
+            admin.list_topics(timeout=10)  # who is the controller now
         left = refused
 
 

@@ -5,7 +5,7 @@ at a random point of it, then deletes a topic and does the same. The points are 
 as shares of the work done, and printed with how far the work really was. In turn
 the reassignment is asked for by znode, which the next controller must take up by itself, and by
 request, which is repeated as an administrator's client would; in turn the dead broker returns at
-once, with its old session still alive, or after its successor took office.
+once, with its old session still alive, or after its successor was elected.
 
 Checked each time: one controller, its epoch one higher, every partition with a live leader while
 the broker is dead, the work finished, every ISR full, a deleted topic off every disk; one made
@@ -124,7 +124,7 @@ class Proof:
         )
 
     def progress(self, work: str) -> tuple[float, str]:
-        """Return the share of the work that is done, and say it. Nobody in office: no change."""
+        """Return the share of the work that is done, and say it. No controller: no change."""
         if work == "deletion":
             gone = len(self.on_disk(GONE, deleted=True))
             unknown = GONE not in self.znodes.names("/brokers/topics")

@@ -114,7 +114,7 @@ class MixedCluster:
             self.kind(other).pause(other)
         try:
             self.znodes.delete_controller()
-            until(lambda: self.znodes.controller() == broker, 3, f"{broker} takes office")
+            until(lambda: self.znodes.controller() == broker, 3, f"{broker} is elected")
         finally:
             for other in held:
                 self.kind(other).resume(other)

@@ -3,7 +3,7 @@
 One story, told twice under load: one broker of the controller's kind and two of the other. Under
 either kind a topic is created, partitions move onto and off both kinds of brokers (asked for by
 Kafka's tool, by an admin client and by znode), preferred leaders are elected, brokers of both
-kinds are stopped and killed and return, the office changes hands and comes back, and a topic is
+kinds are stopped and killed and return, the controller changes and comes back, and a topic is
 deleted. Nothing acknowledged is lost, doubled or reordered; the logs are equal byte for byte.
 """
 
@@ -31,7 +31,7 @@ EXIT_OF_A_JVM_ON_SIGTERM = 143
 
 
 class Story:
-    """The steps. `home` is alone of its kind, and that kind has the office first."""
+    """The steps. `home` is alone of its kind, and that kind is the controller first."""
 
     def __init__(self, mixed, home: int, tools, folder: Path) -> None:
         self.mixed, self.znodes = mixed, mixed.znodes
@@ -117,7 +117,7 @@ class Story:
         wanted = [TopicPartition(TOPIC, p) for p in self.pairs | self.grown]
 
         def asked() -> bool:
-            self.admin.list_topics(timeout=10)  # who is in office now
+            self.admin.list_topics(timeout=10)  # who is the controller now
             answers = self.admin.elect_leaders(ElectionType.PREFERRED, wanted).result(90)
             bad = {str(tp): str(e.name()) for tp, e in answers.items() if e is not None}
             wrong = {tp: e for tp, e in bad.items() if "ELECTION_NOT_NEEDED" not in e}
@@ -134,7 +134,7 @@ class Story:
         self.note("preferred leaders elected; every broker leads")
 
     def office_is(self, *brokers: int, moves: int) -> None:
-        """Check who is the controller and how often the office changed hands since last asked."""
+        """Check who is the controller and how often the controller changed since last asked."""
         until(lambda: self.znodes.controller() in brokers, 20, f"office with one of {brokers}")
         self.mixed.wait_agreed()
         assert self.znodes.controller_epoch() == self.epoch + moves

@@ -33,7 +33,7 @@ CONTROLLER, LEADER, FOLLOWERS = 0, 1, (2, 3)
 LAG_S = 5
 SESSION_S = 6
 CLIENT_TIMEOUT_MS = 5000
-"""Which a deposed leader that nobody can tell lets its producers wait for, as Kafka's does."""
+"""Which a fenced leader that nobody can tell lets its producers wait for, as Kafka's does."""
 
 SETTINGS = {
     "min_insync_replicas": "2",

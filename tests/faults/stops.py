@@ -85,7 +85,7 @@ def f9(proof: Proof) -> dict[str, Any]:
     until(lambda: proof.leader() in FOLLOWERS, SESSION_S + 6, "a new leader")
     moved = time.monotonic()
     assert shim.get("stall_ms"), "it had gone on already"
-    # These wait in its sockets; it reads them before it can know that it is deposed.
+    # These wait in its sockets; it reads them before it can know that it is fenced.
     codes = proof.produce_while(LEADER, lambda: None)
     assert not shim.get("stall_ms"), "it answered while it stood still"
     assert 0 not in codes, f"the zombie acknowledged: {codes}"

@@ -222,7 +222,7 @@ class Report:
 
 
 class FirstOttla(OttlaCluster):
-    """Brokers of ours of which the first comes into office, because it is alone at first."""
+    """Brokers of ours of which the first becomes the controller, because it is alone at first."""
 
     def start_broker(self, broker: int, *, wait: bool = True) -> None:
         super().start_broker(broker, wait=wait or broker == self.ids[0])

@@ -1,7 +1,7 @@
 """Scenarios of three brokers: asked of the leader, a follower, a stranger to the partition, the
 controller and others; and flows in which leaders move, replicas are reassigned and a broker dies.
 
-Broker 0 is in office on both sides. Replicas are where `differential_side.PLACED` puts them, so
+Broker 0 is the controller on both sides. Replicas are where `differential_side.PLACED` puts them, so
 that both sides have the same leaders, in sync with the same followers, in the same epochs.
 """
 

@@ -2,7 +2,7 @@
 
 The default request, cut short, with bytes behind, with an unknown tag, with null or a negative or
 huge count where an array stands first, without a client id; unknown keys and versions; frames of
-nonsense. The default requests of controllers are of epoch 0, and so of nobody in office any more;
+nonsense. The default requests of controllers are of epoch 0, and so of no controller any more;
 what they say when they are right is held to Kafka's by tests/oracle/test_controller_*.py.
 """
 

@@ -1,7 +1,7 @@
 """One of the two clusters that the differential test asks: its brokers, topics and names.
 
 It knows which topics there are, and what differs from cluster to cluster (ids, addresses, folders)
-by what it stands for. Broker 0 is started first and so in office on both sides.
+by what it stands for. Broker 0 is started first and so the controller on both sides.
 """
 
 import json

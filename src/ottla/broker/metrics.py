@@ -265,7 +265,7 @@ class Metrics:
         return {name: _gauge(value) for name, value in gauges.items()}
 
     def _of_controller(self) -> Figures:
-        """Return the controller's figures; whoever is not in office tells zeros, as Kafka does."""
+        """Return the controller's figures; another broker reports zeros, as Kafka does."""
         said: Any = self._broker.services.controller.statistics()
         active = bool(said["active"])
         known = {

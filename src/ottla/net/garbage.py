@@ -40,7 +40,7 @@ def settle() -> None:
 def growing() -> Iterator[None]:
     """Collect nothing while a million objects are made that stay, and never visit them again.
 
-    What becomes garbage meanwhile in cycles is lost: a few seconds' worth, once a term of office.
+    What becomes garbage meanwhile in cycles is lost: a few seconds' worth, once a controller term.
     """
     if not _settled or not gc.isenabled():
         yield

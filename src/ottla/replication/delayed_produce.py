@@ -35,7 +35,7 @@ class ProduceHost(Protocol):
 def code_at_timeout(host: ProduceHost) -> ErrorCode:
     """Return what to answer for a partition when the time is over.
 
-    Without a ZooKeeper session this broker may have been deposed and not know it (fault F14), and
+    Without a ZooKeeper session this broker may have been fenced and not know it (fault F14), and
     librdkafka sends again to whoever timed out: told that we do not lead, it asks who does.
     """
     return ErrorCode.REQUEST_TIMED_OUT if host.may_propose else ErrorCode.NOT_LEADER_OR_FOLLOWER

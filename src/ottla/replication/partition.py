@@ -12,7 +12,7 @@ Invariants:
 Why a leader that lost its ZooKeeper session may go on serving (faults F6, F7, F14): its high
 watermark moves only when every member of its maximal ISR has fetched in its epoch. The controller
 elects only from the ISR in ZooKeeper, which is a subset of ours, because we alone propose
-additions. So whatever a deposed leader still acknowledges with acks=all is in the log of any clean
+additions. So whatever a fenced leader still acknowledges with acks=all is in the log of any clean
 successor; and once the successor's epoch is out, followers fetch elsewhere and our watermark stands
 still. While fenced, it proposes no ISR change (`Host.may_propose`).
 

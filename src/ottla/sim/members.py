@@ -288,7 +288,7 @@ class Member:
                     self._complain("heartbeat", code)
 
     async def leave(self) -> None:
-        """Say goodbye; a static member does not, so that it finds its place again."""
+        """Leave the group; a static member does not, so that it finds its place again."""
         if self.member_id and self.instance_id is None:
             request = LeaveGroupRequest(group_id=self.group, member_id=self.member_id)
             with contextlib.suppress(OttlaError):

@@ -116,7 +116,7 @@ class Node:
         self.task = self.loop.create_task(self.main(self.world), name=self.loop.name)
 
     def crash(self, *, power_loss: bool = False) -> None:
-        """Kill the process; `power_loss` takes the machine: unsynced pages, and no goodbye."""
+        """Kill the process; with `power_loss` the machine: pages that were not synced are lost."""
         if self.loop.dead:
             return
         self.simulation.note(self.name, "power-loss" if power_loss else "kill")

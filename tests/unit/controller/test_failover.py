@@ -1,4 +1,4 @@
-"""Who restarted while nobody was in office (R8, F11)."""
+"""Who restarted while there was no controller (R8, F11)."""
 
 import pytest
 

@@ -125,7 +125,7 @@ def test_a_journal_that_begins_late_begins_with_what_was_found(told):
 
 
 def test_a_state_without_a_leader_is_found_as_it_is(told):
-    """The znode says -1 already when a controller takes office."""
+    """The znode says -1 already when a controller is elected."""
     journal = told("controller_failover")
     for broker in (1, 2):
         (journal.folder / f"broker-{broker}" / "data" / "ottla-controller-journal.jsonl").unlink()

@@ -1,4 +1,4 @@
-"""What a follower makes of answers that come late, twice or unasked (AbstractFetcherThreadTest)."""
+"""Answers that reach a follower late, twice or unrequested (AbstractFetcherThreadTest)."""
 
 import asyncio
 
@@ -118,7 +118,7 @@ def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
 def test_an_answer_nobody_asked_for_is_ignored(wired):
     async def scenario(c):
         found = await following(c)
-        await found._apply(answer(wired, found, 7, 1, "unasked"))
+        await found._apply(answer(wired, found, 7, 1, "unrequested"))
         assert c[2].log().log_end_offset == 1
         assert TopicPartition("t", 7) not in c[2].replicas.partitions
 

@@ -555,7 +555,7 @@ def test_r13_acks_all_below_min_isr(wired):
 
 
 def test_f7_a_zombie_acknowledges_nothing(wired):
-    """A deposed leader that does not know it yet: acks=all fails in the end, its tail is cut."""
+    """A fenced leader that does not know it yet: acks=all fails in the end, its tail is cut."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)

@@ -263,7 +263,7 @@ def test_a_connection_that_breaks_while_opening_is_tried_again(still):
         jute.reply(jute.XID_NOTIFICATION, -1, 0, b"\0\0\0\1"),
         jute.reply(jute.XID_AUTH, 1, -115),
     ],
-    ids=["negative", "huge", "unasked", "short", "torn event", "auth"],
+    ids=["negative", "huge", "unrequested", "short", "torn event", "auth"],
 )
 def test_garbage_from_the_server_suspends(still, garbage):
     async def scenario(z):

@@ -1,6 +1,6 @@
 """Requests only the controller answers: AlterPartition, AllocateProducerIds, ControlledShutdown.
 
-Who may call: the router. These are handed to the controller of this process. Not in office, it
+Who may call: the router. These are handed to the controller of this process. Not the controller, it
 answers NOT_CONTROLLER, by itself or here, and a ControlledShutdown with the code of Kafka's
 ControllerMovedException. Kafka: the handlers of the same names
 in `KafkaApis`.
