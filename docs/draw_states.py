@@ -9,7 +9,12 @@ from enum import Enum
 from pathlib import Path
 
 from ottla.broker.state import BROKER_TRANSITIONS, BrokerState
-from ottla.controller.states import PARTITION_TRANSITIONS, REPLICA_TRANSITIONS, PartitionState, ReplicaState
+from ottla.controller.states import (
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
+    PartitionState,
+    ReplicaState,
+)
 from ottla.coordinators.group_states import GROUP_TRANSITIONS, GroupState
 from ottla.coordinators.transaction_states import TRANSACTION_TRANSITIONS, TransactionState
 

@@ -1,4 +1,4 @@
-"""The front door: `broker …` a server, `sim …` a simulated cluster, `pipeline …` Spark; or admin.
+"""The front door: `broker run` a server, `sim …` a simulated cluster, `pipeline …` Spark; or admin.
 
 Invariants: the way to a broker imports no command-line or Spark library, so that it starts fast and
 stays small; whatever is wrong in the world is one line on stderr and exit code 1 (2: bad usage).
@@ -35,10 +35,10 @@ def _open_standard_streams() -> None:
 
 
 def _run() -> int:
-    if sys.argv[1:2] == ["broker"]:
+    if sys.argv[1:3] == ["broker", "run"] or _is_server(sys.argv[1:]):
         from ottla.broker.process import main as broker_main  # noqa: PLC0415
 
-        return broker_main(sys.argv[2:])
+        return broker_main(sys.argv[3:] if sys.argv[2:3] == ["run"] else sys.argv[2:])
     if sys.argv[1:2] == ["sim"]:
         from ottla.sim.__main__ import main as sim_main  # noqa: PLC0415
 
@@ -54,6 +54,13 @@ def _run() -> int:
     commands.register(cli.app)
     pipelines.register(cli.app)
     return int(cli.main() or 0)
+
+
+def _is_server(arguments: list[str]) -> bool:
+    """Tell whether `broker` is followed by options, not by what to do with brokers."""
+    return arguments[:1] == ["broker"] and any(
+        a.startswith("-") and a not in ("-h", "--help") for a in arguments[1:2]
+    )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,11 @@ def settings(folder, **extra):
 
 def complaint(done, code=1):
     assert done.returncode == code, (done.returncode, done.stderr)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("ottla broker: ")]
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith(("ottla broker: ", "ottla broker run: "))
+    ]
     assert len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
     return lines[0]
@@ -50,7 +54,7 @@ def test_a_broker_imports_nothing_heavy():
 
 
 def test_bad_usage_is_one_line():
-    assert "--config" in complaint(ottla("broker"), code=2)
+    assert "--config" in complaint(ottla("broker", "run"), code=2)
     assert "--nonsense" in complaint(ottla("broker", "--config", "x", "--nonsense"), code=2)
     assert "KEY=VALUE" in complaint(ottla("broker", "--config", "x", "--override", "y"), code=2)
 

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from ottla.admin.commands import (
+    brokers,
     cluster,
     configs,
     consume,
@@ -40,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(brokers.app, name="broker")
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")

@@ -47,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments after `ottla broker`."""
-    parser = _Parser(prog="ottla broker", description="Run one broker in the foreground.")
+    parser = _Parser(prog="ottla broker run", description="Run one broker in the foreground.")
     parser.add_argument("--config", required=True, metavar="FILE", help="server.properties")
     parser.add_argument(
         "--override",

@@ -248,3 +248,34 @@ def test_more_and_fewer_replicas():
     assert plans.moved_replicas(current, fewer) == 0
     with pytest.raises(ValueError, match="t-0 has 4 replicas, for 3 brokers"):
         plans.propose(current, dict.fromkeys(range(3)), 4)
+
+
+@given(st.data())
+def test_a_drained_broker_loses_its_replicas_and_no_other_moves(data):
+    brokers = data.draw(st.lists(st.integers(0, 9), min_size=3, max_size=8, unique=True))
+    racks = {b: data.draw(st.sampled_from((None, "a", "b", "c"))) for b in brokers}
+    replicas = st.lists(
+        st.sampled_from(brokers), min_size=1, max_size=len(brokers) - 1, unique=True
+    ).map(tuple)
+    every = {TopicPartition("t", p): r for p, r in enumerate(data.draw(st.lists(replicas)))}
+    leaving = {tp: r for tp, r in every.items() if brokers[0] in r}
+    others = {b: racks[b] for b in brokers[1:]}
+    drained = plans.drained(leaving, every, brokers[0], others)
+    assert drained.keys() == leaving.keys()
+    for tp, after in drained.items():
+        before = every[tp]
+        place = before.index(brokers[0])
+        assert after[place] not in before
+        assert after[:place] + after[place + 1 :] == before[:place] + before[place + 1 :]
+        kept = {racks[b] for b in after} - {racks[after[place]]} - {None}
+        new_racks = {racks[b] for b in others if b not in before} - {None} - kept
+        if new_racks:
+            assert racks[after[place]] in new_racks | {None}
+
+
+def test_drained_replicas_are_spread_by_load():
+    every = {TopicPartition("t", p): (0, 1) for p in range(4)}
+    drained = plans.drained(every, every, 0, dict.fromkeys((1, 2, 3)))
+    assert sorted(r[0] for r in drained.values()) == [2, 2, 3, 3]
+    with pytest.raises(ValueError, match="t-0 has 2 replicas and only 1 other brokers"):
+        plans.drained(every, every, 0, {1: None})

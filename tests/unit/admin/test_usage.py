@@ -7,6 +7,7 @@ import pytest
 from ottla.admin.cli import main
 
 WRONG_USE = [
+    ("broker", "drain", "x"),
     ("configs", "describe"),
     ("configs", "describe", "--topic", "t", "--quotas"),
     ("configs", "describe", "--topic", "t", "--broker", "0"),

@@ -15,7 +15,7 @@ from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.admin.operations.status import Status
+    from ottla.admin.operations.status import BrokerStatus, Status
 
 EXIT_FAILED = 1
 
@@ -129,13 +129,19 @@ def demo(
         raise typer.Exit(EXIT_FAILED)
 
 
+def _state(broker: "BrokerStatus") -> object:
+    if broker.paused:
+        return bad("paused")
+    return good("up") if broker.alive else bad("down" if broker.pid is None else "not registered")
+
+
 def print_status(status: "Status") -> None:
     """Print a table of brokers, why some are down, and a summary of the partitions."""
     rows = [
         (
             b.id,
             b.address,
-            good("up") if b.alive else bad("down" if b.pid is None else "not registered"),
+            _state(b),
             "controller" if b.controller else "",
             b.leads,
             b.replicas,

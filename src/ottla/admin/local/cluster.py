@@ -109,6 +109,11 @@ def _bind_error(port: int, host: str) -> OSError | None:
         return None
 
 
+def port_problem(broker: LocalBroker) -> str | None:
+    """Return why a broker cannot listen on its port and what to do about it; None if it can."""
+    return _port_problem(broker.port, broker.host, f"broker {broker.id}")
+
+
 def _port_problem(port: int, host: str, what: str) -> str | None:
     """Return why `what` cannot listen on a port and what to do about it; None if it can."""
     error = _bind_error(port, host)
@@ -251,8 +256,10 @@ def _changed(cluster: LocalCluster, wanted: Wanted, folder: ClusterDir) -> Local
         broker.port = port
     extra = (wanted.brokers or count) - count
     last = cluster.brokers[-1]
+    # Removed brokers leave gaps; a lower id would come back to what is left of its folder.
+    next_id = max(b.id for b in cluster.brokers) + 1
     cluster.brokers += [
-        LocalBroker(count + i, port, host=last.host, advertised=last.advertised)
+        LocalBroker(next_id + i, port, host=last.host, advertised=last.advertised)
         for i, port in enumerate(_next_ports(cluster, extra))
     ]
     return cluster
@@ -306,6 +313,7 @@ def start_broker(
     command += ["--metrics-socket", str(folder.metrics_socket(broker.id))]
     process = processes.spawn(command, folder.log_file(broker.id))
     broker.process = processes.identify(process.pid)
+    broker.ended = ""
     folder.save(cluster)
     return process
 
@@ -375,8 +383,12 @@ def _check_can_start(cluster: LocalCluster) -> None:
     """Say what would not work before anything is started."""
     zookeeper = cluster.zookeeper
     for broker in cluster.brokers:
-        problem = _port_problem(broker.port, broker.host, f"broker {broker.id}")
-        if not broker.running and problem is not None:
+        if broker.paused:
+            raise StartupError(
+                f"broker {broker.id} is paused; resume it with `ottla broker resume {broker.id}`"
+            )
+        problem = None if broker.running else port_problem(broker)
+        if problem is not None:
             raise StartupError(problem)
     if zookeeper.external:
         _check_reachable(zookeeper.address)
@@ -526,6 +538,7 @@ def down(folder: ClusterDir, timeout_s: float = STOP_TIMEOUT_S) -> tuple[int, in
         forced += processes.stop(last, 10.0)
         for broker in cluster.brokers:
             broker.process = None
+            broker.ended = ""
         cluster.zookeeper.process = None
         try:
             folder.save(cluster)

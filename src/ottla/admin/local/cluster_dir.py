@@ -28,7 +28,7 @@ from pathlib import Path
 
 import msgspec
 
-from ottla.admin.local.processes import ProcessId, alive
+from ottla.admin.local.processes import ProcessId, alive, paused
 from ottla.model.errors import OttlaError
 
 HOST = "127.0.0.1"
@@ -50,6 +50,8 @@ class LocalBroker(msgspec.Struct):
     process: ProcessId | None = None
     host: str = HOST
     advertised: str = ""
+    ended: str = ""
+    """How a command ended it, empty if none did."""
 
     @property
     def address(self) -> str:
@@ -63,7 +65,13 @@ class LocalBroker(msgspec.Struct):
 
     @property
     def running(self) -> bool:
+        """Tell whether its process exists, paused or not."""
         return self.process is not None and alive(self.process)
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether its process is stopped by SIGSTOP."""
+        return self.process is not None and paused(self.process)
 
 
 class LocalZooKeeper(msgspec.Struct):
@@ -243,10 +251,16 @@ class ClusterDir:
     def bootstrap(self) -> str:
         """Return the addresses of the running brokers."""
         cluster = self.existing()
-        running = [b.address for b in cluster.brokers if b.running]
+        running = [b.address for b in cluster.brokers if b.running and not b.paused]
         if not running:
-            raise OttlaError(f"no broker of {self} runs; start them with `ottla up`")
+            raise OttlaError(self.nothing_runs(cluster))
         return ",".join(running)
+
+    def nothing_runs(self, cluster: LocalCluster) -> str:
+        """Return what to do when no broker can be asked."""
+        if any(b.paused for b in cluster.brokers):
+            return f"all running brokers of {self} are paused; see `ottla broker resume`"
+        return f"no broker of {self} runs; start them with `ottla up`"
 
     def zookeeper_problem(self) -> str | None:
         """Return what is wrong if the cluster's ZooKeeper does not run or does not answer."""
@@ -266,7 +280,9 @@ class ClusterDir:
         return words or "its log is empty"
 
     def why_down(self, broker: LocalBroker) -> str:
-        """Return why a broker does not run, as far as its log tells."""
+        """Return why a broker does not run, as far as commands and its log tell."""
+        if broker.ended:
+            return f"it was {broker.ended}"
         if broker.process is None:
             return "it was not started, or `ottla down` stopped it"
         line = last_line(self.log_file(broker.id))

@@ -73,6 +73,12 @@ def alive(process: ProcessId) -> bool:
     return found is not None and found[0] not in "ZX" and found[1] == process.started
 
 
+def paused(process: ProcessId) -> bool:
+    """Tell whether exactly this process is stopped by a signal (SIGSTOP)."""
+    found = _stat(process.pid)
+    return found is not None and found[0] == "T" and found[1] == process.started
+
+
 def resident_bytes(process: ProcessId) -> int | None:
     """Return a process's resident memory, or None if it is gone."""
     if not alive(process):

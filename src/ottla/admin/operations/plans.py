@@ -285,6 +285,35 @@ def propose(
     return {tp: tuple(replicas) for tp, replicas in spread.replicas.items()}
 
 
+def drained(
+    leaving: Mapping[TopicPartition, Sequence[int]],
+    every: Mapping[TopicPartition, Sequence[int]],
+    broker: int,
+    others: Mapping[int, str | None],
+) -> Assignment:
+    """Return where the replicas of `broker` go: each to one of `others` (id to rack).
+
+    `leaving` are the partitions with a replica on it, `every` all partitions of the cluster. The
+    new replica takes the place of the old one in the list; a rack that the partition does not have
+    yet is preferred, then the broker with the fewest replicas. No other replica moves.
+    ValueError: all others have a replica already.
+    """
+    load = dict.fromkeys(sorted(others), 0)
+    load.update(Counter(b for replicas in every.values() for b in replicas if b in load))
+    plan: Assignment = {}
+    for tp, replicas in sorted(leaving.items()):
+        free = [b for b in load if b not in replicas]
+        if not free:
+            raise ValueError(
+                f"{tp} has {len(replicas)} replicas and only {len(others)} other brokers are alive"
+            )
+        taken = {others.get(b) for b in replicas if b != broker} - {None}
+        chosen = min(free, key=lambda b: (others[b] in taken, load[b], b))
+        load[chosen] += 1
+        plan[tp] = tuple(chosen if b == broker else b for b in replicas)
+    return plan
+
+
 class _Spread:
     """Replicas in the making, and how many each broker has."""
 

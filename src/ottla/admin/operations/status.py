@@ -35,6 +35,8 @@ class BrokerStatus(msgspec.Struct):
     replicas: int = 0
     pid: int | None = None
     resident_bytes: int | None = None
+    paused: bool = False
+    """Whether its process is stopped by a signal (SIGSTOP)."""
     reason: str | None = None
     """Why it is down or not registered, as far as its log and ZooKeeper tell."""
     metrics: dict[str, dict[str, int | float]] | None = None
@@ -73,7 +75,7 @@ class Status(msgspec.Struct):
             self.problem is None
             and self.controller is not None
             and self.zookeeper_running is not False
-            and all(b.alive for b in self.brokers)
+            and all(b.alive and not b.paused for b in self.brokers)
             and not (self.under_replicated or self.without_leader)
         )
 
@@ -121,7 +123,7 @@ def of_cluster(bootstrap: str) -> Status:
 def of_folder(folder: ClusterDir) -> Status:
     """Return the status of the cluster that `ottla up` started, dead parts included."""
     cluster = folder.existing()
-    running = [b.address for b in cluster.brokers if b.running]
+    running = [b.address for b in cluster.brokers if b.running and not b.paused]
     status = Status(None, None, [])
     if running:
         try:
@@ -129,10 +131,10 @@ def of_folder(folder: ClusterDir) -> Status:
         except OttlaError as error:
             status.problem = str(error)
     else:
-        status.problem = f"no broker of {folder} runs; start them with `ottla up`"
+        status.problem = folder.nothing_runs(cluster)
     _add_processes(status, cluster, folder)
     for broker in status.brokers:
-        if broker.pid is not None:
+        if broker.pid is not None and not broker.paused:
             broker.metrics = metrics_of(folder.metrics_socket(broker.id))
     return status
 
@@ -160,7 +162,10 @@ def _add_processes(status: Status, cluster: LocalCluster, folder: ClusterDir) ->
         if local.process is not None and local.running:
             broker.pid = local.process.pid
             broker.resident_bytes = processes.resident_bytes(local.process)
-            if not broker.alive and broker.reason is None:
+            broker.paused = local.paused
+            if broker.paused:
+                broker.reason = f"it is paused; `ottla broker resume {local.id}` lets it go on"
+            elif not broker.alive and broker.reason is None:
                 words = folder.last_words(local.id)
                 broker.reason = f"it runs but is not registered; last line of its log: {words}"
         else:

@@ -1,0 +1,179 @@
+"""`ottla broker`: stop, start, restart, kill, pause, resume, drain and remove single brokers.
+
+Who may call: `cli`. Invariants: a broker is named by its id; what cannot be done for one of the
+named brokers is said before anything is done, where that can be known; `drain` works with any
+Kafka by --bootstrap-server, the others with the cluster that `ottla up` started in --dir.
+"""
+
+import signal
+from typing import Annotated, Any
+
+import typer
+
+from ottla.admin.options import Bootstrap, Dir, agreed, ask, cluster_folder, needs_yes
+from ottla.admin.output import plural, print_line, say
+
+app = typer.Typer(
+    help="Stop, start, restart, kill, pause, resume, drain and remove single brokers.\n\n"
+    "`ottla broker run --config FILE` runs one broker in the foreground.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Ids of brokers", min=0)]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait at most", min=0)]
+
+
+@app.command("stop")
+def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
+    """Stop brokers by a controlled shutdown.
+
+    Their leaderships move first.
+
+    Example: ottla broker stop 1
+    """
+    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+
+    brokers.stop(cluster_folder(directory), ids, timeout, say)
+
+
+@app.command("start")
+def start(ids: Ids, directory: Dir = None) -> None:
+    """Start brokers that are down, and wait until they serve.
+
+    Example: ottla broker start 1
+    """
+    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+
+    brokers.start(cluster_folder(directory), ids, say)
+
+
+@app.command("restart")
+def restart(
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", min=0)] = None,
+    every: Annotated[bool, typer.Option("--all", help="All brokers of the cluster")] = False,
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
+    ] = 120.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the order")] = False,
+    directory: Dir = None,
+) -> None:
+    """Restart brokers one after the other.
+
+    Each waits until all replicas are in sync; the controller is restarted last.
+    Example: ottla broker restart --all
+    """
+    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+
+    if bool(ids) == every:
+        raise typer.BadParameter("name brokers by their ids, or all of them by --all")
+    folder = cluster_folder(directory)
+    order = brokers.restart_order(folder, ids or [])
+    alone = brokers.unavailable_meanwhile(folder, [b.id for b in order])
+    if alone:
+        say(
+            f"{plural(len(alone), 'partition')} (such as {alone[0]}) have one replica: they are "
+            "unavailable while its broker restarts"
+        )
+    if dry_run:
+        for broker in order:
+            print_line(f"restart broker {broker.id}")
+        return
+    brokers.restart(folder, order, timeout, say)
+
+
+@app.command("kill")
+def kill(ids: Ids, directory: Dir = None) -> None:
+    """Kill brokers at once (SIGKILL), as a crash does.
+
+    Example: ottla broker kill 1
+    """
+    _signal(directory, ids, signal.SIGKILL)
+
+
+@app.command("pause")
+def pause(ids: Ids, directory: Dir = None) -> None:
+    """Pause brokers (SIGSTOP).
+
+    They keep their connections and answer nothing.
+
+    Example: ottla broker pause 1
+    """
+    _signal(directory, ids, signal.SIGSTOP)
+
+
+@app.command("resume")
+def resume(ids: Ids, directory: Dir = None) -> None:
+    """Let paused brokers go on (SIGCONT).
+
+    Example: ottla broker resume 1
+    """
+    _signal(directory, ids, signal.SIGCONT)
+
+
+def _signal(directory: Any, ids: list[int], number: int) -> None:
+    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+
+    brokers.send_signal(cluster_folder(directory), ids, number, say)
+
+
+@app.command("drain")
+def drain(
+    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker", min=0)],
+    throttle: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+    ] = None,
+    timeout: Timeout = 600.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the plan, in Kafka's JSON format")
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+) -> None:
+    """Move all replicas of a broker to the others.
+
+    New topics may still be placed on it until it is removed. Example: ottla broker drain 3
+    """
+    from ottla.admin.operations import drain as operation  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+
+    if dry_run:
+        _, proposed = ask(
+            directory, bootstrap_server, lambda client: operation.plan(client, broker)
+        )
+        print_line(plans.format_plan(proposed))
+        return
+    moved = ask(
+        directory,
+        bootstrap_server,
+        lambda client: operation.drain(client, broker, throttle, timeout, say),
+    )
+    say(
+        f"broker {broker} has no replicas any more, {plural(moved, 'replica')} moved"
+        if moved
+        else f"broker {broker} has no replicas"
+    )
+
+
+@app.command("remove")
+def remove(
+    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker", min=0)],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    timeout: Timeout = 60.0,
+    directory: Dir = None,
+) -> None:
+    """Take a drained broker out of the cluster.
+
+    Its process is stopped and its empty folder removed.
+
+    Example: ottla broker remove 3 --yes
+    """
+    from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
+
+    folder = cluster_folder(directory)
+    folder.existing().broker(broker)
+    needs_yes(yes, f"this removes broker {broker} from {folder}")
+    agreed(yes, f"Remove broker {broker} from {folder}?", "nothing was removed")
+    brokers.remove(folder, broker, timeout, say)

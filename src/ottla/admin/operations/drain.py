@@ -1,0 +1,103 @@
+"""Drain: move all replicas of a broker to the others, so that it can be removed.
+
+Who may call: `ottla broker drain` and tests. Invariants: only partitions of this broker change,
+and of these only its replica; rack rules and the choice of brokers are those of `plans`; topics
+that are created meanwhile are drained, too; works with any Kafka (KIP-455).
+"""
+
+from collections.abc import Callable
+
+from ottla.admin.operations import plans, reassign
+from ottla.admin.operations.plans import Assignment, PlanError
+from ottla.admin.output import plural
+from ottla.model.errors import OttlaError
+from ottla.net.client import Client
+
+MOST_ROUNDS = 5
+"""Each round drains what was placed on the broker since the one before."""
+
+
+async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int, str | None]]:
+    """Return the partitions with a replica on a broker, and the live brokers with their racks."""
+    response = await client.metadata(None)
+    names = [
+        topic.name or ""
+        for topic in response.topics
+        if any(broker in p.replica_nodes for p in topic.partitions)
+    ]
+    current = await reassign.replicas_of(client, names)
+    live = await reassign.racks(client)
+    return {tp: replicas for tp, replicas in current.items() if broker in replicas}, live
+
+
+async def plan(client: Client, broker: int) -> tuple[Assignment, Assignment]:
+    """Return (current, proposed) replicas of the partitions that a broker has a replica of.
+
+    PlanError if there are too few other brokers.
+    """
+    current, live = await replicas_on(client, broker)
+    every = await reassign.replicas_of(
+        client, [t.name or "" for t in (await client.metadata(None)).topics]
+    )
+    others = {b: rack for b, rack in live.items() if b != broker}
+    try:
+        return current, plans.drained(current, every, broker, others)
+    except ValueError as error:
+        raise PlanError(
+            f"{error}; add a broker first (`ottla up -n`), or lower the replication factor "
+            "(`ottla reassign plan --replication-factor`)"
+        ) from None
+
+
+async def drain(
+    client: Client,
+    broker: int,
+    throttle: int | None,
+    bound_s: float,
+    tell: Callable[[str], None],
+) -> int:
+    """Move every replica away from a broker and wait; return how many were moved.
+
+    OttlaError if replicas are left after `bound_s` seconds: the moves go on.
+    """
+    moved = 0
+    for _ in range(MOST_ROUNDS):
+        moving = await reassign.in_progress(client)
+        waited = [tp for tp, move in moving.items() if broker in move.removing]
+        arriving = [
+            tp
+            for tp, move in moving.items()
+            if broker in move.replicas and broker not in move.removing
+        ]
+        if arriving:
+            raise PlanError(
+                f"{arriving[0]} is being reassigned with a replica on broker {broker}; wait for "
+                "it (`ottla reassign list`) or cancel it (`ottla reassign cancel`)"
+            )
+        current, proposed = await plan(client, broker)
+        wanted = {tp: to for tp, to in proposed.items() if tp not in waited}
+        if not current and not waited:
+            return moved
+        if wanted:
+            prepared = await reassign.prepare(client, wanted, "drain", additional=bool(waited))
+            await reassign.execute(client, prepared, throttle)
+            tell(f"moving {plural(len(wanted), 'replica')} away from broker {broker}")
+        partitions = [*waited, *wanted]
+        left = await reassign.wait(
+            client,
+            partitions,
+            bound_s,
+            lambda left, of: tell(f"{of - left} of {plural(of, 'partition')} done"),
+        )
+        if left:
+            raise OttlaError(
+                f"after {bound_s:g} s {plural(left, 'partition')} still moving away from broker "
+                f"{broker}; they go on (`ottla reassign list`), drain again to wait for them"
+            )
+        if throttle is not None:
+            await reassign.clear_throttles(client, proposed)
+        moved += len(partitions)
+    raise OttlaError(
+        f"new replicas are placed on broker {broker} faster than they are drained; stop creating "
+        "topics, then drain again"
+    )

@@ -1,0 +1,273 @@
+"""`ottla broker`: single brokers of a local cluster, and a drained broker of Kafka 3.9.
+
+What holds is asked of librdkafka's admin client and of the operating system, not of our commands.
+"""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cluster import free_ports
+from kafka39 import Kafka39Cluster
+from waiting import until
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
+
+
+def ottla(*arguments, timeout=120):
+    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def ok(*arguments):
+    done = ottla(*arguments)
+    assert done.returncode == 0, done
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def refused(*arguments, words):
+    done = ottla(*arguments)
+    assert done.returncode == 1, done
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+@contextlib.contextmanager
+def up(folder, brokers):
+    ports = free_ports(brokers + 3)
+    ok("up", "-n", brokers, "--dir", folder, "--port-base", ports[0])
+    try:
+        yield folder
+    finally:
+        ottla("down", "--dir", folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with up(tmp_path_factory.mktemp("brokers") / "data", 3) as folder:
+        create(bootstrap(folder), "kept", [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
+        yield folder
+
+
+def described(folder):
+    return {b["id"]: b for b in json.loads((folder / "cluster.json").read_text())["brokers"]}
+
+
+def bootstrap(folder):
+    return ",".join(f"127.0.0.1:{b['port']}" for b in described(folder).values())
+
+
+def pid(folder, broker):
+    return described(folder)[broker]["process"]["pid"]
+
+
+GONE = "XZ"
+"""A process that ended is a zombie until its parent asks for it."""
+
+
+def state(process):
+    """Return the state letter of a process, as the system has it; X if it is gone."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return "X"
+    return text.rpartition(")")[2].split()[0]
+
+
+def create(servers, topic, assignment):
+    admin = AdminClient({"bootstrap.servers": servers})
+    new = NewTopic(topic, len(assignment), replica_assignment=assignment)
+    admin.create_topics([new])[topic].result(30)
+
+
+def topics(servers):
+    return AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics
+
+
+def replicas(servers):
+    return {
+        (name, number): tuple(p.replicas)
+        for name, topic in topics(servers).items()
+        for number, p in topic.partitions.items()
+    }
+
+
+def in_sync(servers):
+    return all(
+        set(p.isrs) == set(p.replicas) and p.leader >= 0
+        for topic in topics(servers).values()
+        for p in topic.partitions.values()
+    )
+
+
+def test_stop_and_start(folder):
+    before = pid(folder, 1)
+    ok("broker", "stop", 1, "--dir", folder)
+    assert state(before) in GONE
+    assert "shut down" in (folder / "broker-1" / "server.log").read_text().splitlines()[-1]
+    assert "was stopped by `ottla broker stop`" in ottla("status", "--dir", folder).stdout
+    assert "not running" in ok("broker", "stop", 1, "--dir", folder).stderr
+    ok("broker", "start", 1, "--dir", folder)
+    assert pid(folder, 1) != before
+    until(lambda: in_sync(bootstrap(folder)), 30, "it is back")
+    assert "already running" in ok("broker", "start", 1, "--dir", folder).stderr
+
+
+def test_pause_and_resume(folder):
+    ok("broker", "pause", 2, "--dir", folder)
+    try:
+        assert state(pid(folder, 2)) == "T"
+        shown = ottla("status", "--dir", folder)
+        assert shown.returncode == 1
+        assert "paused" in shown.stdout
+        refused("up", "--dir", folder, words=["broker 2 is paused", "ottla broker resume 2"])
+        refused("broker", "start", 2, "--dir", folder, words=["ottla broker resume 2"])
+        ok("topics", "list", "--dir", folder)  # the others are asked
+    finally:
+        ok("broker", "resume", 2, "--dir", folder)
+    assert state(pid(folder, 2)) != "T"
+    until(lambda: in_sync(bootstrap(folder)), 30, "it is back in sync")
+
+
+def test_kill(folder):
+    killed = pid(folder, 0)
+    ok("broker", "kill", 0, "--dir", folder)
+    assert state(killed) in GONE
+    assert "killed by `ottla broker kill`" in ottla("status", "--dir", folder).stdout
+    refused("broker", "kill", 0, "--dir", folder, words=["not running", "ottla broker start 0"])
+    refused("broker", "pause", 1, 0, "--dir", folder, words=["broker 0 is not running"])
+    assert state(pid(folder, 1)) != "T", "nothing is done for some when it cannot be done for all"
+    ok("broker", "start", 0, "--dir", folder)
+    until(lambda: in_sync(bootstrap(folder)), 30, "it is back in sync")
+
+
+def test_an_unknown_id_is_named(folder):
+    for command in ("stop", "start", "kill", "pause", "resume", "restart"):
+        refused("broker", command, 7, "--dir", folder, words=["no broker 7", "[0, 1, 2]"])
+
+
+def test_a_rolling_restart_loses_nothing_and_keeps_partitions_writable(folder):
+    before = {broker: pid(folder, broker) for broker in (0, 1, 2)}
+    acknowledged = []
+    producer = Producer(
+        {"bootstrap.servers": bootstrap(folder), "acks": "all", "enable.idempotence": True}
+    )
+
+    def note(error, message):
+        assert error is None, error
+        acknowledged.append((message.partition(), message.offset(), message.value()))
+
+    command = [sys.executable, "-m", "ottla", "broker", "restart", "--all", "--dir", str(folder)]
+    restarting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        number = 0
+        deadline = time.monotonic() + 120
+        while restarting.poll() is None and time.monotonic() < deadline:
+            producer.produce("kept", str(number).encode(), on_delivery=note)
+            number += 1
+            producer.poll(0.005)
+        assert producer.flush(60) == 0
+    finally:
+        _, err = restarting.communicate(timeout=60)
+    assert restarting.returncode == 0, err
+    assert {broker: pid(folder, broker) != before[broker] for broker in before} == dict.fromkeys(
+        (0, 1, 2), True
+    )
+    assert in_sync(bootstrap(folder)), "the command waits for it"
+    assert len(acknowledged) == number > 0
+    assert read(folder, "kept", number) == set(acknowledged)
+
+
+def read(folder, topic, count):
+    consumer = Consumer({"bootstrap.servers": bootstrap(folder), "group.id": "reader"})
+    found = set()
+    try:
+        consumer.assign(
+            [TopicPartition(topic, p, 0) for p in topics(bootstrap(folder))[topic].partitions]
+        )
+        deadline = time.monotonic() + 30
+        while len(found) < count and time.monotonic() < deadline:
+            for message in consumer.consume(500, 0.5):
+                assert message.error() is None
+                found.add((message.partition(), message.offset(), message.value()))
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_restart_stops_where_replicas_are_not_in_sync(folder):
+    ok("broker", "kill", 1, "--dir", folder)
+    until(lambda: not in_sync(bootstrap(folder)), 30, "the others know")
+    before = pid(folder, 0)
+    # To go on would leave one replica of three.
+    refused(
+        "broker", "restart", 0, "--timeout", 1, "--dir", folder,
+        words=["not in sync after 1 s", "broker 1 (", "ottla broker restart 0"],
+    )  # fmt: skip
+    assert pid(folder, 0) == before
+    ok("broker", "start", 1, "--dir", folder)
+    until(lambda: in_sync(bootstrap(folder)), 30, "it is back in sync")
+
+
+def test_a_broker_is_added_drained_and_removed(folder):
+    servers = bootstrap(folder)
+    refused(
+        "broker", "drain", 0, "--dir", folder,
+        words=["-0 has 3 replicas and only 2 other brokers", "ottla up -n"],
+    )  # fmt: skip
+    refused("broker", "remove", 0, "--yes", "--dir", folder, words=["replicas", "drain 0"])
+    ok("up", "-n", 4, "--dir", folder)
+    dry = json.loads(ok("broker", "drain", 1, "--dry-run", "--dir", folder).stdout)
+    planned = {(p["topic"], p["partition"]): tuple(p["replicas"]) for p in dry["partitions"]}
+    assert all(1 in r for r in replicas(servers).values()), "nothing moved yet"
+    ok("broker", "drain", 1, "--throttle", 10_000_000, "--dir", folder)
+    assert replicas(servers) == planned
+    assert in_sync(servers)
+    assert "has no replicas" in ok("broker", "drain", 1, "--dir", folder).stderr
+    gone = pid(folder, 1)
+    assert ottla("broker", "remove", 1, "--dir", folder).returncode == 2, "nobody said yes"
+    ok("broker", "remove", 1, "--yes", "--dir", folder)
+    assert state(gone) in GONE
+    assert sorted(described(folder)) == [0, 2, 3]
+    assert not (folder / "broker-1").exists()
+    ok("up", "-n", 4, "--dir", folder)
+    assert sorted(described(folder)) == [0, 2, 3, 4], "no id is used twice"
+    ok("status", "--dir", folder)
+
+
+def test_drain_on_kafka(tmp_path, kafka_tools):
+    settings = {"log_cleaner_dedupe_buffer_size": "16777216"}
+    with Kafka39Cluster(tmp_path, brokers=3, heap_mb=256, **settings) as kafka:
+        servers = kafka.address(kafka.ids[0])
+        admin = AdminClient({"bootstrap.servers": servers})
+        until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, 60, "all are known")
+        first, second, third = kafka.ids
+        assignment = [[first, second], [second, third], [third, first]]
+        create(servers, "t", assignment)
+        until(lambda: in_sync(servers), 30, "it is there")
+        ok("broker", "drain", third, "--bootstrap-server", servers)
+        assert {n: set(r) for (_, n), r in replicas(servers).items()} == {
+            0: {first, second},
+            1: {first, second},
+            2: {first, second},
+        }
+
+
+def test_ctrl_c_amid_a_drain_is_said(folder):
+    """The moves go on; the command ends at once, and a second drain waits for them."""
+    command = [sys.executable, "-m", "ottla", "broker", "drain", "4", "--dir", str(folder)]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode in (0, 130, -signal.SIGINT), err
+    assert "Traceback" not in err
