@@ -48,6 +48,11 @@ def create_topics(admin: AdminClient, *topics: NewTopic, timeout_s: float = 30) 
     (with brokers of Apache Kafka as with ours), who is to ask again; all else is raised.
     """
     deadline = time.monotonic() + timeout_s
+    # A broker that began a moment ago names no controller, and librdkafka then waits for its next
+    # look at the metadata.
+    until(
+        lambda: admin.list_topics(timeout=10).controller_id >= 0, timeout_s, "a controller is known"
+    )
     left = list(topics)
     while left:
         futures = admin.create_topics(left, operation_timeout=20)
