@@ -91,7 +91,7 @@ DECIDERS = {
     "controller/isr_changes.py",
     "controller/journal_schema.py",
     "controller/reassignment_arithmetic.py",
-    "broker/state.py",
+    "broker/lifecycle/state.py",
     "explain/followed.py",
     "explain/lines.py",
     "explain/procedures.py",

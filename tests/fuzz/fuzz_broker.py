@@ -21,7 +21,7 @@ import time
 from fuzz_messages import OF_THE_CONTROLLER
 from fuzz_mutations import frames
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import HANDLERS
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES

@@ -8,7 +8,7 @@ the fuzz targets begin with them.
 import random
 import struct
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import HANDLERS
 from ottla.wire import codec
 from ottla.wire.apis import APIS
 from ottla.wire.headers import encode_request_header

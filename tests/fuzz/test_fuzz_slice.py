@@ -16,7 +16,7 @@ from fuzz_peers import PeerTarget
 from fuzz_seeds import SEEDS, answers
 
 from fuzz import make
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import HANDLERS
 from ottla.model.errors import OttlaError
 from ottla.replication.fetcher import LeaderFetcher
 from ottla.wire import primitives

@@ -10,7 +10,7 @@ from fuzz_broker import error_codes
 from fuzz_messages import Nonsense
 from fuzz_mutations import joined, reseal, uvarint
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import HANDLERS
 from ottla.log.validate import ValidationRules, check_leader_batch
 from ottla.model.config import default_topic_config
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError, RecordTooLargeError

@@ -36,7 +36,7 @@ from minimal_client import Outcome
 
 from cluster import OttlaCluster  # tests are no package
 from kafka39 import Kafka39Cluster
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import HANDLERS
 from ottla.wire.apis import APIS
 
 SETTINGS = {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import HANDLERS
 from ottla.net.client import Client
 from ottla.sim.clients import create_topic
 from ottla.sim.cluster import PORT, Cluster

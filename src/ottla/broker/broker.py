@@ -13,25 +13,25 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ottla.broker.batch_checks import BatchChecks
-from ottla.broker.controller_channel import ControllerChannel
-from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
 from ottla.broker.coordination import Coordination
-from ottla.broker.dynamic_configs import DynamicConfigs
-from ottla.broker.lifecycle import Membership, shut_down_controlled
-from ottla.broker.log_tasks import remove_deleted, run_log_tasks
-from ottla.broker.metadata_blobs import MetadataBlobs
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.quotas import ClientQuotas
-from ottla.broker.router import Router
-from ottla.broker.routes import HANDLERS
+from ottla.broker.lifecycle.controller_channel import ControllerChannel
+from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
+from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
+from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.records.batch_checks import BatchChecks
+from ottla.broker.requests.router import Router
+from ottla.broker.requests.routes import HANDLERS
+from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.services import BrokerServices
-from ottla.broker.state import BrokerState
 from ottla.broker.tasks import Tasks
-from ottla.broker.topic_configs import TopicConfigs
 from ottla.broker.topic_creation import TopicCreation
-from ottla.broker.unsupported_configs import refuse_unsupported_configs
 from ottla.controller.loop import Controller
 from ottla.log.checkpoints import (
     META_PROPERTIES,

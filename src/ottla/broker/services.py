@@ -2,7 +2,7 @@
 
 Who may call: handlers and the parts of this room. Invariants: filled once by `broker.Broker`
 before the first request is dispatched; only `store`, `broker_epoch` and `state` change later, and
-only `lifecycle` and `broker` change them, the state by `enter` alone. Kafka: the constructor
+only `membership` and `broker` change them, the state by `enter` alone. Kafka: the constructor
 arguments of Kafka's `KafkaApis` and `ZkSupport`.
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.broker.state import BrokerState, check_broker_transition
+from ottla.broker.lifecycle.state import BrokerState, check_broker_transition
 from ottla.model.errors import ConnectionLostError
 
 if TYPE_CHECKING:
-    from ottla.broker.batch_checks import BatchChecks
-    from ottla.broker.controller_channel import ControllerChannel
-    from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
+    from ottla.broker.configs.dynamic_configs import DynamicConfigs
+    from ottla.broker.configs.topic_configs import TopicConfigs
     from ottla.broker.coordination import Coordination
-    from ottla.broker.dynamic_configs import DynamicConfigs
-    from ottla.broker.metadata_blobs import MetadataBlobs
-    from ottla.broker.metadata_cache import MetadataCache
-    from ottla.broker.producer_ids import ProducerIds
-    from ottla.broker.quotas import ClientQuotas
+    from ottla.broker.lifecycle.controller_channel import ControllerChannel
+    from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+    from ottla.broker.metadata.metadata_cache import MetadataCache
+    from ottla.broker.quotas.client_quotas import ClientQuotas
+    from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+    from ottla.broker.requests.records.batch_checks import BatchChecks
+    from ottla.broker.requests.transactions.producer_ids import ProducerIds
     from ottla.broker.tasks import Tasks
-    from ottla.broker.topic_configs import TopicConfigs
     from ottla.broker.topic_creation import TopicCreation
     from ottla.controller.loop import Controller
     from ottla.model.config import BrokerConfig

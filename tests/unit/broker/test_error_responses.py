@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.error_responses import error_response
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.error_responses import error_response
+from ottla.broker.requests.routes import HANDLERS
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.wire.codec import APIS, decode_response, encode_response, request_class
 

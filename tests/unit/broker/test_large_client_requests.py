@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.answers import answer
-from ottla.broker.error_responses import error_response
-from ottla.broker.handlers import list_offsets, transactions
-from ottla.broker.large_requests import MOST, NOTICEABLE_BYTES
-from ottla.broker.request_portions import _SHAPES, Joined, cut, shape_of
-from ottla.broker.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.error_responses import error_response
+from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
+from ottla.broker.requests.portions import _SHAPES, Joined, cut, shape_of
+from ottla.broker.requests.records import list_offsets
+from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.requests.transactions import producer_transactions
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.net.connection import CloseConnection
@@ -322,7 +323,7 @@ def test_f46_an_all_or_nothing_request_is_bounded():
     request = r(v3_and_below_transactional_id="x", v3_and_below_topics=[topic])
     header = SimpleNamespace(api_key=24, api_version=3, correlation_id=1, throttle_ms=0)
     with pytest.raises(CloseConnection, match="more than 5000 partitions"):
-        transactions.add_partitions(SimpleNamespace(), Client(), header, request)
+        producer_transactions.add_partitions(SimpleNamespace(), Client(), header, request)
 
 
 def test_every_shape_is_of_lists_that_are_there():

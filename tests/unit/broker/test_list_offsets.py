@@ -11,7 +11,7 @@ import pytest
 
 from logs import HandClock, file_world, framed
 from metered import MeteredFiles
-from ottla.broker.handlers import list_offsets
+from ottla.broker.requests.records import list_offsets
 from ottla.broker.tasks import Tasks
 from ottla.log.files import OsFiles
 from ottla.log.log import Log

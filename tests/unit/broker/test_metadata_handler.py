@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.handlers import metadata
-from ottla.broker.metadata_blobs import MetadataBlobs
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from ottla.broker.router import Router
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.cluster import metadata
+from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.broker.requests.router import Router
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import decode_response, encode_request

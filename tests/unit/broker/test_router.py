@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.handlers import api_versions, describe_cluster
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.router import Router
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.cluster import api_versions, describe_cluster
+from ottla.broker.requests.router import Router
 from ottla.model.errors import ErrorCode, OttlaError, WireError
 from ottla.net.connection import CloseConnection
 from ottla.wire.codec import APIS, decode_response, encode_request

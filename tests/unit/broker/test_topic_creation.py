@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from logs import SystemClock
-from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
-from ottla.broker.handlers import create_topics
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.quotas import ClientQuotas
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.topics import create_topics
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import InvalidAssignmentError, TopicCreation, check_assignment
 from ottla.model.config import BrokerConfig

@@ -13,13 +13,8 @@ import types
 
 import pytest
 
-from ottla.broker.handlers import (
-    fetch,
-    list_offsets,
-    offset_for_leader_epoch,
-    produce,
-    replica_control,
-)
+from ottla.broker.requests.control import replica_control
+from ottla.broker.requests.records import fetch, list_offsets, offset_for_leader_epoch, produce
 from ottla.broker.tasks import Tasks
 from ottla.log.boot_notes import BOOT_NOTE
 from ottla.log.files import OsFiles

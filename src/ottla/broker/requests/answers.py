@@ -1,0 +1,103 @@
+"""Answers: from a response message to the parts that leave, and back to an answer in waiting.
+
+Who may call: the router and every handler. Invariants: a response is encoded exactly once, with the
+version its request came in. Kafka: `RequestHandlerHelper`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.requests.error_responses import error_response
+from ottla.model.errors import OttlaError
+from ottla.model.ports import Buffer, Clock
+from ottla.model.steps import Driven
+from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import CloseConnection
+from ottla.wire.codec import encode_in_slices, encode_response
+from ottla.wire.headers import RequestHeader, response_header
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+logger = logging.getLogger(__name__)
+
+
+def answer(header: RequestHeader, response: Any) -> list[Buffer]:
+    """Return header and body of a response; the server adds the size."""
+    return [_head(header, response), *encode_response(response, header.api_version)]
+
+
+def _head(header: RequestHeader, response: Any) -> bytes:
+    """Return the header of a response, which is told its throttle time."""
+    if header.throttle_ms and hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = header.throttle_ms
+    return response_header(header.api_key, header.api_version, header.correlation_id)
+
+
+def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
+    """Do what `answer` does for a response that may be very large; yields after each slice."""
+    head = _head(header, response)
+    return [head, *(yield from encode_in_slices(response, header.api_version))]
+
+
+async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
+    """Do what `answer` does for a response that may be very large, and let others run."""
+    driven = Driven(answer_steps(header, response))
+    async for _ in InTimeSlices(driven, clock):
+        pass
+    return driven.result
+
+
+def hold_back(conn: "Connection", header: RequestHeader, wait_ms: int) -> None:
+    """Tell a client with this answer to wait, and read nothing of it for so long (KIP-219).
+
+    Of several reasons to wait the longest one counts.
+    """
+    if wait_ms > header.throttle_ms:
+        header.throttle_ms = wait_ms
+        conn.throttle(wait_ms)
+
+
+def answer_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
+    """Return header and an already encoded body."""
+    return [response_header(header.api_key, header.api_version, header.correlation_id), *body]
+
+
+def error_answer(header: RequestHeader, request: Any, error: OttlaError) -> list[Buffer]:
+    """Return the answer that says why a request failed, in the shape of its API."""
+    return answer(header, error_response(header.api_key, header.api_version, request, error))
+
+
+def answer_later(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: Any,
+    work: Coroutine[Any, Any, Sequence[Buffer]],
+) -> "Pending":
+    """Answer with what a coroutine returns; an OttlaError it raises becomes the answer.
+
+    It runs to its end even if the client goes away: half a topic creation is worse than an answer
+    nobody reads.
+    """
+    pending = conn.pending(pipelined=False)
+
+    async def run() -> None:
+        try:
+            pending.complete(await work)
+        except CloseConnection as decision:
+            pending.fail(str(decision))
+        except OttlaError as error:
+            pending.complete(error_answer(header, request, error))
+        except asyncio.CancelledError:
+            pending.fail("the server is shutting down")
+            raise
+        except Exception as error:
+            logger.exception("request failed api_key=%d peer=%s", header.api_key, conn.peer)
+            pending.complete(error_answer(header, request, OttlaError(str(error))))
+
+    server.tasks.start(run(), f"api-{header.api_key}")
+    return pending

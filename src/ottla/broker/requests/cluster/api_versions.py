@@ -1,0 +1,52 @@
+"""ApiVersions: which requests this broker serves, read from the router's own table.
+
+Who may call: the router. Invariants: lists exactly what is registered, so no client is ever told of
+an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, KIP-584).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.answers import answer
+from ottla.model.errors import ErrorCode
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection
+
+API_KEY = 18
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def unsupported(header: RequestHeader) -> list[Buffer]:
+    """Answer a version we do not know: body version 0, and the range to try again with."""
+    entry = ApiVersionsResponse.ApiVersion(
+        api_key=API_KEY,
+        min_version=ApiVersionsRequest.MIN_VERSION,
+        max_version=ApiVersionsRequest.MAX_VERSION,
+    )
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+    return answer(RequestHeader(API_KEY, 0, header.correlation_id, header.client_id), response)
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: ApiVersionsRequest,
+) -> Sequence[Buffer]:
+    if header.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return answer(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
+    entries = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+        for key, low, high in server.served
+    ]
+    response = ApiVersionsResponse(api_keys=entries, finalized_features_epoch=server.features_epoch)
+    return answer(header, response)

@@ -1,0 +1,225 @@
+"""AlterConfigs and IncrementalAlterConfigs: settings of topics and brokers.
+
+Who may call: the router. A broker's own settings are changed by itself, those of topics and of all
+brokers by any. Invariants: what is written is valid as a whole; the change notification follows
+the settings, never the other way round; messages are Kafka's, for tools match them. Kafka:
+`ConfigAdminManager`, `ZkAdminManager.alterConfigs`, `incrementalAlterConfigs`, and
+`AdminZkClient.changeTopicConfig` and `changeBrokerConfig` (KIP-226, KIP-339).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
+from ottla.broker.requests.answers import answer, answer_later
+from ottla.model.config_keys import broker_keys, topic_keys
+from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.ports import Buffer
+from ottla.model.time_slices import InTimeSlices
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+logger = logging.getLogger(__name__)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class _InvalidConfigError(OttlaError):
+    code = ErrorCode.INVALID_CONFIG
+
+
+def replace_all(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: AlterConfigsRequest,
+) -> "Pending":
+    """Handle AlterConfigs: what is not named goes back to its default."""
+    twice = _named_twice(request.resources)
+
+    async def change(resource: Any) -> None:
+        _check_entries(resource, twice, may_be_null=lambda _: False)
+        entity = _entity(server, resource)
+        new = {c.name: c.value for c in resource.configs}
+        await _write(server, entity, new, validate_only=request.validate_only)
+
+    async def work() -> list[Buffer]:
+        r = AlterConfigsResponse
+        outcomes = await _outcomes(server, change, request.resources)
+        return answer(header, r(responses=_responses(r, outcomes)))
+
+    return answer_later(server, conn, header, request, work())
+
+
+def change_some(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: IncrementalAlterConfigsRequest,
+) -> "Pending":
+    """Handle IncrementalAlterConfigs: what is not named stays as it is."""
+    twice = _named_twice(request.resources)
+
+    async def change(resource: Any) -> None:
+        _check_entries(resource, twice, may_be_null=lambda c: c.config_operation == DELETE)
+        entity = _entity(server, resource)
+        new = await server.store.get_entity_configs(entity.kind, entity.name)
+        for config in resource.configs:
+            _apply(server, entity, new, config)
+        await _write(server, entity, new, validate_only=request.validate_only)
+
+    async def work() -> list[Buffer]:
+        r = IncrementalAlterConfigsResponse
+        outcomes = await _outcomes(server, change, request.resources)
+        return answer(header, r(responses=_responses(r, outcomes)))
+
+    return answer_later(server, conn, header, request, work())
+
+
+async def _outcomes(
+    server: "BrokerServices", change: Any, resources: Iterable[Any]
+) -> list[tuple[Any, OttlaError | None]]:
+    clock = server.world.clock
+    return [(x, await _outcome(change, x)) async for x in InTimeSlices(resources, clock)]
+
+
+async def _outcome(change: Any, resource: Any) -> OttlaError | None:
+    try:
+        await change(resource)
+    except OttlaError as error:
+        logger.info("settings not altered of=%s error=%s", resource.resource_name, error)
+        return error
+    return None
+
+
+def _responses(response: Any, outcomes: Iterable[tuple[Any, OttlaError | None]]) -> list[Any]:
+    return [
+        response.AlterConfigsResourceResponse(
+            error_code=ErrorCode.NONE if error is None else error.code,
+            error_message=None if error is None else str(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in outcomes
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entity:
+    """Whose settings: the folder and the name under /config."""
+
+    kind: str
+    name: str
+
+
+def _named_twice(resources: Iterable[Any]) -> frozenset[tuple[int, str]]:
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    return frozenset(resource for resource, count in counts.items() if count > 1)
+
+
+def _check_entries(
+    resource: Any, twice: frozenset[tuple[int, str]], *, may_be_null: Callable[[Any], bool]
+) -> None:
+    """Refuse what no resource of any kind may ask."""
+    if (resource.resource_type, resource.resource_name) in twice:
+        raise _InvalidRequestError("Each resource must appear at most once.")
+    names = [c.name for c in resource.configs]
+    if len(set(names)) < len(names):
+        raise _InvalidRequestError("Error due to duplicate config keys")
+    empty = [c.name for c in resource.configs if c.value is None and not may_be_null(c)]
+    if empty:
+        raise _InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
+
+
+def _entity(server: "BrokerServices", resource: Any) -> _Entity:
+    """Return whose settings are meant, if they can be changed here."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == BROKER:
+        if not name:
+            return _Entity("brokers", CLUSTER_DEFAULT)
+        try:
+            number = int(name)
+        except ValueError:
+            raise _InvalidRequestError(f"Node id must be an integer, but it is: {name}") from None
+        if number != server.broker_id:
+            raise _InvalidRequestError(
+                f"Unexpected broker id, expected {server.broker_id}, but received {name}"
+            )
+        return _Entity("brokers", str(number))
+    if kind in (BROKER_LOGGER, CLIENT_METRICS):
+        what = "BROKER_LOGGER" if kind == BROKER_LOGGER else "CLIENT_METRICS"
+        raise _InvalidRequestError(
+            "AlterConfigs is only supported for topics and brokers, but resource type is " + what
+        )
+    if kind != TOPIC:
+        raise _InvalidRequestError(f"Unknown resource type {kind}")
+    if not name:
+        raise _InvalidRequestError("Default topic resources are not allowed.")
+    if not server.metadata.contains(name):
+        raise UnknownTopicError(f"The topic '{name}' does not exist.")
+    return _Entity("topics", name)
+
+
+def _apply(server: "BrokerServices", entity: _Entity, configs: dict[str, str], change: Any) -> None:
+    """Do one operation on an entity's settings."""
+    name, operation = change.name, change.config_operation
+    if operation == SET:
+        configs[name] = change.value
+        return
+    if operation == DELETE:
+        configs.pop(name, None)
+        return
+    of_topic = entity.kind == "topics"
+    key = (topic_keys() if of_topic else broker_keys()).get(name)
+    if operation not in (APPEND, SUBTRACT):
+        raise _InvalidRequestError(f"Unknown operations type {operation}")
+    if key is None or key.type != "list":
+        verb = "append" if operation == APPEND else "subtract"
+        raise _InvalidConfigError(f"Config value {verb} is not allowed for config key: {name}")
+    text = configs.get(name)
+    if text is None:
+        text = (server.config.topic_default(name)[0] if of_topic else key.default) or ""
+    values = [v.strip() for v in text.split(",") if v.strip()]
+    given = [v.strip() for v in change.value.split(",") if v.strip()]
+    if operation == APPEND:
+        values += [v for v in given if v not in values]
+    else:
+        values = [v for v in values if v not in given]
+    configs[name] = ",".join(values)
+
+
+async def _write(
+    server: "BrokerServices", entity: _Entity, configs: dict[str, str], *, validate_only: bool
+) -> None:
+    if entity.kind == "topics":
+        try:
+            server.config.topic_config(configs)
+        except ConfigError as error:
+            if str(error).startswith("Unknown topic config name"):
+                raise _InvalidConfigError(str(error)) from error
+            where = f"ConfigResource(type=TOPIC, name='{entity.name}')"
+            facts = f"Invalid config value for resource {where}: {error}"
+            raise _InvalidConfigError(facts) from error
+    else:
+        server.dynamic_configs.check(configs, per_broker=entity.name != CLUSTER_DEFAULT)
+    if validate_only:
+        return
+    await server.store.set_or_create_entity_configs(entity.kind, entity.name, configs)
+    await server.store.create_config_change_notification(f"{entity.kind}/{entity.name}")
+    logger.info("settings altered of=%s/%s now=%s", entity.kind, entity.name, configs)

@@ -1,0 +1,94 @@
+"""DescribeGroups, ListGroups, DeleteGroups: groups as administrators see them.
+
+Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.operations import GROUP_OPERATIONS
+from ottla.model.errors import ErrorCode
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection
+
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+def describe_groups(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeGroupsRequest,
+) -> Sequence[Buffer]:
+    r = DescribeGroupsResponse
+    described = []
+    for group_id in request.groups:
+        group = server.coordination.groups.describe(group_id)
+        shown = request.include_authorized_operations and group.error is ErrorCode.NONE
+        described.append(
+            r.DescribedGroup(
+                error_code=group.error,
+                group_id=group_id,
+                group_state=group.state,
+                protocol_type=group.protocol_type,
+                protocol_data=group.protocol,
+                members=[
+                    r.DescribedGroupMember(
+                        member_id=m.member_id,
+                        group_instance_id=m.instance_id,
+                        client_id=m.client_id,
+                        client_host=m.client_host,
+                        member_metadata=m.metadata,
+                        member_assignment=m.assignment,
+                    )
+                    for m in group.members
+                ],
+                authorized_operations=GROUP_OPERATIONS if shown else UNKNOWN_OPERATIONS,
+            )
+        )
+    return answer(header, r(groups=described))
+
+
+def list_groups(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: ListGroupsRequest,
+) -> Sequence[Buffer]:
+    error, groups = server.coordination.groups.list_groups(
+        request.states_filter, request.types_filter
+    )
+    r = ListGroupsResponse
+    listed = [
+        r.ListedGroup(
+            group_id=g.group_id,
+            protocol_type=g.protocol_type,
+            group_state=g.state,
+            group_type=g.group_type,
+        )
+        for g in groups
+    ]
+    return answer(header, r(error_code=error, groups=listed))
+
+
+def delete_groups(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: DeleteGroupsRequest,
+) -> Sequence[Buffer]:
+    r = DeleteGroupsResponse
+    groups = server.coordination.groups
+    results = [
+        r.DeletableGroupResult(group_id=group_id, error_code=groups.delete(group_id))
+        for group_id in dict.fromkeys(request.groups_names)
+    ]
+    return answer(header, r(results=results))

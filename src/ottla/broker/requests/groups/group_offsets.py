@@ -1,0 +1,254 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that groups have committed.
+
+Who may call: the router. Invariants: a commit is answered when it is in the log of all in-sync
+replicas; partitions that do not exist are refused here and never reach the group. Version 0 of
+commit and fetch is for znodes under /consumers, not for the group's log, as in Kafka.
+Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.topics.leadership import by_topic
+from ottla.coordinators.group_coordinator import FetchedOffset
+from ottla.coordinators.offsets import Commit
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+NONE = -1
+NO_OFFSET = Commit(NONE, NONE, "", NONE)
+FIRST_FETCH_OF_MANY = 8
+FIRST_FETCH_WITH_TOP_ERROR = 2
+
+
+def _existing(
+    server: "BrokerServices", topics: Iterable[Any]
+) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, ErrorCode]]:
+    """Sort a request's partitions into those that exist and the errors of those that do not."""
+    known: dict[TopicPartition, Any] = {}
+    results: dict[TopicPartition, ErrorCode] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if server.metadata.partition(*tp) is None:
+                results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                known[tp] = partition
+    return known, results
+
+
+# --- OffsetCommit -------------------------------------------------------------------------------
+
+
+def offset_commit(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: OffsetCommitRequest,
+) -> "Sequence[Buffer] | Pending":
+    known, results = _existing(server, request.topics)
+    if not known:
+        return answer(header, _committed(results))
+    if header.api_version == 0:
+        return _commit_to_znodes(server, conn, header, request, known, results)
+    now_ms = server.world.clock.wall_ms()
+    retention_ms = request.retention_time_ms
+    commits = {
+        tp: Commit(
+            p.committed_offset,
+            p.committed_leader_epoch,
+            p.committed_metadata or "",
+            now_ms if p.commit_timestamp == NONE else p.commit_timestamp,
+            NONE if retention_ms == NONE else now_ms + retention_ms,
+        )
+        for tp, p in known.items()
+    }
+    pending = conn.pending(pipelined=False)
+
+    def respond(found: Mapping[TopicPartition, ErrorCode]) -> None:
+        pending.complete(answer(header, _committed({**results, **found})))
+
+    server.coordination.groups.commit(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        commits,
+        respond,
+    )
+    return pending
+
+
+def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+    r = OffsetCommitResponse
+    return r(
+        topics=[
+            r.OffsetCommitResponseTopic(
+                name=topic,
+                partitions=[
+                    r.OffsetCommitResponsePartition(partition_index=index, error_code=code)
+                    for index, code in partitions
+                ],
+            )
+            for topic, partitions in by_topic(results.items()).items()
+        ]
+    )
+
+
+# --- OffsetFetch --------------------------------------------------------------------------------
+
+
+def offset_fetch(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: OffsetFetchRequest,
+) -> "Sequence[Buffer] | Pending":
+    if header.api_version == 0:
+        return _fetch_from_znodes(server, conn, header, request)
+    groups = server.coordination.groups
+    r = OffsetFetchResponse
+    if header.api_version >= FIRST_FETCH_OF_MANY:
+        answers = []
+        for group in request.groups:
+            error, found = groups.fetch_offsets(
+                group.group_id, _wanted(group.topics), require_stable=request.require_stable
+            )
+            topics = [
+                r.OffsetFetchResponseTopics(
+                    name=name,
+                    partitions=[
+                        r.OffsetFetchResponsePartitions(**_fields(index, offset))
+                        for index, offset in partitions
+                    ],
+                )
+                for name, partitions in by_topic((f.tp, f) for f in found).items()
+            ]
+            answers.append(
+                r.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+            )
+        return answer(header, r(groups=answers))
+    wanted = _wanted(request.topics)
+    error, found = groups.fetch_offsets(
+        request.group_id, wanted, require_stable=request.require_stable
+    )
+    if error is not ErrorCode.NONE and header.api_version < FIRST_FETCH_WITH_TOP_ERROR:
+        found = [FetchedOffset(tp, None, error) for tp in wanted or ()]
+    return answer(header, _fetched(found, error))
+
+
+def _wanted(topics: Any) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [TopicPartition(t.name, index) for t in topics for index in t.partition_indexes]
+
+
+def _fields(index: int, offset: FetchedOffset) -> dict[str, Any]:
+    commit = offset.commit or NO_OFFSET
+    return {
+        "partition_index": index,
+        "committed_offset": commit.offset,
+        "committed_leader_epoch": commit.leader_epoch,
+        "metadata": commit.metadata,
+        "error_code": offset.error,
+    }
+
+
+def _fetched(found: Iterable[FetchedOffset], error: ErrorCode) -> OffsetFetchResponse:
+    r = OffsetFetchResponse
+    topics = [
+        r.OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                r.OffsetFetchResponsePartition(**_fields(index, offset))
+                for index, offset in partitions
+            ],
+        )
+        for name, partitions in by_topic((f.tp, f) for f in found).items()
+    ]
+    return r(topics=topics, error_code=error)
+
+
+# --- OffsetDelete -------------------------------------------------------------------------------
+
+
+def offset_delete(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: OffsetDeleteRequest,
+) -> Sequence[Buffer]:
+    known, results = _existing(server, request.topics)
+    error, found = server.coordination.groups.delete_offsets(request.group_id, list(known))
+    r = OffsetDeleteResponse
+    if error is not ErrorCode.NONE:
+        return answer(header, r(error_code=error))
+    topics = [
+        r.OffsetDeleteResponseTopic(
+            name=topic,
+            partitions=[
+                r.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                for index, code in partitions
+            ],
+        )
+        for topic, partitions in by_topic({**results, **found}.items()).items()
+    ]
+    return answer(header, r(topics=topics))
+
+
+# --- version 0: znodes --------------------------------------------------------------------------
+
+
+def _commit_to_znodes(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: OffsetCommitRequest,
+    known: Mapping[TopicPartition, Any],
+    results: dict[TopicPartition, ErrorCode],
+) -> "Pending":
+    longest = server.config.integer("offset.metadata.max.bytes")
+
+    async def work() -> list[Buffer]:
+        for tp, partition in known.items():
+            if len(partition.committed_metadata or "") > longest:
+                results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            await server.store.set_or_create_consumer_offset(
+                request.group_id, tp, partition.committed_offset
+            )
+            results[tp] = ErrorCode.NONE
+        return answer(header, _committed(results))
+
+    return answer_later(server, conn, header, request, work())
+
+
+def _fetch_from_znodes(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: OffsetFetchRequest,
+) -> "Pending":
+    async def work() -> list[Buffer]:
+        found = []
+        for tp in _wanted(request.topics) or ():
+            offset = None
+            if server.metadata.partition(*tp) is not None:
+                offset = await server.store.get_consumer_offset(request.group_id, tp)
+            if offset is None:
+                found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                found.append(FetchedOffset(tp, NO_OFFSET._replace(offset=offset)))
+        return answer(header, _fetched(found, ErrorCode.NONE))
+
+    return answer_later(server, conn, header, request, work())

@@ -1,0 +1,58 @@
+"""OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320).
+
+Who may call: the router. Invariants: only a leader answers, and only to who names its current epoch
+or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.answers import answer
+from ottla.model.errors import OttlaError
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection
+
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: OffsetForLeaderEpochRequest,
+) -> Sequence[Buffer]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers = []
+        for item in topic.partitions:
+            try:
+                epoch, end = server.replicas.last_offset_for_epoch(
+                    topic.topic, item.partition, item.current_leader_epoch, item.leader_epoch
+                )
+            except OttlaError as error:
+                answers.append(
+                    EpochEndOffset(
+                        partition=item.partition,
+                        error_code=error.code,
+                        leader_epoch=-1,
+                        end_offset=-1,
+                    )
+                )
+            else:
+                answers.append(
+                    EpochEndOffset(partition=item.partition, leader_epoch=epoch, end_offset=end)
+                )
+        response.topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=answers
+            )
+        )
+    return answer(header, response)

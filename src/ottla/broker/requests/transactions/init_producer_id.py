@@ -1,0 +1,74 @@
+"""InitProducerId: a number for an idempotent producer; number and epoch for a transactional one.
+
+Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.answers import answer, answer_later
+from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
+from ottla.model.errors import ErrorCode
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+NONE = -1
+FIRST_VERSION_WITH_FENCED = 4
+
+
+def _answer(header: RequestHeader, producer_id: int) -> list[Buffer]:
+    return answer(header, InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+
+def handle(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: InitProducerIdRequest,
+) -> "Sequence[Buffer] | Pending":
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return _result(header, InitResult(ErrorCode.INVALID_REQUEST))
+    if request.transactional_id is not None:
+        return _transactional(server, conn, header, request)
+    producer_id = server.producer_ids.take()
+    if producer_id is not None:
+        return _answer(header, producer_id)
+
+    async def wait() -> list[Buffer]:
+        return _answer(header, await server.producer_ids.next())
+
+    return answer_later(server, conn, header, request, wait())
+
+
+def _transactional(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: InitProducerIdRequest,
+) -> "Pending":
+    pending = conn.pending(pipelined=False)
+    expected = None
+    if request.producer_id != NONE:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    server.coordination.transactions.init_producer_id(
+        request.transactional_id or "",
+        request.transaction_timeout_ms,
+        expected,
+        lambda result: pending.complete(_result(header, result)),
+    )
+    return pending
+
+
+def _result(header: RequestHeader, result: InitResult) -> list[Buffer]:
+    error, producer_id, epoch = result
+    if error is ErrorCode.PRODUCER_FENCED and header.api_version < FIRST_VERSION_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH  # all that older producers know of it
+    response = InitProducerIdResponse(
+        error_code=error, producer_id=producer_id, producer_epoch=epoch
+    )
+    return answer(header, response)

@@ -1,0 +1,300 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit: the life of a transaction.
+
+Who may call: the router. Invariants: partitions that do not exist never reach the coordinator, and
+one of them refuses all others of its request; older producers get errors that they know.
+AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
+Kafka: the handlers of the same names in `KafkaApis`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.topics.leadership import by_topic
+from ottla.coordinators.coordinator_log import Producer
+from ottla.coordinators.offsets import Commit
+from ottla.coordinators.transaction_events import ProducerIdAndEpoch
+from ottla.log.producers import TRUSTED
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
+from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection, Pending
+
+FIRST_VERSION_OF_BROKERS = 4
+FIRST_VERSION_WITH_FENCED = 2
+FIRST_COMMIT_WITH_LOADING = 2
+FIRST_COMMIT_WITH_ABORTABLE = 4
+OFFSETS_SEQUENCE = 0
+"""The sequence of every batch of offsets in a transaction; it is not checked."""
+
+MOST_PARTITIONS = 5_000
+"""How many one AddPartitionsToTxn may name; it cannot be split: all are added, or none."""
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+def _known_to(version: int, error: ErrorCode) -> ErrorCode:
+    """Return an error that a producer of this version knows."""
+    if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+# --- AddPartitionsToTxn -------------------------------------------------------------------------
+
+
+def add_partitions(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: AddPartitionsToTxnRequest,
+) -> "Sequence[Buffer] | Pending":
+    transactions = request.transactions
+    if header.api_version < FIRST_VERSION_OF_BROKERS:
+        transactions = [
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                verify_only=False,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    if not transactions:
+        return answer(header, AddPartitionsToTxnResponse())
+    if sum(len(topic.partitions) for t in transactions for topic in t.topics) > MOST_PARTITIONS:
+        raise CloseConnection(f"more than {MOST_PARTITIONS} partitions are added to transactions")
+    pending = conn.pending(pipelined=False)
+    results: dict[str, Codes] = {}
+
+    def respond(transactional_id: str, codes: Codes) -> None:
+        results[transactional_id] = codes
+        if len(results) == len(names):
+            pending.complete(answer(header, _added(header.api_version, results)))
+
+    names = {t.transactional_id for t in transactions}
+    for transaction in transactions:
+        _add(server, header.api_version, transaction, respond)
+    return pending
+
+
+def _add(server: "BrokerServices", version: int, transaction: Any, respond: Any) -> None:
+    name = transaction.transactional_id
+    partitions = [
+        TopicPartition(t.name, index) for t in transaction.topics for index in t.partitions
+    ]
+    unknown = {tp for tp in partitions if server.metadata.partition(*tp) is None}
+    if unknown:
+        missing, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+        respond(name, {tp: missing if tp in unknown else other for tp in partitions})
+        return
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    coordinator = server.coordination.transactions
+    if transaction.verify_only:
+        respond(name, coordinator.verify_partitions(name, producer, partitions))
+        return
+
+    def added(error: ErrorCode) -> None:
+        respond(name, dict.fromkeys(partitions, _known_to(version, error)))
+
+    coordinator.add_partitions(name, producer, partitions, added)
+
+
+def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
+    r = AddPartitionsToTxnResponse
+
+    def topics(codes: Codes) -> list[Any]:
+        return [
+            r.AddPartitionsToTxnTopicResult(
+                name=topic,
+                results_by_partition=[
+                    r.AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=code
+                    )
+                    for index, code in partitions
+                ],
+            )
+            for topic, partitions in by_topic(codes.items()).items()
+        ]
+
+    if version < FIRST_VERSION_OF_BROKERS:
+        return r(results_by_topic_v3_and_below=[t for c in results.values() for t in topics(c)])
+    return r(
+        results_by_transaction=[
+            r.AddPartitionsToTxnResult(transactional_id=name, topic_results=topics(codes))
+            for name, codes in results.items()
+        ]
+    )
+
+
+# --- AddOffsetsToTxn and EndTxn -----------------------------------------------------------------
+
+
+def add_offsets(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: AddOffsetsToTxnRequest,
+) -> "Pending":
+    """Make the partition in which a group's offsets are kept part of the transaction."""
+    pending = conn.pending(pipelined=False)
+
+    def added(error: ErrorCode) -> None:
+        code = _known_to(header.api_version, error)
+        pending.complete(answer(header, AddOffsetsToTxnResponse(error_code=code)))
+
+    index = server.coordination.groups.log.partition_for(request.group_id)
+    server.coordination.transactions.add_partitions(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        [TopicPartition(GROUP_METADATA_TOPIC, index)],
+        added,
+    )
+    return pending
+
+
+def end_txn(
+    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: EndTxnRequest
+) -> "Pending":
+    pending = conn.pending(pipelined=False)
+
+    def ended(error: ErrorCode) -> None:
+        code = _known_to(header.api_version, error)
+        pending.complete(answer(header, EndTxnResponse(error_code=code)))
+
+    server.coordination.transactions.end(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        ended,
+        committed=request.committed,
+    )
+    return pending
+
+
+# --- TxnOffsetCommit ----------------------------------------------------------------------------
+
+
+def txn_offset_commit(
+    server: "BrokerServices",
+    conn: "Connection",
+    header: RequestHeader,
+    request: TxnOffsetCommitRequest,
+) -> "Sequence[Buffer] | Pending":
+    results: dict[TopicPartition, ErrorCode] = {}
+    commits: dict[TopicPartition, Commit] = {}
+    now_ms = server.world.clock.wall_ms()
+    for topic in request.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            if server.metadata.partition(*tp) is None:
+                results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commits[tp] = Commit(
+                    p.committed_offset,
+                    p.committed_leader_epoch,
+                    p.committed_metadata or "",
+                    now_ms,
+                )
+    if not commits:
+        return answer(header, _committed(results, header.api_version))
+    pending = conn.pending(pipelined=False)
+
+    def respond(found: Codes) -> None:
+        whole = {**results, **found}
+        pending.complete(answer(header, _committed(whole, header.api_version)))
+
+    _verified_commit(server, header.api_version, request, commits, respond)
+    return pending
+
+
+def _verified_commit(
+    server: "BrokerServices",
+    version: int,
+    request: TxnOffsetCommitRequest,
+    commits: Mapping[TopicPartition, Commit],
+    respond: Any,
+) -> None:
+    """Have the group's partition verified as part of the transaction, then write the offsets."""
+    groups, verifier = server.coordination.groups, server.coordination.verifier
+    producer = Producer(request.producer_id, request.producer_epoch)
+    offsets_partition = TopicPartition(
+        GROUP_METADATA_TOPIC, groups.log.partition_for(request.group_id)
+    )
+
+    def write(guard: object) -> None:
+        groups.commit(
+            request.group_id,
+            request.generation_id,
+            request.member_id,
+            request.group_instance_id,
+            commits,
+            respond,
+            producer=producer,
+            guard=guard,
+        )
+
+    error = groups.validate_group_status(request.group_id)
+    if error is not ErrorCode.NONE:
+        respond(dict.fromkeys(commits, error))
+        return
+    if not verifier.enabled:
+        write(TRUSTED)
+        return
+    try:
+        log = server.replicas.hosted(*offsets_partition).local_log(leader_only=True)
+    except OttlaError:
+        respond(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
+        return
+    guard = log.producers.begin_verification(
+        producer.producer_id, producer.epoch, OFFSETS_SEQUENCE, server.world.clock.wall_ms()
+    )
+    if guard is None:
+        write(None)
+        return
+
+    def verified(errors: Codes) -> None:
+        failure = errors.get(offsets_partition)
+        if failure is not None:
+            respond(dict.fromkeys(commits, groups.as_commit_error(failure)))
+        else:
+            write(guard)
+
+    verifier.verify(
+        request.transactional_id,
+        ProducerIdAndEpoch(producer.producer_id, producer.epoch),
+        [offsets_partition],
+        verified,
+        knows_abortable=version >= FIRST_COMMIT_WITH_ABORTABLE,
+    )
+
+
+def _committed(results: Codes, version: int) -> TxnOffsetCommitResponse:
+    r = TxnOffsetCommitResponse
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if version < FIRST_COMMIT_WITH_LOADING:  # the first transactional producers treat it as fatal
+        unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        results = {tp: unavailable if c is loading else c for tp, c in results.items()}
+    return r(
+        topics=[
+            r.TxnOffsetCommitResponseTopic(
+                name=topic,
+                partitions=[
+                    r.TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+                    for index, code in partitions
+                ],
+            )
+            for topic, partitions in by_topic(results.items()).items()
+        ]
+    )

@@ -1,0 +1,127 @@
+"""DescribeProducers, DescribeTransactions, ListTransactions: what operators look for (KIP-664).
+
+Who may call: the router. Invariants: answered from memory, at once. Kafka: the handlers of the
+same names in `KafkaApis` and `Partition.activeProducerState`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.answers import answer
+from ottla.log.log import Log
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import topic_name_problem
+from ottla.model.ports import Buffer
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from ottla.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from ottla.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.services import BrokerServices
+    from ottla.net.connection import Connection
+
+NONE = -1
+
+
+def describe_producers(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeProducersRequest,
+) -> Sequence[Buffer]:
+    r = DescribeProducersResponse
+    topics = []
+    for topic in request.topics:
+        error, message = ErrorCode.NONE, None
+        problem = topic_name_problem(topic.name)
+        if problem:
+            error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+        elif not server.metadata.contains(topic.name):
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            message = "This server does not host this topic-partition."
+        partitions = []
+        for index in topic.partition_indexes:
+            answered = r.PartitionResponse(
+                partition_index=index, error_code=error, error_message=message
+            )
+            if error is ErrorCode.NONE:
+                try:
+                    log = server.replicas.hosted(topic.name, index).local_log(leader_only=False)
+                    answered.active_producers = _producers(log)
+                except OttlaError as failure:
+                    answered.error_code = failure.code
+            partitions.append(answered)
+        topics.append(r.TopicResponse(name=topic.name, partitions=partitions))
+    return answer(header, r(topics=topics))
+
+
+def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
+    return [
+        DescribeProducersResponse.ProducerState(
+            producer_id=p.id,
+            producer_epoch=p.epoch,
+            last_sequence=p.last_sequence,
+            last_timestamp=p.last_timestamp,
+            coordinator_epoch=p.coordinator_epoch,
+            current_txn_start_offset=NONE if p.txn_first is None else p.txn_first,
+        )
+        for p in log.producers.producers.values()
+    ]
+
+
+def describe_transactions(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeTransactionsRequest,
+) -> Sequence[Buffer]:
+    r = DescribeTransactionsResponse
+    states = []
+    for name in request.transactional_ids:
+        error, found = server.coordination.transactions.describe(name)
+        state = r.TransactionState(error_code=error, transactional_id=name)
+        if found is not None:
+            topics: dict[str, list[int]] = {}
+            for topic, index in sorted(found.partitions):
+                topics.setdefault(topic, []).append(index)
+            state.producer_id = found.producer_id
+            state.producer_epoch = found.epoch
+            state.transaction_state = found.state.label
+            state.transaction_timeout_ms = found.timeout_ms
+            state.transaction_start_time_ms = found.start_ms
+            state.topics = [r.TopicData(topic=t, partitions=ids) for t, ids in topics.items()]
+        states.append(state)
+    return answer(header, r(transaction_states=states))
+
+
+def list_transactions(
+    server: "BrokerServices",
+    conn: "Connection",  # noqa: ARG001
+    header: RequestHeader,
+    request: ListTransactionsRequest,
+) -> Sequence[Buffer]:
+    r = ListTransactionsResponse
+    error, found, unknown = server.coordination.transactions.select(
+        set(request.producer_id_filters), list(request.state_filters), request.duration_filter
+    )
+    states = [
+        r.TransactionState(
+            transactional_id=t.transactional_id,
+            producer_id=t.producer_id,
+            transaction_state=t.state.label,
+        )
+        for t in found
+    ]
+    return answer(
+        header, r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
+    )
