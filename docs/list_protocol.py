@@ -8,7 +8,7 @@ writes docs/PROTOCOL.md; a unit test keeps the committed file equal to what the 
 import inspect
 from pathlib import Path
 
-from ottla.broker.requests.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.wire.apis import APIS
 
 HEAD = """\
@@ -33,9 +33,10 @@ UNSUPPORTED_VERSION and its own range.
 def row(key: int) -> str:
     spec = APIS[key]
     flexible = "–" if spec.flexible_version is None else f"{spec.flexible_version}+"
-    handler = HANDLERS.get(key)
+    api = ROUTES.get(key)
     served = "not served"
-    if handler is not None:
+    if api is not None:
+        handler = api.handle
         module = inspect.getmodule(handler)
         assert module is not None
         served = f"`{module.__name__.removeprefix('ottla.broker.')}.{handler.__name__}`"

@@ -27,7 +27,7 @@ from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.router import Router
-from ottla.broker.requests.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.services import BrokerServices
 from ottla.broker.tasks import Tasks
@@ -170,7 +170,7 @@ class Broker:
             batch_checks=BatchChecks(config, world.workers),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
-        self.router = Router(self.services, HANDLERS, world.clock.monotonic)
+        self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
     @property

@@ -7,16 +7,17 @@ compared with those to the whole request.
 import asyncio
 import functools
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from ottla.broker.requests.answers import answer
-from ottla.broker.requests.error_responses import error_response
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
-from ottla.broker.requests.portions import _SHAPES, Joined, cut, shape_of
+from ottla.broker.requests.portions import InPortions, Joined, cut
 from ottla.broker.requests.records import list_offsets
 from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.transactions import producer_transactions
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
@@ -34,8 +35,19 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
-CUT = [(key, APIS[key].max_version) for key in _SHAPES] + [(9, 7), (20, 5), (10, 4)]
+CUT = [
+    (key, APIS[key].max_version) for key, api in ROUTES.items() if isinstance(api.large, InPortions)
+]
+CUT += [(9, 7), (20, 5), (10, 4)]
 REFUSAL = OttlaError("", ErrorCode.NOT_CONTROLLER)
+
+
+def shape_of(key, version):
+    return ROUTES[key].large.shape(version)
+
+
+def error_response(key, version, request, error):
+    return ROUTES[key].error_response(request, version, error)
 
 
 def on_a_loop(test):
@@ -184,7 +196,7 @@ class Bench:
         self.server = SimpleNamespace(
             tasks=Tasks(), served=(), quotas=SimpleNamespace(active=False)
         )
-        self.router = Router(self.server, {key: handle or self.refuse})
+        self.router = Router(self.server, [replace(ROUTES[key], handle=handle or self.refuse)])
 
     def refuse(self, _server, _conn, header, request):
         shape = shape_of(header.api_key, header.api_version)

@@ -64,7 +64,7 @@ def ask(version=12, names=(), ids=(), **fields):
         fields.setdefault("allow_auto_topic_creation", False)
     request = MetadataRequest(**fields)
     raw = encode_request_header(3, version, 1, "t") + b"".join(encode_request(request, version))
-    parts = Router(server(), {3: metadata.handle}).dispatch(CONN, memoryview(raw))
+    parts = Router(server(), [metadata.METADATA]).dispatch(CONN, memoryview(raw))
     whole = memoryview(b"".join(parts))
     _, pos = decode_response_header(3, version, whole)
     return decode_response(3, version, whole, pos)

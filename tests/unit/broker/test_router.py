@@ -2,13 +2,14 @@
 
 import random
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from ottla.broker.metadata.metadata_cache import MetadataCache
-from ottla.broker.requests.cluster import api_versions, describe_cluster
 from ottla.broker.requests.router import Router
+from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import ErrorCode, OttlaError, WireError
 from ottla.net.connection import CloseConnection
 from ottla.wire.codec import APIS, decode_response, encode_request
@@ -44,8 +45,9 @@ def make(**handlers):
         config=None,
         quotas=SimpleNamespace(active=False),
     )
-    table = {18: api_versions.handle, 60: describe_cluster.handle, 22: refuse}
-    return Router(server, table | {int(k[1:]): v for k, v in handlers.items()})
+    table = {22: refuse} | {int(k[1:]): v for k, v in handlers.items()}
+    apis = [replace(ROUTES[key], handle=handle) for key, handle in table.items()]
+    return Router(server, [ROUTES[18], ROUTES[60], *apis])
 
 
 def frame(message, version, correlation_id=7):

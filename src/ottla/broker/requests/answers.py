@@ -1,26 +1,24 @@
 """Answers: from a response message to the parts that leave, and back to an answer in waiting.
 
-Who may call: the router and every handler. Invariants: a response is encoded exactly once, with the
-version its request came in. Kafka: `RequestHandlerHelper`.
+Who may call: every handler; the router for errors and for what is answered later. Invariants: a
+response is encoded exactly once, with the version its request came in. Kafka:
+`RequestHandlerHelper`.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol
 
-from ottla.broker.requests.error_responses import error_response
+from ottla.broker.requests.api import Api, Later
+from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer, Clock
 from ottla.model.steps import Driven
 from ottla.model.time_slices import InTimeSlices
-from ottla.net.connection import CloseConnection
+from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.wire.codec import encode_in_slices, encode_response
 from ottla.wire.headers import RequestHeader, response_header
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -
     return driven.result
 
 
-def hold_back(conn: "Connection", header: RequestHeader, wait_ms: int) -> None:
+def hold_back(conn: Connection, header: RequestHeader, wait_ms: int) -> None:
     """Tell a client with this answer to wait, and read nothing of it for so long (KIP-219).
 
     Of several reasons to wait the longest one counts.
@@ -66,18 +64,28 @@ def answer_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
     return [response_header(header.api_key, header.api_version, header.correlation_id), *body]
 
 
-def error_answer(header: RequestHeader, request: Any, error: OttlaError) -> list[Buffer]:
+def error_answer(
+    api: Api[Any, Any], header: RequestHeader, request: Any, error: OttlaError
+) -> list[Buffer]:
     """Return the answer that says why a request failed, in the shape of its API."""
-    return answer(header, error_response(header.api_key, header.api_version, request, error))
+    return answer(header, api.error_response(request, header.api_version, error))
+
+
+class TaskOwner(Protocol):
+    """A broker, as far as it runs what answers later."""
+
+    @property
+    def tasks(self) -> Tasks: ...
 
 
 def answer_later(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TaskOwner,
+    api: Api[Any, Any],
+    conn: Connection,
     header: RequestHeader,
     request: Any,
-    work: Coroutine[Any, Any, Sequence[Buffer]],
-) -> "Pending":
+    work: Later,
+) -> Pending:
     """Answer with what a coroutine returns; an OttlaError it raises becomes the answer.
 
     It runs to its end even if the client goes away: half a topic creation is worse than an answer
@@ -91,13 +99,13 @@ def answer_later(
         except CloseConnection as decision:
             pending.fail(str(decision))
         except OttlaError as error:
-            pending.complete(error_answer(header, request, error))
+            pending.complete(error_answer(api, header, request, error))
         except asyncio.CancelledError:
             pending.fail("the server is shutting down")
             raise
         except Exception as error:
             logger.exception("request failed api_key=%d peer=%s", header.api_key, conn.peer)
-            pending.complete(error_answer(header, request, OttlaError(str(error))))
+            pending.complete(error_answer(api, header, request, OttlaError(str(error))))
 
     server.tasks.start(run(), f"api-{header.api_key}")
     return pending

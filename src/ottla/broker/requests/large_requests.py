@@ -9,10 +9,11 @@ Kafka handles a request in one of several threads and needs nothing like it.
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from ottla.broker.requests.answers import answer_later, answer_steps
-from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut, shape_of
+from ottla.broker.requests.answers import TaskOwner, answer_later, answer_steps
+from ottla.broker.requests.api import Answer, Api
+from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
@@ -25,12 +26,8 @@ from ottla.wire.codec import (
 )
 from ottla.wire.headers import RequestHeader, decode_response_header
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-
 T = TypeVar("T")
-Outcome = Sequence[Buffer] | Pending | None
-Serve = Callable[[Connection, RequestHeader, Any], Outcome]
+Serve = Callable[[Connection, RequestHeader, Any], Answer]
 """Handles a request for a connection, errors included."""
 
 NOTICEABLE_BYTES = 1024
@@ -54,30 +51,34 @@ PATIENCE_S = 0.02
 class LargeRequests:
     """The large requests of one server."""
 
-    def __init__(self, server: "BrokerServices", monotonic: Callable[[], float]) -> None:
+    def __init__(self, server: TaskOwner, monotonic: Callable[[], float]) -> None:
         self._server = server
         self._monotonic = monotonic
         self._lane = asyncio.Semaphore(1)
         self.total = 0
 
-    def shape(self, header: RequestHeader, request: Any) -> Shape | None:
-        """Return how to cut a request that is to be handled in portions, None if it is not."""
-        shape = shape_of(header.api_key, header.api_version)
-        return shape if shape is not None and is_to_be_cut(request, shape) else None
-
-    def is_read_in_slices(self, api_key: int, version: int) -> bool:
-        """Tell whether a large frame is read here."""
-        return shape_of(api_key, version) is not None
-
     def handle(
-        self, conn: Connection, header: RequestHeader, request: Any, shape: Shape, serve: Serve
+        self,
+        api: Api[Any, Any],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        shape: Shape,
+        serve: Serve,
     ) -> Pending:
         """Handle a request in portions."""
         work = self._in_portions(conn, header, request, shape, serve)
-        return answer_later(self._server, conn, header, request, work)
+        return answer_later(self._server, api, conn, header, request, work)
 
     def read_and_handle(
-        self, conn: Connection, header: RequestHeader, frame: memoryview, pos: int, serve: Serve
+        self,
+        api: Api[Any, Any],
+        conn: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        pos: int,
+        shape: Shape,
+        serve: Serve,
     ) -> Pending:
         """Read a large frame in slices, then handle its request in portions or as a whole."""
 
@@ -86,8 +87,7 @@ class LargeRequests:
                 request = await self._read(header, frame, pos)
             except WireError as error:
                 raise CloseConnection(str(error)) from error
-            shape = self.shape(header, request)
-            if shape is not None:
+            if is_to_be_cut(request, shape):
                 return await self._in_portions(conn, header, request, shape, serve)
             aside = Aside(conn)
             async with self._lane:
@@ -95,7 +95,7 @@ class LargeRequests:
                 await asyncio.sleep(0)
             return await aside.parts(outcome)
 
-        return answer_later(self._server, conn, header, None, work())
+        return answer_later(self._server, api, conn, header, None, work())
 
     def read_and_serve(
         self, conn: Connection, header: RequestHeader, frame: memoryview, pos: int, serve: Serve
@@ -224,7 +224,7 @@ class Deferred(Pending):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
 
-    def serve(self, outcome: Outcome) -> None:
+    def serve(self, outcome: Answer) -> None:
         """Answer with what the handler returned."""
         if isinstance(outcome, Pending):
             self.inner = outcome
@@ -251,7 +251,7 @@ class Aside:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._conn, name)
 
-    async def parts(self, outcome: Outcome) -> Sequence[Buffer]:
+    async def parts(self, outcome: Answer) -> Sequence[Buffer]:
         """Return the answer, which may be still to come."""
         if isinstance(outcome, Pending):
             return await self.answered

@@ -1,9 +1,10 @@
 """Request portions: a request about very many things is cut into small ones, the answers joined.
 
-Who may call: `large_requests`. Pure, but for the work they are. Invariants: each element of the
-request is in exactly one portion, in the request's order, within copies of what it lay in; elements
-that an API refuses when they are named twice stay together, so that they are refused as before; a
-joined answer has one entry for each topic (or group), as an answer to the whole request has.
+Who may call: `large_requests`; handler modules say how, by `in_portions`. Pure, but for the work it
+is. Invariants: each element of the request is in exactly one portion, in the request's order,
+within copies of what it lay in; elements that an API refuses when they are named twice stay
+together, so that they are refused as before; a joined answer has one entry for each topic (or
+group), as an answer to the whole request has.
 """
 
 from collections.abc import Generator, Iterator
@@ -31,65 +32,45 @@ class Shape(NamedTuple):
     """a request about more things than this is cut"""
 
 
-MANY, MANY_CHANGES = 256, 2_000
+MANY = 256
+MANY_CHANGES = 2_000
+"""What is written or waited for is handled as a whole, unless there is very much of it."""
 
 
-def _shape(asked: str, answered: str, *, unique: int = 0, many: int = MANY) -> Shape:
-    return Shape(tuple(asked.split(".")), tuple(answered.split(".")), unique, many)
+class InPortions(NamedTuple):
+    """A request about too many things is cut, and handled a few of them at a time.
+
+    `shapes`: from which version on it is cut how, the newest first. Not for requests about things
+    that depend on each other (JoinGroup; AddPartitionsToTxn: all or nothing).
+    """
+
+    shapes: tuple[tuple[int, Shape], ...]
+
+    def shape(self, version: int) -> Shape | None:
+        """Return how a request of this version is cut, None if it is not."""
+        return next((shape for first, shape in self.shapes if version >= first), None)
 
 
-def _changes(asked: str, answered: str, *, unique: int = 0) -> Shape:
-    """Return the shape of what is written or waited for: as a whole, unless it is very large."""
-    return _shape(asked, answered, unique=unique, many=MANY_CHANGES)
+def in_portions(
+    asked: str,
+    answered: str,
+    *,
+    unique: int = 0,
+    many: int = MANY,
+    since: int = 0,
+    older: InPortions | None = None,
+) -> InPortions:
+    """Say where the elements of a request and of its answer are: lists of lists, by their names.
+
+    `unique`, `many`: as in `Shape`. `since`: the first version that is cut so; `older`: those
+    before it.
+    """
+    shape = Shape(tuple(asked.split(".")), tuple(answered.split(".")), unique, many)
+    return InPortions(((since, shape), *(older.shapes if older is not None else ())))
 
 
-_BY_PARTITION = _shape("topics.partitions", "topics.partitions")
-_CHANGES = _changes("topics.partitions", "topics.partitions")
-
-_SHAPES: dict[int, tuple[tuple[int, Shape], ...]] = {
-    2: ((0, _shape("topics.partitions", "topics.partitions", unique=1)),),
-    3: ((0, _shape("topics", "topics")),),
-    8: ((0, _CHANGES),),
-    9: (
-        (8, _shape("groups.topics.partition_indexes", "groups.topics.partitions")),
-        (0, _shape("topics.partition_indexes", "topics.partitions")),
-    ),
-    10: ((4, _shape("coordinator_keys", "coordinators")),),
-    13: ((3, _changes("members", "members")),),
-    15: ((0, _shape("groups", "groups")),),
-    19: ((0, _changes("topics", "topics", unique=1)),),
-    20: (
-        (6, _changes("topics", "responses", unique=2)),
-        (0, _changes("topic_names", "responses", unique=1)),
-    ),
-    21: ((0, _CHANGES),),
-    23: ((0, _BY_PARTITION),),
-    27: ((0, _changes("markers.topics.partition_indexes", "markers.topics.partitions")),),
-    28: ((0, _CHANGES),),
-    32: ((0, _shape("resources", "results")),),
-    33: ((0, _changes("resources", "responses", unique=2)),),
-    34: ((0, _changes("dirs.topics.partitions", "results.partitions")),),
-    37: ((0, _changes("topics", "results", unique=1)),),
-    42: ((0, _changes("groups_names", "results")),),
-    43: (
-        (0, _changes("topic_partitions.partitions", "replica_election_results.partition_result")),
-    ),
-    44: ((0, _changes("resources", "responses", unique=2)),),
-    45: ((0, _changes("topics.partitions", "responses.partitions")),),
-    46: ((0, _shape("topics.partition_indexes", "topics.partitions")),),
-    47: ((0, _CHANGES),),
-    49: ((0, _changes("entries", "entries")),),
-    61: ((0, _shape("topics.partition_indexes", "topics.partitions")),),
-    65: ((0, _shape("transactional_ids", "transaction_states")),),
-}
-"""By API key, from which version on. What is missing is not about things that are independent of
-each other (Fetch: its session; JoinGroup; AddPartitionsToTxn: all or nothing), or is done in slices
-elsewhere (Produce, LeaderAndIsr, UpdateMetadata)."""
-
-
-def shape_of(api_key: int, version: int) -> Shape | None:
-    """Return how a request of this version is cut, None if it is not."""
-    return next((s for first, s in _SHAPES.get(api_key, ()) if version >= first), None)
+BY_PARTITION = in_portions("topics.partitions", "topics.partitions")
+CHANGES_BY_PARTITION = in_portions("topics.partitions", "topics.partitions", many=MANY_CHANGES)
 
 
 def is_to_be_cut(request: Any, shape: Shape) -> bool:

@@ -13,74 +13,66 @@ import asyncio
 import logging
 import struct
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from types import CoroutineType
 from typing import Any
 
 from ottla.broker.metrics.request_times import MASK, RequestTimes
 from ottla.broker.quotas.client_quotas import ANONYMOUS, PRODUCER_RATE, REQUEST_PERCENTAGE
 from ottla.broker.requests.answers import answer_later, error_answer, hold_back
-from ottla.broker.requests.cluster import api_versions
-from ottla.broker.requests.control import replica_control, update_metadata
+from ottla.broker.requests.api import (
+    Answer,
+    Api,
+    HandleInSlices,
+    InSlices,
+    Later,
+    Parts,
+    Quota,
+    ReadInSlices,
+)
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
-from ottla.broker.requests.records.fetch import replica_of
+from ottla.broker.requests.portions import InPortions, is_to_be_cut
 from ottla.broker.services import BrokerServices
 from ottla.model.errors import OttlaError, WireError
-from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
-from ottla.net.connection import CloseConnection, Connection, Pending
-from ottla.wire.codec import APIS, decode_request, decode_request_in_slices
+from ottla.net.connection import CloseConnection, Connection
+from ottla.wire.codec import decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
 
 logger = logging.getLogger(__name__)
 
-PRODUCE = 0
-FETCH = 1
-API_VERSIONS = 18
-BETWEEN_BROKERS = frozenset((4, 5, 6, 7, 27, 56, 67))
-"""what no quota of a client holds back"""
 LARGE_FRAME_BYTES = 32 * 1024
 """From here on a frame is read in slices: about a thousand partitions."""
 _PREFIX = struct.Struct(">hhi")
 
-Outcome = Sequence[Buffer] | Pending | None
-Handle = Callable[[BrokerServices, Connection, RequestHeader, Any], Outcome]
-Slowly = Callable[[BrokerServices, RequestHeader, Any], Coroutine[Any, Any, Sequence[Buffer]]]
-"""Handles one request in slices, so that a large one stalls nobody."""
+Served = Api[BrokerServices, Any]
 
 
-SLOWLY: Mapping[int, Slowly] = {
-    4: replica_control.lead_and_follow,
-    5: replica_control.stop,
-    6: update_metadata.take_in,
-}
-"""What grows with the number of partitions."""
+class _Route:
+    """An entry, with what every request asks of it at hand."""
 
+    __slots__ = ("api", "handle", "large", "max_version", "min_version")
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One API as served: its handler, the one for large requests, and the versions it takes."""
-
-    handle: Handle
-    slowly: Slowly | None
-    min_version: int
-    max_version: int
+    def __init__(self, api: Served) -> None:
+        self.api = api
+        self.handle = api.handle
+        self.large = api.large
+        self.min_version = api.min_version
+        self.max_version = api.max_version
 
 
 class Router:
-    """The table of routes of one server."""
+    """The table of APIs of one server."""
 
     def __init__(
         self,
         server: BrokerServices,
-        handlers: Mapping[int, Handle],
+        apis: Iterable[Served],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
-        self._routes = {
-            key: Route(handle, SLOWLY.get(key), APIS[key].min_version, APIS[key].max_version)
-            for key, handle in sorted(handlers.items())
-        }
+        routes = {int(api.key): _Route(api) for api in apis}
+        self._routes = dict(sorted(routes.items()))
         self.times = RequestTimes(monotonic)
         self._large = LargeRequests(server, monotonic)
         self._counts = self.times.of
@@ -88,7 +80,7 @@ class Router:
             (key, route.min_version, route.max_version) for key, route in self._routes.items()
         )
 
-    def dispatch(self, conn: Connection, frame: memoryview) -> Outcome:
+    def dispatch(self, conn: Connection, frame: memoryview) -> Answer:
         """Handle one frame; CloseConnection if it deserves no answer."""
         if len(frame) < _PREFIX.size:
             raise WireError(f"a frame of {len(frame)} bytes holds no request header")
@@ -97,8 +89,9 @@ class Router:
         if route is None:
             raise CloseConnection(f"api key {api_key} (version {version}) is not served")
         if not route.min_version <= version <= route.max_version:
-            if api_key == API_VERSIONS:
-                return api_versions.unsupported(RequestHeader(api_key, 0, correlation_id, None))
+            answer_unsupported = route.api.answer_unsupported
+            if answer_unsupported is not None:
+                return answer_unsupported(RequestHeader(api_key, 0, correlation_id, None))
             raise CloseConnection(
                 f"api key {api_key} is served in versions {route.min_version} to "
                 f"{route.max_version}, not {version}"
@@ -112,71 +105,78 @@ class Router:
         self.times.end(api_key, started_s, outcome)
         return outcome
 
-    def _handle(self, route: Route, conn: Connection, frame: memoryview) -> Outcome:
+    def _handle(self, route: _Route, conn: Connection, frame: memoryview) -> Answer:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
         size = len(frame)
-        if size < NOTICEABLE_BYTES or header.api_key == PRODUCE:
+        if size < NOTICEABLE_BYTES or route.large is None:
             request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
             return self._serve(route, conn, header, request, size)
         return self._handle_noticeable(route, conn, header, frame, pos)
 
     def _handle_noticeable(
-        self, route: Route, conn: Connection, header: RequestHeader, frame: memoryview, pos: int
-    ) -> Outcome:
+        self, route: _Route, conn: Connection, header: RequestHeader, frame: memoryview, pos: int
+    ) -> Answer:
         """Do so for a frame that may hold very many elements."""
-        size, key, large = len(frame), header.api_key, self._large
+        size, large, rule = len(frame), self._large, route.large
 
-        def serve(conn: Connection, header: RequestHeader, request: Any) -> Outcome:
+        def serve(conn: Connection, header: RequestHeader, request: Any) -> Answer:
             return self._serve(route, conn, header, request, size)
 
+        shape = rule.shape(header.api_version) if isinstance(rule, InPortions) else None
         if size >= LARGE_FRAME_BYTES:
-            if route.slowly is not None:
-                work = self._in_slices(route.slowly, header, frame, pos)
-                return answer_later(self._server, conn, header, None, work)
-            if key == FETCH:
+            if isinstance(rule, InSlices):
+                work = self._in_slices(route.api, rule.handle, header, frame, pos)
+                return answer_later(self._server, route.api, conn, header, None, work)
+            if isinstance(rule, ReadInSlices):
                 return large.read_and_serve(conn, header, frame, pos, serve)
-            if large.is_read_in_slices(key, header.api_version):
-                return large.read_and_handle(conn, header, frame, pos, serve)
-        request = decode_request(key, header.api_version, frame, pos, rest_ok=True)
-        shape = large.shape(header, request)
-        if shape is not None:
-            return large.handle(conn, header, request, shape, serve)
+            if shape is not None:
+                return large.read_and_handle(route.api, conn, header, frame, pos, shape, serve)
+        request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+        if shape is not None and is_to_be_cut(request, shape):
+            return large.handle(route.api, conn, header, request, shape, serve)
         return self._serve(route, conn, header, request, size)
 
     def _serve(
-        self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int
-    ) -> Outcome:
+        self, route: _Route, conn: Connection, header: RequestHeader, request: Any, size: int
+    ) -> Answer:
         """Hand a request to its handler."""
+        outcome: Any  # Answer | Later; a check of the exact type is quicker than isinstance
         try:
             if self._server.quotas.active:
-                return self._counted(route, conn, header, request, size)
-            return route.handle(self._server, conn, header, request)
+                outcome = self._counted(route, conn, header, request, size)
+            else:
+                outcome = route.handle(self._server, conn, header, request)
+            if type(outcome) is not CoroutineType:
+                answered: Answer = outcome
+                return answered
         except (CloseConnection, WireError):
             raise
         except OttlaError as error:
-            return error_answer(header, request, error)
+            return error_answer(route.api, header, request, error)
         except Exception as error:
             logger.exception(
                 "handler failed api_key=%d version=%d peer=%s",
                 header.api_key, header.api_version, conn.peer,
             )  # fmt: skip
-            return _failed(header, request, error)
+            return _failed(route.api, header, request, error)
+        return answer_later(self._server, route.api, conn, header, request, outcome)
 
     def _counted(
-        self, route: Route, conn: Connection, header: RequestHeader, request: Any, size: int
-    ) -> Outcome:
+        self, route: _Route, conn: Connection, header: RequestHeader, request: Any, size: int
+    ) -> Answer | Later:
         """Handle a request and count it against its client's quotas; brokers have none.
 
         What the handling took is known too late for this answer: it holds the next one back.
         """
-        server, key = self._server, header.api_key
+        server, api = self._server, route.api
         quotas, clock, client = server.quotas, server.world.clock, header.client_id or ""
-        if key in BETWEEN_BROKERS or (key == FETCH and replica_of(header, request) >= 0):
+        from_broker = api.is_from_broker
+        if api.quota is Quota.NONE or (from_broker is not None and from_broker(header, request)):
             return route.handle(server, conn, header, request)
         started_s = clock.monotonic()
         wait_ms = quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, 0, started_s * 1000)
-        if key == PRODUCE:
+        if api.quota is Quota.TIME_AND_BYTES:
             over_ms = quotas.record(PRODUCER_RATE, ANONYMOUS, client, size, started_s * 1000)
             wait_ms = max(wait_ms, over_ms)
         hold_back(conn, header, wait_ms)
@@ -188,8 +188,13 @@ class Router:
             quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, percent, ended_s * 1000)
 
     async def _in_slices(
-        self, slowly: Slowly, header: RequestHeader, frame: memoryview, pos: int
-    ) -> Sequence[Buffer]:
+        self,
+        api: Served,
+        handle: HandleInSlices[BrokerServices, Any],
+        header: RequestHeader,
+        frame: memoryview,
+        pos: int,
+    ) -> Parts:
         """Read a large frame and handle it, and let others run in between."""
         steps = Driven(
             decode_request_in_slices(header.api_key, header.api_version, frame, pos, rest_ok=True)
@@ -201,16 +206,16 @@ class Router:
             raise CloseConnection(str(error)) from error
         request = steps.result
         try:
-            return await slowly(self._server, header, request)
+            return await handle(self._server, header, request)
         except OttlaError as error:
-            return error_answer(header, request, error)
+            return error_answer(api, header, request, error)
         except Exception as error:
             logger.exception("handler failed api_key=%d in slices", header.api_key)
-            return _failed(header, request, error)
+            return _failed(api, header, request, error)
 
 
-def _failed(header: RequestHeader, request: Any, error: Exception) -> Sequence[Buffer]:
+def _failed(api: Served, header: RequestHeader, request: Any, error: Exception) -> Parts:
     """Answer a request whose handler has a bug, or raise CloseConnection."""
-    if header.api_key in BETWEEN_BROKERS:
-        return error_answer(header, request, OttlaError(f"our error: {error!r}"))
+    if api.between_brokers:
+        return error_answer(api, header, request, OttlaError(f"our error: {error!r}"))
     raise CloseConnection(f"our error: {error!r}") from error

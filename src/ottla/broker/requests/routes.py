@@ -1,10 +1,11 @@
-"""Routes: which handler answers which api key. One line here is all it takes to serve an API.
+"""Routes: the APIs that this broker serves, one line each. What each is, its entry says.
 
-Who may call: `broker.Broker`, which hands the table to the router.
+Who may call: `broker.Broker`, which hands the table to the router; documentation and tests.
 """
 
-from collections.abc import Mapping
+from typing import Any
 
+from ottla.broker.requests.api import Api
 from ottla.broker.requests.cluster import (
     alter_replica_log_dirs,
     api_versions,
@@ -28,62 +29,70 @@ from ottla.broker.requests.records import (
     offset_for_leader_epoch,
     produce,
 )
-from ottla.broker.requests.router import Handle
-from ottla.broker.requests.topics import create_partitions, create_topics, delete_topics, leadership
+from ottla.broker.requests.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    leadership,
+)
 from ottla.broker.requests.transactions import (
     init_producer_id,
     producer_transactions,
     transaction_admin,
     transaction_markers,
 )
+from ottla.broker.services import BrokerServices
 
-HANDLERS: Mapping[int, Handle] = {
-    0: produce.handle,
-    1: fetch.handle,
-    2: list_offsets.handle,
-    3: metadata.handle,
-    4: replica_control.leader_and_isr,
-    5: replica_control.stop_replica,
-    6: update_metadata.handle,
-    7: controller_requests.controlled_shutdown,
-    8: group_offsets.offset_commit,
-    9: group_offsets.offset_fetch,
-    10: find_coordinator.handle,
-    11: group_membership.join_group,
-    12: group_membership.heartbeat,
-    13: group_membership.leave_group,
-    14: group_membership.sync_group,
-    15: group_admin.describe_groups,
-    16: group_admin.list_groups,
-    18: api_versions.handle,
-    19: create_topics.handle,
-    20: delete_topics.handle,
-    21: delete_records.handle,
-    22: init_producer_id.handle,
-    23: offset_for_leader_epoch.handle,
-    24: producer_transactions.add_partitions,
-    25: producer_transactions.add_offsets,
-    26: producer_transactions.end_txn,
-    27: transaction_markers.handle,
-    28: producer_transactions.txn_offset_commit,
-    32: describe_configs.handle,
-    33: alter_configs.replace_all,
-    34: alter_replica_log_dirs.handle,
-    35: describe_log_dirs.handle,
-    37: create_partitions.handle,
-    42: group_admin.delete_groups,
-    43: leadership.elect_leaders,
-    44: alter_configs.change_some,
-    45: leadership.alter_reassignments,
-    46: leadership.list_reassignments,
-    47: group_offsets.offset_delete,
-    48: client_quota_requests.describe,
-    49: client_quota_requests.alter,
-    56: controller_requests.alter_partition,
-    57: update_features.handle,
-    60: describe_cluster.handle,
-    61: transaction_admin.describe_producers,
-    65: transaction_admin.describe_transactions,
-    66: transaction_admin.list_transactions,
-    67: controller_requests.allocate_producer_ids,
-}
+_APIS: tuple[Api[BrokerServices, Any], ...] = (
+    produce.PRODUCE,
+    fetch.FETCH,
+    list_offsets.LIST_OFFSETS,
+    metadata.METADATA,
+    replica_control.LEADER_AND_ISR,
+    replica_control.STOP_REPLICA,
+    update_metadata.UPDATE_METADATA,
+    controller_requests.CONTROLLED_SHUTDOWN,
+    group_offsets.OFFSET_COMMIT,
+    group_offsets.OFFSET_FETCH,
+    find_coordinator.FIND_COORDINATOR,
+    group_membership.JOIN_GROUP,
+    group_membership.HEARTBEAT,
+    group_membership.LEAVE_GROUP,
+    group_membership.SYNC_GROUP,
+    group_admin.DESCRIBE_GROUPS,
+    group_admin.LIST_GROUPS,
+    api_versions.API_VERSIONS,
+    create_topics.CREATE_TOPICS,
+    delete_topics.DELETE_TOPICS,
+    delete_records.DELETE_RECORDS,
+    init_producer_id.INIT_PRODUCER_ID,
+    offset_for_leader_epoch.OFFSET_FOR_LEADER_EPOCH,
+    producer_transactions.ADD_PARTITIONS_TO_TXN,
+    producer_transactions.ADD_OFFSETS_TO_TXN,
+    producer_transactions.END_TXN,
+    transaction_markers.WRITE_TXN_MARKERS,
+    producer_transactions.TXN_OFFSET_COMMIT,
+    describe_configs.DESCRIBE_CONFIGS,
+    alter_configs.ALTER_CONFIGS,
+    alter_replica_log_dirs.ALTER_REPLICA_LOG_DIRS,
+    describe_log_dirs.DESCRIBE_LOG_DIRS,
+    create_partitions.CREATE_PARTITIONS,
+    group_admin.DELETE_GROUPS,
+    leadership.ELECT_LEADERS,
+    alter_configs.INCREMENTAL_ALTER_CONFIGS,
+    leadership.ALTER_PARTITION_REASSIGNMENTS,
+    leadership.LIST_PARTITION_REASSIGNMENTS,
+    group_offsets.OFFSET_DELETE,
+    client_quota_requests.DESCRIBE_CLIENT_QUOTAS,
+    client_quota_requests.ALTER_CLIENT_QUOTAS,
+    controller_requests.ALTER_PARTITION,
+    update_features.UPDATE_FEATURES,
+    describe_cluster.DESCRIBE_CLUSTER,
+    transaction_admin.DESCRIBE_PRODUCERS,
+    transaction_admin.DESCRIBE_TRANSACTIONS,
+    transaction_admin.LIST_TRANSACTIONS,
+    controller_requests.ALLOCATE_PRODUCER_IDS,
+)
+
+ROUTES: dict[int, Api[BrokerServices, Any]] = {int(api.key): api for api in _APIS}
+"""By API key."""

@@ -6,13 +6,14 @@ that is used moves there in the background; to name the dir it lies in cancels t
 """
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -31,7 +32,7 @@ def handle(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: AlterReplicaLogDirsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     r = AlterReplicaLogDirsResponse
     codes: dict[str, dict[int, ErrorCode]] = {}
     for log_dir in request.dirs:
@@ -59,3 +60,25 @@ def _place(server: "BrokerServices", tp: TopicPartition, path: str) -> ErrorCode
         logger.info("replica not placed tp=%s path=%s error=%s", tp, path, error)
         return error.code
     return ErrorCode.NONE
+
+
+ALTER_REPLICA_LOG_DIRS = Api(
+    AlterReplicaLogDirsRequest,
+    handle,
+    error=for_each(
+        AlterReplicaLogDirsResponse,
+        Each(
+            "results",
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult,
+            "dirs.topics",
+            {"topic_name": "name"},
+            Each(
+                "partitions",
+                AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult,
+                "partitions",
+                {"partition_index": ""},
+            ),
+        ),
+    ),
+    large=in_portions("dirs.topics.partitions", "results.partitions", many=MANY_CHANGES),
+)

@@ -5,12 +5,14 @@ an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, 
 """
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -18,19 +20,20 @@ if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
     from ottla.net.connection import Connection
 
-API_KEY = 18
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def unsupported(header: RequestHeader) -> list[Buffer]:
     """Answer a version we do not know: body version 0, and the range to try again with."""
     entry = ApiVersionsResponse.ApiVersion(
-        api_key=API_KEY,
+        api_key=ApiKey.API_VERSIONS,
         min_version=ApiVersionsRequest.MIN_VERSION,
         max_version=ApiVersionsRequest.MAX_VERSION,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
-    return answer(RequestHeader(API_KEY, 0, header.correlation_id, header.client_id), response)
+    return answer(
+        RequestHeader(ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id), response
+    )
 
 
 def handle(
@@ -38,7 +41,7 @@ def handle(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ApiVersionsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     if header.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -50,3 +53,11 @@ def handle(
     ]
     response = ApiVersionsResponse(api_keys=entries, finalized_features_epoch=server.features_epoch)
     return answer(header, response)
+
+
+API_VERSIONS = Api(
+    ApiVersionsRequest,
+    handle,
+    error=code_only(ApiVersionsResponse),
+    answer_unsupported=unsupported,
+)

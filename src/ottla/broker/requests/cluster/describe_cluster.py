@@ -4,13 +4,13 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
 `AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS
 from ottla.model.errors import ErrorCode
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -27,7 +27,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: DescribeClusterRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
@@ -61,3 +61,8 @@ def handle(
         cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
     )
     return answer(header, response)
+
+
+DESCRIBE_CLUSTER = Api(
+    DescribeClusterRequest, handle, error=code_and_message(DescribeClusterResponse)
+)

@@ -5,13 +5,13 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeLogDirsRequest` and
 both, in the one it goes to as future replica with what it still lacks.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import code_only
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
@@ -30,7 +30,7 @@ def handle(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DescribeLogDirsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     wanted = None
     if request.topics is not None:
         wanted = {(t.topic, p) for t in request.topics for p in t.partitions}
@@ -80,3 +80,6 @@ def _live(server: "BrokerServices", path: str, topics: dict[str, list[Partition]
             for name, partitions in topics.items()
         ],
     )
+
+
+DESCRIBE_LOG_DIRS = Api(DescribeLogDirsRequest, handle, error=code_only(DescribeLogDirsResponse))

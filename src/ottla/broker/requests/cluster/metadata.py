@@ -14,8 +14,10 @@ from ottla.broker.metadata.metadata_blobs import (
     encode_topic,
     is_internal,
 )
-from ottla.broker.requests.answers import answer_body, answer_later
+from ottla.broker.requests.answers import answer_body
+from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.broker.requests.portions import in_portions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.model.ports import Buffer
@@ -25,7 +27,7 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 FIRST_VERSION_BY_ID = 12
 UNKNOWN_OPERATIONS = -(2**31)
@@ -53,12 +55,12 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: MetadataRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     if server.metadata.ready:
         question = _question(server, header, request)
         if not question.creates:
             return _respond(server, conn, header, request, question, _reasons(question.missing))
-    return answer_later(server, conn, header, request, _wait(server, conn, header, request))
+    return _wait(server, conn, header, request)
 
 
 async def _wait(
@@ -213,3 +215,19 @@ def _head(
         controller_id=snapshot.controller_id,
         cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
     )
+
+
+def _error(
+    request: MetadataRequest, _version: int, code: int, _message: str | None
+) -> MetadataResponse:
+    return MetadataResponse(
+        topics=[
+            MetadataResponse.MetadataResponseTopic(
+                error_code=code, name=topic.name or "", topic_id=topic.topic_id
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+METADATA = Api(MetadataRequest, handle, error=_error, large=in_portions("topics", "topics"))

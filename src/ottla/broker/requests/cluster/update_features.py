@@ -8,10 +8,12 @@ Kafka's ZooKeeper mode ignores it. Kafka: `KafkaApis.handleUpdateFeatures` and
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import code_and_message
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
@@ -20,7 +22,7 @@ from ottla.zookeeper.znodes import Features
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +45,17 @@ class Update(NamedTuple):
 
 def handle(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: UpdateFeaturesRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     if not server.controller.is_active:
         return _refused(
             header,
             ErrorCode.NOT_CONTROLLER,
             "This is not the correct controller for this cluster.",
         )
-    return answer_later(server, conn, header, request, _update(server, header, request))
+    return _update(server, header, request)
 
 
 def _refused(header: RequestHeader, code: ErrorCode, message: str) -> list[Buffer]:
@@ -137,3 +139,6 @@ def judge(update: Update, levels: Mapping[str, int]) -> str | None:
             f"versionLevel:{level} can not be greater than existing versionLevel:{standing}."
         )
     return problem
+
+
+UPDATE_FEATURES = Api(UpdateFeaturesRequest, handle, error=code_and_message(UpdateFeaturesResponse))

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
-from ottla.model.ports import Buffer
 from ottla.model.time_slices import InTimeSlices
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -28,7 +30,7 @@ from ottla.wire.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +46,12 @@ class _InvalidConfigError(OttlaError):
     code = ErrorCode.INVALID_CONFIG
 
 
-def replace_all(
+async def replace_all(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: AlterConfigsRequest,
-) -> "Pending":
+) -> Parts:
     """Handle AlterConfigs: what is not named goes back to its default."""
     twice = _named_twice(request.resources)
 
@@ -59,20 +61,17 @@ def replace_all(
         new = {c.name: c.value for c in resource.configs}
         await _write(server, entity, new, validate_only=request.validate_only)
 
-    async def work() -> list[Buffer]:
-        r = AlterConfigsResponse
-        outcomes = await _outcomes(server, change, request.resources)
-        return answer(header, r(responses=_responses(r, outcomes)))
-
-    return answer_later(server, conn, header, request, work())
+    r = AlterConfigsResponse
+    outcomes = await _outcomes(server, change, request.resources)
+    return answer(header, r(responses=_responses(r, outcomes)))
 
 
-def change_some(
+async def change_some(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: IncrementalAlterConfigsRequest,
-) -> "Pending":
+) -> Parts:
     """Handle IncrementalAlterConfigs: what is not named stays as it is."""
     twice = _named_twice(request.resources)
 
@@ -84,12 +83,9 @@ def change_some(
             _apply(server, entity, new, config)
         await _write(server, entity, new, validate_only=request.validate_only)
 
-    async def work() -> list[Buffer]:
-        r = IncrementalAlterConfigsResponse
-        outcomes = await _outcomes(server, change, request.resources)
-        return answer(header, r(responses=_responses(r, outcomes)))
-
-    return answer_later(server, conn, header, request, work())
+    r = IncrementalAlterConfigsResponse
+    outcomes = await _outcomes(server, change, request.resources)
+    return answer(header, r(responses=_responses(r, outcomes)))
 
 
 async def _outcomes(
@@ -223,3 +219,35 @@ async def _write(
     await server.store.set_or_create_entity_configs(entity.kind, entity.name, configs)
     await server.store.create_config_change_notification(f"{entity.kind}/{entity.name}")
     logger.info("settings altered of=%s/%s now=%s", entity.kind, entity.name, configs)
+
+
+ALTER_CONFIGS = Api(
+    AlterConfigsRequest,
+    replace_all,
+    error=for_each(
+        AlterConfigsResponse,
+        Each(
+            "responses",
+            AlterConfigsResponse.AlterConfigsResourceResponse,
+            "resources",
+            RESOURCE,
+            message=True,
+        ),
+    ),
+    large=in_portions("resources", "responses", unique=2, many=MANY_CHANGES),
+)
+INCREMENTAL_ALTER_CONFIGS = Api(
+    IncrementalAlterConfigsRequest,
+    change_some,
+    error=for_each(
+        IncrementalAlterConfigsResponse,
+        Each(
+            "responses",
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+            "resources",
+            RESOURCE,
+            message=True,
+        ),
+    ),
+    large=in_portions("resources", "responses", unique=2, many=MANY_CHANGES),
+)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ANY
 from ottla.broker.quotas.quota_settings import CLIENTS, IPS, OF_ADDRESSES, OF_CLIENTS, USERS
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import code_and_message
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -30,7 +32,7 @@ from ottla.zookeeper.znodes import sanitize
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -48,30 +50,26 @@ class _InvalidRequestError(OttlaError):
 # Describe ------------------------------------------------------------------------------
 
 
-def describe(
+async def describe(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DescribeClientQuotasRequest,
-) -> "Pending":
+) -> Parts:
     """Handle DescribeClientQuotas."""
     wanted = _filter(request.components)
-
-    async def work() -> list[Buffer]:
-        entries = []
-        for kind in quota_settings.KINDS:
-            if not _may_match(kind, wanted, strict=request.strict):
-                continue
-            names = await quota_settings.names(server.store, kind)
-            settings = await server.store.get_entities_configs(kind, names)
-            for name, found in settings.items():
-                entity = _entity(kind, name)
-                values = quota_settings.numbers(kind, found)
-                if values and _matches(entity, wanted, strict=request.strict):
-                    entries.append(_entry(entity, values))
-        return answer(header, DescribeClientQuotasResponse(entries=entries))
-
-    return answer_later(server, conn, header, request, work())
+    entries = []
+    for kind in quota_settings.KINDS:
+        if not _may_match(kind, wanted, strict=request.strict):
+            continue
+        names = await quota_settings.names(server.store, kind)
+        settings = await server.store.get_entities_configs(kind, names)
+        for name, found in settings.items():
+            entity = _entity(kind, name)
+            values = quota_settings.numbers(kind, found)
+            if values and _matches(entity, wanted, strict=request.strict):
+                entries.append(_entry(entity, values))
+    return answer(header, DescribeClientQuotasResponse(entries=entries))
 
 
 def _filter(components: Iterable[Any]) -> dict[str, Any]:
@@ -144,39 +142,36 @@ def _entry(
 # Alter ---------------------------------------------------------------------------------
 
 
-def alter(
+async def alter(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: AlterClientQuotasRequest,
-) -> "Pending":
+) -> Parts:
     """Handle AlterClientQuotas: each entry for itself."""
-
-    async def change(entry: Any) -> OttlaError | None:
+    results = []
+    for entry in request.entries:
+        code, message = ErrorCode.NONE, None
         try:
             await _alter(server, entry, validate_only=request.validate_only)
         except OttlaError as error:
             logger.info("quotas not altered error=%s", error)
-            return error
-        return None
+            code, message = error.code, str(error)
+        results.append(_result(entry, code, message))
+    return answer(header, AlterClientQuotasResponse(entries=results))
 
-    async def work() -> list[Buffer]:
-        r = AlterClientQuotasResponse
-        outcomes = [(entry, await change(entry)) for entry in request.entries]
-        entries = [
-            r.EntryData(
-                error_code=ErrorCode.NONE if error is None else error.code,
-                error_message=None if error is None else str(error),
-                entity=[
-                    r.EntityData(entity_type=e.entity_type, entity_name=e.entity_name)
-                    for e in entry.entity
-                ],
-            )
-            for entry, error in outcomes
-        ]
-        return answer(header, r(entries=entries))
 
-    return answer_later(server, conn, header, request, work())
+def _result(
+    entry: AlterClientQuotasRequest.EntryData, code: int, message: str | None
+) -> AlterClientQuotasResponse.EntryData:
+    r = AlterClientQuotasResponse
+    return r.EntryData(
+        error_code=code,
+        error_message=message,
+        entity=[
+            r.EntityData(entity_type=e.entity_type, entity_name=e.entity_name) for e in entry.entity
+        ],
+    )
 
 
 async def _alter(server: "BrokerServices", entry: Any, *, validate_only: bool) -> None:
@@ -243,3 +238,22 @@ def _text(kind: str, key: str, value: float) -> str:
     if abs(whole - value) > EPSILON:
         raise _InvalidRequestError(f"Configuration {key} must be a {type_} value")
     return str(whole)
+
+
+def _alter_error(
+    request: AlterClientQuotasRequest, _version: int, code: int, message: str | None
+) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[_result(e, code, message) for e in request.entries])
+
+
+DESCRIBE_CLIENT_QUOTAS = Api(
+    DescribeClientQuotasRequest,
+    describe,
+    error=code_and_message(DescribeClientQuotasResponse, entries=None),
+)
+ALTER_CLIENT_QUOTAS = Api(
+    AlterClientQuotasRequest,
+    alter,
+    error=_alter_error,
+    large=in_portions("entries", "entries", many=MANY_CHANGES),
+)

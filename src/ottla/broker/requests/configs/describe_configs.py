@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
-from ottla.broker.requests.answers import answer_in_slices, answer_later
+from ottla.broker.requests.answers import answer_in_slices
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
+from ottla.broker.requests.portions import in_portions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
-from ottla.model.ports import Buffer
 from ottla.model.time_slices import InTimeSlices
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -40,25 +42,22 @@ class _UnknownTopicError(OttlaError):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def handle(
+async def handle(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DescribeConfigsRequest,
-) -> "Pending":
+) -> Parts:
     for resource in request.resources:
         if resource.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
             raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
-    async def work() -> list[Buffer]:
-        clock = server.world.clock
-        results = [
-            await _describe(server, resource, request)
-            async for resource in InTimeSlices(request.resources, clock)
-        ]
-        return await answer_in_slices(header, DescribeConfigsResponse(results=results), clock)
-
-    return answer_later(server, conn, header, request, work())
+    clock = server.world.clock
+    results = [
+        await _describe(server, resource, request)
+        async for resource in InTimeSlices(request.resources, clock)
+    ]
+    return await answer_in_slices(header, DescribeConfigsResponse(results=results), clock)
 
 
 async def _describe(
@@ -146,3 +145,20 @@ def _result(
             for s in (entry.synonyms if synonyms else ())
         ],
     )
+
+
+DESCRIBE_CONFIGS = Api(
+    DescribeConfigsRequest,
+    handle,
+    error=for_each(
+        DescribeConfigsResponse,
+        Each(
+            "results",
+            DescribeConfigsResponse.DescribeConfigsResult,
+            "resources",
+            RESOURCE,
+            message=True,
+        ),
+    ),
+    large=in_portions("resources", "results"),
+)

@@ -6,20 +6,26 @@ ControllerMovedException. Kafka: the handlers of the same names
 in `KafkaApis`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts, Quota
+from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode, OttlaError
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 
 class NotControllerError(OttlaError):
@@ -34,41 +40,52 @@ def require_controller(server: "BrokerServices") -> None:
         raise NotControllerError("This is not the correct controller for this cluster.")
 
 
-def alter_partition(
+async def alter_partition(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: AlterPartitionRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts:
     require_controller(server)
 
-    async def work() -> list[Buffer]:
-        return answer(header, await server.controller.alter_partition(request))
-
-    return answer_later(server, conn, header, request, work())
+    return answer(header, await server.controller.alter_partition(request))
 
 
-def allocate_producer_ids(
+async def allocate_producer_ids(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: AllocateProducerIdsRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts:
     require_controller(server)
 
-    async def work() -> list[Buffer]:
-        return answer(header, await server.controller.allocate_producer_ids(request))
-
-    return answer_later(server, conn, header, request, work())
+    return answer(header, await server.controller.allocate_producer_ids(request))
 
 
-def controlled_shutdown(
+async def controlled_shutdown(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ControlledShutdownRequest,
-) -> "Pending":
-    async def work() -> list[Buffer]:
-        return answer(header, await server.controller.controlled_shutdown(request))
+) -> Parts:
+    return answer(header, await server.controller.controlled_shutdown(request))
 
-    return answer_later(server, conn, header, request, work())
+
+CONTROLLED_SHUTDOWN = Api(
+    ControlledShutdownRequest,
+    controlled_shutdown,
+    error=code_only(ControlledShutdownResponse),
+    quota=Quota.NONE,
+)
+ALTER_PARTITION = Api(
+    AlterPartitionRequest,
+    alter_partition,
+    error=code_only(AlterPartitionResponse),
+    quota=Quota.NONE,
+)
+ALLOCATE_PRODUCER_IDS = Api(
+    AllocateProducerIdsRequest,
+    allocate_producer_ids,
+    error=code_only(AllocateProducerIdsResponse),
+    quota=Quota.NONE,
+)

@@ -9,13 +9,13 @@ Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer
 from ottla.replication.control import (
     apply_leader_and_isr,
     apply_stop_replica,
@@ -28,7 +28,7 @@ from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResp
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -58,19 +58,19 @@ def _refusal(
 
 def leader_and_isr(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: LeaderAndIsrRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     code = _refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, leader_and_isr_error(request, header.api_version, code))
-    return answer_later(server, conn, header, request, _apply(server, header, request))
+    return _apply(server, header, request)
 
 
 async def lead_and_follow(
     server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
-) -> list[Buffer]:
+) -> Parts:
     """Do the same for a request that was read in slices."""
     code = _refusal(server, request)
     if code is not ErrorCode.NONE:
@@ -80,7 +80,7 @@ async def lead_and_follow(
 
 async def _apply(
     server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
-) -> list[Buffer]:
+) -> Parts:
     await server.topic_configs.refresh(_new_here(server, request))
     response = await apply_leader_and_isr(
         server.replicas, request, header.api_version, header.correlation_id
@@ -162,19 +162,19 @@ def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[st
 
 def stop_replica(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: StopReplicaRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     code = _refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
-    return answer_later(server, conn, header, request, _stop(server, header, request))
+    return _stop(server, header, request)
 
 
 async def stop(
     server: "BrokerServices", header: RequestHeader, request: StopReplicaRequest
-) -> list[Buffer]:
+) -> Parts:
     """Do the same for a request that was read in slices."""
     code = _refusal(server, request)
     if code is not ErrorCode.NONE:
@@ -184,5 +184,21 @@ async def stop(
 
 async def _stop(
     server: "BrokerServices", header: RequestHeader, request: StopReplicaRequest
-) -> list[Buffer]:
+) -> Parts:
     return answer(header, await apply_stop_replica(server.replicas, request, header.api_version))
+
+
+LEADER_AND_ISR = Api(
+    LeaderAndIsrRequest,
+    leader_and_isr,
+    error=code_only(LeaderAndIsrResponse),
+    quota=Quota.NONE,
+    large=InSlices(lead_and_follow),
+)
+STOP_REPLICA = Api(
+    StopReplicaRequest,
+    stop_replica,
+    error=code_only(StopReplicaResponse),
+    quota=Quota.NONE,
+    large=InSlices(stop),
+)

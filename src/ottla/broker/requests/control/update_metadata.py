@@ -8,22 +8,23 @@ others wait for it, and seen at once. Kafka:
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.metadata_cache import LEADER_DURING_DELETE
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.error_bodies import code_only
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +54,12 @@ def _refusal(server: "BrokerServices", request: UpdateMetadataRequest) -> ErrorC
 
 def handle(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: UpdateMetadataRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     if server.metadata.taking_in.locked():  # a large one of another connection is being taken in
-        return answer_later(server, conn, header, request, take_in(server, header, request))
+        return take_in(server, header, request)
     code = _refusal(server, request)
     if code is ErrorCode.NONE:
         told = _told(request)
@@ -71,7 +72,7 @@ def handle(
 
 async def take_in(
     server: "BrokerServices", header: RequestHeader, request: UpdateMetadataRequest
-) -> list[Buffer]:
+) -> Parts:
     """Take in a large update: what it says is seen all at once, at the end."""
     async with server.metadata.taking_in:
         code = _refusal(server, request)
@@ -122,3 +123,12 @@ def _assignments(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Itera
         going = state.leader == LEADER_DURING_DELETE
         tp = TopicPartition(topic.topic_name, state.partition_index)
         yield tp, LAST_EPOCH if going else state.leader_epoch, state.replicas
+
+
+UPDATE_METADATA = Api(
+    UpdateMetadataRequest,
+    handle,
+    error=code_only(UpdateMetadataResponse),
+    quota=Quota.NONE,
+    large=InSlices(take_in),
+)

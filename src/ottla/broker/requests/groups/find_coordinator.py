@@ -5,14 +5,15 @@ has just lost the partition: that one answers NOT_COORDINATOR. Asking creates th
 Kafka: `KafkaApis.handleFindCoordinatorRequest`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, by_version, code_and_message, for_each
+from ottla.broker.requests.portions import in_portions
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -32,7 +33,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: FindCoordinatorRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     many = header.api_version >= FIRST_VERSION_WITH_MANY
     found = []
     for key in request.coordinator_keys if many else [request.key]:
@@ -79,3 +80,26 @@ def _find(
     if endpoint is None:
         return unavailable
     return ErrorCode.NONE, partition.leader, endpoint
+
+
+FIND_COORDINATOR = Api(
+    FindCoordinatorRequest,
+    handle,
+    error=by_version(
+        FIRST_VERSION_WITH_MANY,
+        for_each(
+            FindCoordinatorResponse,
+            Each(
+                "coordinators",
+                FindCoordinatorResponse.Coordinator,
+                "coordinator_keys",
+                {"key": ""},
+                message=True,
+                node_id=NOBODY,
+                port=NOBODY,
+            ),
+        ),
+        code_and_message(FindCoordinatorResponse, node_id=NOBODY, host="", port=NOBODY),
+    ),
+    large=in_portions("coordinator_keys", "coordinators", since=FIRST_VERSION_WITH_MANY),
+)

@@ -3,13 +3,14 @@
 Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, code_only, for_each
 from ottla.broker.requests.operations import GROUP_OPERATIONS
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ErrorCode
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -27,7 +28,7 @@ def describe_groups(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DescribeGroupsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     r = DescribeGroupsResponse
     described = []
     for group_id in request.groups:
@@ -62,7 +63,7 @@ def list_groups(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ListGroupsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     error, groups = server.coordination.groups.list_groups(
         request.states_filter, request.types_filter
     )
@@ -84,7 +85,7 @@ def delete_groups(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DeleteGroupsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     r = DeleteGroupsResponse
     groups = server.coordination.groups
     results = [
@@ -92,3 +93,26 @@ def delete_groups(
         for group_id in dict.fromkeys(request.groups_names)
     ]
     return answer(header, r(results=results))
+
+
+DESCRIBE_GROUPS = Api(
+    DescribeGroupsRequest,
+    describe_groups,
+    error=for_each(
+        DescribeGroupsResponse,
+        Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
+    ),
+    large=in_portions("groups", "groups"),
+)
+LIST_GROUPS = Api(ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse))
+DELETE_GROUPS = Api(
+    DeleteGroupsRequest,
+    delete_groups,
+    error=for_each(
+        DeleteGroupsResponse,
+        Each(
+            "results", DeleteGroupsResponse.DeletableGroupResult, "groups_names", {"group_id": ""}
+        ),
+    ),
+    large=in_portions("groups_names", "results", many=MANY_CHANGES),
+)

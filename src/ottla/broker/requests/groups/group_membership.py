@@ -6,11 +6,13 @@ Who may call: the router. Invariants: no task per request: a join or sync that h
 """
 
 import uuid
-from collections.abc import Sequence
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Answer, Api, Parts
+from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.coordinators.group_events import (
     NO_MEMBER,
     Join,
@@ -20,7 +22,6 @@ from ottla.coordinators.group_events import (
     SyncResult,
 )
 from ottla.model.errors import ErrorCode
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -104,7 +105,7 @@ def sync_group(
     conn: "Connection",
     header: RequestHeader,
     request: SyncGroupRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer:
     if header.api_version >= FIRST_SYNC_WITH_PROTOCOL and (
         request.protocol_type is None or request.protocol_name is None
     ):
@@ -139,7 +140,7 @@ def heartbeat(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: HeartbeatRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     code = server.coordination.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )
@@ -151,7 +152,7 @@ def leave_group(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: LeaveGroupRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     many = header.api_version >= FIRST_LEAVE_OF_MANY
     if many:
         leaving = [
@@ -170,3 +171,21 @@ def leave_group(
         for (m, instance, _), error in zip(leaving, codes, strict=False)
     ]
     return answer(header, LeaveGroupResponse(error_code=code, members=members))
+
+
+def _join_error(
+    _request: JoinGroupRequest, version: int, code: int, _message: str | None
+) -> JoinGroupResponse:
+    protocol = None if version >= FIRST_JOIN_WITH_NULL_PROTOCOL else ""
+    return JoinGroupResponse(error_code=code, protocol_name=protocol)
+
+
+JOIN_GROUP = Api(JoinGroupRequest, join_group, error=_join_error)
+SYNC_GROUP = Api(SyncGroupRequest, sync_group, error=code_only(SyncGroupResponse))
+HEARTBEAT = Api(HeartbeatRequest, heartbeat, error=code_only(HeartbeatResponse))
+LEAVE_GROUP = Api(
+    LeaveGroupRequest,
+    leave_group,
+    error=code_only(LeaveGroupResponse),
+    large=in_portions("members", "members", many=MANY_CHANGES, since=FIRST_LEAVE_OF_MANY),
+)

@@ -6,16 +6,24 @@ commit and fetch is for znodes under /consumers, not for the group's log, as in 
 Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Answer, Api, Later, Parts
+from ottla.broker.requests.error_bodies import (
+    Each,
+    by_version,
+    code_only,
+    for_each,
+    for_each_partition,
+)
+from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
 from ottla.broker.requests.topics.leadership import by_topic
 from ottla.coordinators.group_coordinator import FetchedOffset
 from ottla.coordinators.offsets import Commit
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -23,7 +31,7 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResp
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 NONE = -1
 NO_OFFSET = Commit(NONE, NONE, "", NONE)
@@ -55,12 +63,12 @@ def offset_commit(
     conn: "Connection",
     header: RequestHeader,
     request: OffsetCommitRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer | Later:
     known, results = _existing(server, request.topics)
     if not known:
         return answer(header, _committed(results))
     if header.api_version == 0:
-        return _commit_to_znodes(server, conn, header, request, known, results)
+        return _commit_to_znodes(server, header, request, known, results)
     now_ms = server.world.clock.wall_ms()
     retention_ms = request.retention_time_ms
     commits = {
@@ -110,12 +118,12 @@ def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitRespo
 
 def offset_fetch(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: OffsetFetchRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer | Later:
     if header.api_version == 0:
-        return _fetch_from_znodes(server, conn, header, request)
+        return _fetch_from_znodes(server, header, request)
     groups = server.coordination.groups
     r = OffsetFetchResponse
     if header.api_version >= FIRST_FETCH_OF_MANY:
@@ -187,7 +195,7 @@ def offset_delete(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: OffsetDeleteRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     known, results = _existing(server, request.topics)
     error, found = server.coordination.groups.delete_offsets(request.group_id, list(known))
     r = OffsetDeleteResponse
@@ -209,46 +217,90 @@ def offset_delete(
 # --- version 0: znodes --------------------------------------------------------------------------
 
 
-def _commit_to_znodes(
+async def _commit_to_znodes(
     server: "BrokerServices",
-    conn: "Connection",
     header: RequestHeader,
     request: OffsetCommitRequest,
     known: Mapping[TopicPartition, Any],
     results: dict[TopicPartition, ErrorCode],
-) -> "Pending":
+) -> Parts:
     longest = server.config.integer("offset.metadata.max.bytes")
-
-    async def work() -> list[Buffer]:
-        for tp, partition in known.items():
-            if len(partition.committed_metadata or "") > longest:
-                results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            await server.store.set_or_create_consumer_offset(
-                request.group_id, tp, partition.committed_offset
-            )
-            results[tp] = ErrorCode.NONE
-        return answer(header, _committed(results))
-
-    return answer_later(server, conn, header, request, work())
+    for tp, partition in known.items():
+        if len(partition.committed_metadata or "") > longest:
+            results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        await server.store.set_or_create_consumer_offset(
+            request.group_id, tp, partition.committed_offset
+        )
+        results[tp] = ErrorCode.NONE
+    return answer(header, _committed(results))
 
 
-def _fetch_from_znodes(
-    server: "BrokerServices",
-    conn: "Connection",
-    header: RequestHeader,
-    request: OffsetFetchRequest,
-) -> "Pending":
-    async def work() -> list[Buffer]:
-        found = []
-        for tp in _wanted(request.topics) or ():
-            offset = None
-            if server.metadata.partition(*tp) is not None:
-                offset = await server.store.get_consumer_offset(request.group_id, tp)
-            if offset is None:
-                found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                found.append(FetchedOffset(tp, NO_OFFSET._replace(offset=offset)))
-        return answer(header, _fetched(found, ErrorCode.NONE))
+async def _fetch_from_znodes(
+    server: "BrokerServices", header: RequestHeader, request: OffsetFetchRequest
+) -> Parts:
+    found = []
+    for tp in _wanted(request.topics) or ():
+        offset = None
+        if server.metadata.partition(*tp) is not None:
+            offset = await server.store.get_consumer_offset(request.group_id, tp)
+        if offset is None:
+            found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            found.append(FetchedOffset(tp, NO_OFFSET._replace(offset=offset)))
+    return answer(header, _fetched(found, ErrorCode.NONE))
 
-    return answer_later(server, conn, header, request, work())
+
+# --- how they are served ------------------------------------------------------------------------
+
+OFFSET_COMMIT = Api(
+    OffsetCommitRequest,
+    offset_commit,
+    error=for_each_partition(
+        OffsetCommitResponse,
+        OffsetCommitResponse.OffsetCommitResponseTopic,
+        OffsetCommitResponse.OffsetCommitResponsePartition,
+    ),
+    large=CHANGES_BY_PARTITION,
+)
+OFFSET_FETCH = Api(
+    OffsetFetchRequest,
+    offset_fetch,
+    error=by_version(
+        FIRST_FETCH_OF_MANY,
+        for_each(
+            OffsetFetchResponse,
+            Each(
+                "groups",
+                OffsetFetchResponse.OffsetFetchResponseGroup,
+                "groups",
+                {"group_id": "group_id"},
+            ),
+        ),
+        by_version(
+            FIRST_FETCH_WITH_TOP_ERROR,
+            code_only(OffsetFetchResponse),
+            for_each_partition(
+                OffsetFetchResponse,
+                OffsetFetchResponse.OffsetFetchResponseTopic,
+                OffsetFetchResponse.OffsetFetchResponsePartition,
+                index=("partition_index", ""),
+                partitions="partition_indexes",
+                committed_offset=NONE,
+                metadata="",
+            ),
+        ),
+    ),
+    large=in_portions(
+        "groups.topics.partition_indexes",
+        "groups.topics.partitions",
+        since=FIRST_FETCH_OF_MANY,
+        older=in_portions("topics.partition_indexes", "topics.partitions"),
+    ),
+)
+OFFSET_DELETE = Api(
+    OffsetDeleteRequest,
+    offset_delete,
+    error=code_only(OffsetDeleteResponse),
+    large=CHANGES_BY_PARTITION,
+)

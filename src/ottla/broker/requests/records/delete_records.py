@@ -10,16 +10,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.metadata_blobs import is_internal
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import for_each_partition
+from ottla.broker.requests.portions import CHANGES_BY_PARTITION
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
-from ottla.model.ports import Buffer
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 HIGH_WATERMARK = -1
 UNKNOWN = -1
@@ -37,30 +39,27 @@ class _PolicyError(OttlaError):
     code = ErrorCode.POLICY_VIOLATION
 
 
-def handle(
+async def handle(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DeleteRecordsRequest,
-) -> "Pending":
-    async def work() -> list[Buffer]:
-        r = DeleteRecordsResponse
-        waiting: list[tuple[Partition, int, Result]] = []
-        topics = [
-            r.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _delete(server, topic.name, p.partition_index, p.offset, waiting)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if topic.partitions
-        ]
-        await _see_through(waiting, request.timeout_ms)
-        return answer(header, r(topics=topics))
-
-    return answer_later(server, conn, header, request, work())
+) -> Parts:
+    r = DeleteRecordsResponse
+    waiting: list[tuple[Partition, int, Result]] = []
+    topics = [
+        r.DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[
+                _delete(server, topic.name, p.partition_index, p.offset, waiting)
+                for p in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.partitions
+    ]
+    await _see_through(waiting, request.timeout_ms)
+    return answer(header, r(topics=topics))
 
 
 def _delete(
@@ -115,3 +114,16 @@ def _settled(partition: Partition, target: int, result: Result) -> bool:
         return False
     result.error_code = ErrorCode.NONE
     return True
+
+
+DELETE_RECORDS = Api(
+    DeleteRecordsRequest,
+    handle,
+    error=for_each_partition(
+        DeleteRecordsResponse,
+        DeleteRecordsResponse.DeleteRecordsTopicResult,
+        Result,
+        low_watermark=UNKNOWN,
+    ),
+    large=CHANGES_BY_PARTITION,
+)

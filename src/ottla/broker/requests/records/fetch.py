@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_RATE
 from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, ReadInSlices
+from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
@@ -134,11 +136,10 @@ class FetchAnswer(DelayedFetch):
         return _respond(self._server, self.connection, self._header, self)
 
 
-def replica_of(header: RequestHeader, request: FetchRequest) -> int:
-    """Return the id of the broker that fetches; below 0 for consumers."""
+def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
     if header.api_version >= WITH_REPLICA_STATE:
-        return request.replica_state.replica_id
-    return request.replica_id
+        return request.replica_state.replica_id >= 0
+    return request.replica_id >= 0
 
 
 def _most_bytes(
@@ -247,3 +248,33 @@ def _body(
                 FetchResponse.NodeEndpoint,
             )
     return encode_response(response, version)
+
+
+def _error(request: FetchRequest, version: int, code: int, message: str | None) -> FetchResponse:
+    if version >= WITH_TOPIC_IDS:
+        return FetchResponse(error_code=code)
+    partitions = Each(
+        "partitions",
+        FetchResponse.PartitionData,
+        "partitions",
+        {"partition_index": "partition"},
+        high_watermark=NONE,
+    )
+    topics = Each(
+        "responses",
+        FetchResponse.FetchableTopicResponse,
+        "topics",
+        {"topic": "topic"},
+        partitions,
+    )
+    whole = code if version >= WITH_SESSIONS else ErrorCode.NONE
+    return FetchResponse(error_code=whole, **topics.fields(request, code, message))
+
+
+FETCH = Api(
+    FetchRequest,
+    handle,
+    error=_error,
+    large=ReadInSlices(),
+    is_from_broker=is_from_follower,
+)

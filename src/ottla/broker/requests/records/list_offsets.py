@@ -8,22 +8,23 @@ what needs a look into batches is looked up by workers (F46).
 Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import NONE, for_each_partition
+from ottla.broker.requests.portions import in_portions
 from ottla.log.log import Log, TimestampOffset
 from ottla.log.time_search import first_from, first_of_youngest
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_EPOCH
-from ottla.model.ports import Buffer
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 LATEST = -1
 EARLIEST = -2
@@ -46,10 +47,10 @@ NOTHING: Found = (-1, -1, -1)
 
 def handle(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ListOffsetsRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     by_time = any(
         item.timestamp >= 0 or item.timestamp == MAX_TIMESTAMP
         for topic in request.topics
@@ -57,18 +58,18 @@ def handle(
     )
     work = _answer(server, header, request)
     if by_time:
-        return answer_later(server, conn, header, request, work)
+        return work
     try:
         work.send(None)
     except StopIteration as end:
-        parts: Sequence[Buffer] = end.value
+        parts: Parts = end.value
         return parts
     raise AssertionError("a lookup that needs no batches waits")
 
 
 async def _answer(
     server: "BrokerServices", header: RequestHeader, request: ListOffsetsRequest
-) -> Sequence[Buffer]:
+) -> Parts:
     version = header.api_version
     response = ListOffsetsResponse()
     twice = _named_twice(request)
@@ -233,3 +234,17 @@ def _old_style(
         offsets = [log.high_watermark, *(o for o in offsets if o <= log.high_watermark)]
     unique = list(dict.fromkeys(offsets))
     return unique[:limit]
+
+
+LIST_OFFSETS = Api(
+    ListOffsetsRequest,
+    handle,
+    error=for_each_partition(
+        ListOffsetsResponse,
+        ListOffsetsResponse.ListOffsetsTopicResponse,
+        ListOffsetsResponse.ListOffsetsPartitionResponse,
+        timestamp=NONE,
+        offset=NONE,
+    ),
+    large=in_portions("topics.partitions", "topics.partitions", unique=1),
+)

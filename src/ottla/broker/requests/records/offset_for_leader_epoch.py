@@ -4,12 +4,13 @@ Who may call: the router. Invariants: only a leader answers, and only to who nam
 or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import NONE, Each, for_each
+from ottla.broker.requests.portions import BY_PARTITION
 from ottla.model.errors import OttlaError
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -28,7 +29,7 @@ def handle(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: OffsetForLeaderEpochRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         answers = []
@@ -56,3 +57,27 @@ def handle(
             )
         )
     return answer(header, response)
+
+
+OFFSET_FOR_LEADER_EPOCH = Api(
+    OffsetForLeaderEpochRequest,
+    handle,
+    error=for_each(
+        OffsetForLeaderEpochResponse,
+        Each(
+            "topics",
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult,
+            "topics",
+            {"topic": "topic"},
+            Each(
+                "partitions",
+                EpochEndOffset,
+                "partitions",
+                {"partition": "partition"},
+                leader_epoch=NONE,
+                end_offset=NONE,
+            ),
+        ),
+    ),
+    large=BY_PARTITION,
+)

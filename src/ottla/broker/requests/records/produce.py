@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Quota
+from ottla.broker.requests.error_bodies import NONE, Each, for_each
 from ottla.broker.requests.records import transactional_produce
 from ottla.broker.requests.records.batch_checks import (
     APPEND_STEPS,
@@ -561,3 +563,29 @@ def _partition_response(
             ProduceResponse.NodeEndpoint,
         )
     return item
+
+
+PRODUCE = Api(
+    ProduceRequest,
+    handle,
+    error=for_each(
+        ProduceResponse,
+        Each(
+            "responses",
+            ProduceResponse.TopicProduceResponse,
+            "topic_data",
+            {"name": "name"},
+            Each(
+                "partition_responses",
+                ProduceResponse.PartitionProduceResponse,
+                "partition_data",
+                {"index": "index"},
+                message=True,
+                base_offset=NONE,
+                log_append_time_ms=NONE,
+                log_start_offset=NONE,
+            ),
+        ),
+    ),
+    quota=Quota.TIME_AND_BYTES,
+)

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.controller_mutation_quota import Charge
-from ottla.broker.requests.answers import answer, answer_later, hold_back
+from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
 from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
@@ -24,7 +27,7 @@ from ottla.wire.messages.create_partitions import (
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 STRICT_QUOTA = 3
 """From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
@@ -50,7 +53,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: CreatePartitionsRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     if not server.controller.is_active:
         results = [Result(name=t.name, error_code=ErrorCode.NOT_CONTROLLER) for t in request.topics]
         return answer(header, CreatePartitionsResponse(results=results))
@@ -62,7 +65,7 @@ def handle(
         hold_back(conn, header, quota.wait_ms())
         return answer(header, CreatePartitionsResponse(results=results))
 
-    return answer_later(server, conn, header, request, work())
+    return work()
 
 
 async def _add_all(
@@ -165,3 +168,13 @@ def _check(
                 f"Inconsistent replication factor: the topic has {len(first)} replicas per "
                 f"partition, the assignment {list(replicas)} does not"
             )
+
+
+CREATE_PARTITIONS = Api(
+    CreatePartitionsRequest,
+    handle,
+    error=for_each(
+        CreatePartitionsResponse, Each("results", Result, "topics", {"name": "name"}, message=True)
+    ),
+    large=in_portions("topics", "results", unique=1, many=MANY_CHANGES),
+)

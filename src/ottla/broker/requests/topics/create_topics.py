@@ -6,12 +6,14 @@ REQUEST_TIMED_OUT although it exists, as the JVM does.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.configs import config_entries
 from ottla.broker.quotas.controller_mutation_quota import Charge
-from ottla.broker.requests.answers import answer, answer_later, hold_back
+from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.topic_creation import (
     METADATA_TOPIC,
     CreatedTopic,
@@ -27,7 +29,7 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsR
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 DEFAULT = -1
 STRICT_QUOTA = 6
@@ -51,7 +53,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: CreateTopicsRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     if not server.controller.is_active:
         # Kafka's own answer has an empty message here, not null.
         results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
@@ -64,7 +66,7 @@ def handle(
         hold_back(conn, header, quota.wait_ms())
         return answer(header, CreateTopicsResponse(topics=results))
 
-    return answer_later(server, conn, header, request, work())
+    return work()
 
 
 def _failure(name: str, code: int, message: str | None = None) -> Result:
@@ -157,3 +159,13 @@ def _success(server: "BrokerServices", topic: NewTopic, done: CreatedTopic) -> R
         replication_factor=len(done.assignment[0]),
         configs=configs,
     )
+
+
+CREATE_TOPICS = Api(
+    CreateTopicsRequest,
+    handle,
+    error=for_each(
+        CreateTopicsResponse, Each("topics", Result, "topics", {"name": "name"}, message=True)
+    ),
+    large=in_portions("topics", "topics", unique=1, many=MANY_CHANGES),
+)

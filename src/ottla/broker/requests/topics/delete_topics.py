@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.controller_mutation_quota import Charge, ThrottlingQuotaExceededError
-from ottla.broker.requests.answers import answer, answer_later, hold_back
+from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import Each, by_version, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -27,7 +30,7 @@ from ottla.zookeeper.errors import (
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: DeleteTopicsRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Parts | Later:
     wanted = _wanted(request, header.api_version)
     refusal = _refusal(server, header.api_version)
     if refusal is not None:
@@ -74,7 +77,7 @@ def handle(
         hold_back(conn, header, quota.wait_ms())
         return answer(header, DeleteTopicsResponse(responses=results))
 
-    return answer_later(server, conn, header, request, work())
+    return work()
 
 
 def _wanted(request: DeleteTopicsRequest, version: int) -> list[Named]:
@@ -152,3 +155,36 @@ async def _mark(server: "BrokerServices", name: str) -> ErrorCode:
     except OttlaError as error:
         return error.code
     return ErrorCode.NONE
+
+
+DELETE_TOPICS = Api(
+    DeleteTopicsRequest,
+    handle,
+    error=by_version(
+        FIRST_VERSION_BY_ID,
+        for_each(
+            DeleteTopicsResponse,
+            Each(
+                "responses",
+                Result,
+                "topics",
+                {"name": "name", "topic_id": "topic_id"},
+                message=True,
+            ),
+        ),
+        for_each(
+            DeleteTopicsResponse,
+            Each(
+                "responses", Result, "topic_names", {"name": ""}, message=True, topic_id=ZERO_UUID
+            ),
+        ),
+    ),
+    large=in_portions(
+        "topics",
+        "responses",
+        unique=2,
+        many=MANY_CHANGES,
+        since=FIRST_VERSION_BY_ID,
+        older=in_portions("topic_names", "responses", unique=1, many=MANY_CHANGES),
+    ),
+)

@@ -8,11 +8,13 @@ NOT_CONTROLLER. Kafka: the handlers of the same names in `KafkaApis` and
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import code_and_message
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.controller.elections import ElectionKind
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,7 +28,7 @@ from ottla.wire.messages.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 PREFERRED, UNCLEAN = 0, 1
 _MESSAGES = {
@@ -46,108 +48,95 @@ def by_topic(items: Iterable[tuple[TopicPartition, Any]]) -> dict[str, list[tupl
     return topics
 
 
-def alter_reassignments(
+async def alter_reassignments(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: AlterPartitionReassignmentsRequest,
-) -> "Pending":
-    async def work() -> list[Buffer]:
-        wanted = {
-            TopicPartition(t.name, p.partition_index): None
-            if p.replicas is None
-            else tuple(p.replicas)
-            for t in request.topics
-            for p in t.partitions
-        }
-        outcomes = await server.controller.alter_reassignments(wanted)
-        r = AlterPartitionReassignmentsResponse
-        responses = [
-            r.ReassignableTopicResponse(
-                name=topic,
-                partitions=[
-                    r.ReassignablePartitionResponse(
-                        partition_index=index,
-                        error_code=code,
-                        error_message=message or _MESSAGES.get(code),
-                    )
-                    for index, (code, message) in partitions
-                ],
-            )
-            for topic, partitions in by_topic(outcomes.items()).items()
-        ]
-        return answer(header, r(error_message="", responses=responses))
-
-    return answer_later(server, conn, header, request, work())
+) -> Parts:
+    wanted = {
+        TopicPartition(t.name, p.partition_index): None if p.replicas is None else tuple(p.replicas)
+        for t in request.topics
+        for p in t.partitions
+    }
+    outcomes = await server.controller.alter_reassignments(wanted)
+    r = AlterPartitionReassignmentsResponse
+    responses = [
+        r.ReassignableTopicResponse(
+            name=topic,
+            partitions=[
+                r.ReassignablePartitionResponse(
+                    partition_index=index,
+                    error_code=code,
+                    error_message=message or _MESSAGES.get(code),
+                )
+                for index, (code, message) in partitions
+            ],
+        )
+        for topic, partitions in by_topic(outcomes.items()).items()
+    ]
+    return answer(header, r(error_message="", responses=responses))
 
 
-def list_reassignments(
+async def list_reassignments(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ListPartitionReassignmentsRequest,
-) -> "Pending":
-    async def work() -> list[Buffer]:
-        wanted = None
-        if request.topics is not None:
-            wanted = [
-                TopicPartition(t.name, p) for t in request.topics for p in t.partition_indexes
-            ]
-        found = await server.controller.list_reassignments(wanted)
-        r = ListPartitionReassignmentsResponse
-        topics = [
-            r.OngoingTopicReassignment(
-                name=topic,
-                partitions=[
-                    r.OngoingPartitionReassignment(
-                        partition_index=index,
-                        replicas=list(assignment.replicas),
-                        adding_replicas=list(assignment.adding),
-                        removing_replicas=list(assignment.removing),
-                    )
-                    for index, assignment in partitions
-                ],
-            )
-            for topic, partitions in by_topic(found.items()).items()
-        ]
-        return answer(header, r(error_message="", topics=topics))
-
-    return answer_later(server, conn, header, request, work())
+) -> Parts:
+    wanted = None
+    if request.topics is not None:
+        wanted = [TopicPartition(t.name, p) for t in request.topics for p in t.partition_indexes]
+    found = await server.controller.list_reassignments(wanted)
+    r = ListPartitionReassignmentsResponse
+    topics = [
+        r.OngoingTopicReassignment(
+            name=topic,
+            partitions=[
+                r.OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(assignment.replicas),
+                    adding_replicas=list(assignment.adding),
+                    removing_replicas=list(assignment.removing),
+                )
+                for index, assignment in partitions
+            ],
+        )
+        for topic, partitions in by_topic(found.items()).items()
+    ]
+    return answer(header, r(error_message="", topics=topics))
 
 
-def elect_leaders(
+async def elect_leaders(
     server: "BrokerServices",
-    conn: "Connection",
+    conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ElectLeadersRequest,
-) -> "Pending":
-    async def work() -> list[Buffer]:
-        wanted = None
-        if request.topic_partitions is not None:
-            wanted = [
-                TopicPartition(t.topic, p) for t in request.topic_partitions for p in t.partitions
-            ]
-        if request.election_type not in (PREFERRED, UNCLEAN):
-            raise OttlaError("", ErrorCode.UNKNOWN_SERVER_ERROR)
-        preferred = request.election_type == PREFERRED
-        kind = ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN
-        try:
-            outcomes = await server.controller.elect_leaders(kind, wanted)
-        except OttlaError as error:
-            outcomes = _refusals(server, wanted, error)
-        if wanted is None:
-            # Of all partitions only those are named where something happened.
-            outcomes = {
-                tp: outcome
-                for tp, outcome in outcomes.items()
-                if outcome[0] != ErrorCode.ELECTION_NOT_NEEDED
-            }
-        elected = [tp for tp, outcome in outcomes.items() if outcome[0] == ErrorCode.NONE]
-        for tp in await _await_leaders(server, elected, preferred, request.timeout_ms):
-            outcomes[tp] = (ErrorCode.REQUEST_TIMED_OUT, None)
-        return answer(header, _elections(outcomes))
-
-    return answer_later(server, conn, header, request, work())
+) -> Parts:
+    wanted = None
+    if request.topic_partitions is not None:
+        wanted = [
+            TopicPartition(t.topic, p) for t in request.topic_partitions for p in t.partitions
+        ]
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise OttlaError("", ErrorCode.UNKNOWN_SERVER_ERROR)
+    preferred = request.election_type == PREFERRED
+    kind = ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN
+    try:
+        outcomes = await server.controller.elect_leaders(kind, wanted)
+    except OttlaError as error:
+        outcomes = _refusals(server, wanted, error)
+    if wanted is None:
+        # Of all partitions only those are named where something happened.
+        outcomes = {
+            tp: outcome
+            for tp, outcome in outcomes.items()
+            if outcome[0] != ErrorCode.ELECTION_NOT_NEEDED
+        }
+    elected = [tp for tp, outcome in outcomes.items() if outcome[0] == ErrorCode.NONE]
+    for tp in await _await_leaders(server, elected, preferred, request.timeout_ms):
+        outcomes[tp] = (ErrorCode.REQUEST_TIMED_OUT, None)
+    return answer(header, _elections(outcomes))
 
 
 def _refusals(
@@ -201,3 +190,46 @@ def _elections(outcomes: dict[TopicPartition, Outcome]) -> ElectLeadersResponse:
             for topic, partitions in by_topic(outcomes.items()).items()
         ]
     )
+
+
+def _election_error(
+    request: ElectLeadersRequest, version: int, code: int, message: str | None
+) -> ElectLeadersResponse:
+    r = ElectLeadersResponse
+    return r(
+        error_code=code if version >= 1 else ErrorCode.NONE,
+        replica_election_results=[
+            r.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    r.PartitionResult(partition_id=p, error_code=code, error_message=message)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+ELECT_LEADERS = Api(
+    ElectLeadersRequest,
+    elect_leaders,
+    error=_election_error,
+    large=in_portions(
+        "topic_partitions.partitions",
+        "replica_election_results.partition_result",
+        many=MANY_CHANGES,
+    ),
+)
+ALTER_PARTITION_REASSIGNMENTS = Api(
+    AlterPartitionReassignmentsRequest,
+    alter_reassignments,
+    error=code_and_message(AlterPartitionReassignmentsResponse),
+    large=in_portions("topics.partitions", "responses.partitions", many=MANY_CHANGES),
+)
+LIST_PARTITION_REASSIGNMENTS = Api(
+    ListPartitionReassignmentsRequest,
+    list_reassignments,
+    error=code_and_message(ListPartitionReassignmentsResponse),
+    large=in_portions("topics.partition_indexes", "topics.partitions"),
+)

@@ -3,10 +3,11 @@
 Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.answers import answer, answer_later
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Answer, Api, Later
+from ottla.broker.requests.error_bodies import code_only
 from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
@@ -30,7 +31,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: InitProducerIdRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer | Later:
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _result(header, InitResult(ErrorCode.INVALID_REQUEST))
     if request.transactional_id is not None:
@@ -42,7 +43,7 @@ def handle(
     async def wait() -> list[Buffer]:
         return _answer(header, await server.producer_ids.next())
 
-    return answer_later(server, conn, header, request, wait())
+    return wait()
 
 
 def _transactional(
@@ -72,3 +73,10 @@ def _result(header: RequestHeader, result: InitResult) -> list[Buffer]:
         error_code=error, producer_id=producer_id, producer_epoch=epoch
     )
     return answer(header, response)
+
+
+INIT_PRODUCER_ID = Api(
+    InitProducerIdRequest,
+    handle,
+    error=code_only(InitProducerIdResponse, producer_id=NONE, producer_epoch=NONE),
+)

@@ -6,10 +6,19 @@ AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
 Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Answer, Api
+from ottla.broker.requests.error_bodies import (
+    Each,
+    by_version,
+    code_only,
+    for_each,
+    for_each_partition,
+)
+from ottla.broker.requests.portions import CHANGES_BY_PARTITION
 from ottla.broker.requests.topics.leadership import by_topic
 from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
@@ -17,7 +26,6 @@ from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
-from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -60,7 +68,7 @@ def add_partitions(
     conn: "Connection",
     header: RequestHeader,
     request: AddPartitionsToTxnRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer:
     transactions = request.transactions
     if header.api_version < FIRST_VERSION_OF_BROKERS:
         transactions = [
@@ -191,7 +199,7 @@ def txn_offset_commit(
     conn: "Connection",
     header: RequestHeader,
     request: TxnOffsetCommitRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer:
     results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     now_ms = server.world.clock.wall_ms()
@@ -298,3 +306,45 @@ def _committed(results: Codes, version: int) -> TxnOffsetCommitResponse:
             for topic, partitions in by_topic(results.items()).items()
         ]
     )
+
+
+# --- how they are served ------------------------------------------------------------------------
+
+ADD_PARTITIONS_TO_TXN = Api(
+    AddPartitionsToTxnRequest,
+    add_partitions,
+    error=by_version(
+        FIRST_VERSION_OF_BROKERS,
+        code_only(AddPartitionsToTxnResponse),
+        for_each(
+            AddPartitionsToTxnResponse,
+            Each(
+                "results_by_topic_v3_and_below",
+                AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult,
+                "v3_and_below_topics",
+                {"name": "name"},
+                Each(
+                    "results_by_partition",
+                    AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult,
+                    "partitions",
+                    {"partition_index": ""},
+                    code="partition_error_code",
+                ),
+            ),
+        ),
+    ),
+)
+ADD_OFFSETS_TO_TXN = Api(
+    AddOffsetsToTxnRequest, add_offsets, error=code_only(AddOffsetsToTxnResponse)
+)
+END_TXN = Api(EndTxnRequest, end_txn, error=code_only(EndTxnResponse))
+TXN_OFFSET_COMMIT = Api(
+    TxnOffsetCommitRequest,
+    txn_offset_commit,
+    error=for_each_partition(
+        TxnOffsetCommitResponse,
+        TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
+        TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
+    ),
+    large=CHANGES_BY_PARTITION,
+)

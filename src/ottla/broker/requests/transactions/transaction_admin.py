@@ -4,14 +4,15 @@ Who may call: the router. Invariants: answered from memory, at once. Kafka: the 
 same names in `KafkaApis` and `Partition.activeProducerState`.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
+from ottla.broker.requests.portions import in_portions
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
-from ottla.model.ports import Buffer
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -38,7 +39,7 @@ def describe_producers(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DescribeProducersRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     r = DescribeProducersResponse
     topics = []
     for topic in request.topics:
@@ -84,7 +85,7 @@ def describe_transactions(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: DescribeTransactionsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     r = DescribeTransactionsResponse
     states = []
     for name in request.transactional_ids:
@@ -109,7 +110,7 @@ def list_transactions(
     conn: "Connection",  # noqa: ARG001
     header: RequestHeader,
     request: ListTransactionsRequest,
-) -> Sequence[Buffer]:
+) -> Parts:
     r = ListTransactionsResponse
     error, found, unknown = server.coordination.transactions.select(
         set(request.producer_id_filters), list(request.state_filters), request.duration_filter
@@ -125,3 +126,35 @@ def list_transactions(
     return answer(
         header, r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
     )
+
+
+DESCRIBE_PRODUCERS = Api(
+    DescribeProducersRequest,
+    describe_producers,
+    error=for_each_partition(
+        DescribeProducersResponse,
+        DescribeProducersResponse.TopicResponse,
+        DescribeProducersResponse.PartitionResponse,
+        index=("partition_index", ""),
+        partitions="partition_indexes",
+        message=True,
+    ),
+    large=in_portions("topics.partition_indexes", "topics.partitions"),
+)
+DESCRIBE_TRANSACTIONS = Api(
+    DescribeTransactionsRequest,
+    describe_transactions,
+    error=for_each(
+        DescribeTransactionsResponse,
+        Each(
+            "transaction_states",
+            DescribeTransactionsResponse.TransactionState,
+            "transactional_ids",
+            {"transactional_id": ""},
+        ),
+    ),
+    large=in_portions("transactional_ids", "transaction_states"),
+)
+LIST_TRANSACTIONS = Api(
+    ListTransactionsRequest, list_transactions, error=code_only(ListTransactionsResponse)
+)

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Answer, Api, Quota
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
@@ -22,7 +25,7 @@ from ottla.wire.records import ABORT, COMMIT, build_control_batch
 
 if TYPE_CHECKING:
     from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
+    from ottla.net.connection import Connection
 
 ACKS_ALL = -1
 
@@ -34,7 +37,7 @@ def handle(
     conn: "Connection",
     header: RequestHeader,
     request: WriteTxnMarkersRequest,
-) -> "Sequence[Buffer] | Pending":
+) -> Answer:
     results: list[tuple[Marker, PartitionResult]] = []
     waiting: list[tuple[int, Partition]] = []
     for marker in request.markers:
@@ -152,3 +155,34 @@ def _response(
             )
         )
     return r(markers=answers)
+
+
+WRITE_TXN_MARKERS = Api(
+    WriteTxnMarkersRequest,
+    handle,
+    error=for_each(
+        WriteTxnMarkersResponse,
+        Each(
+            "markers",
+            WriteTxnMarkersResponse.WritableTxnMarkerResult,
+            "markers",
+            {"producer_id": "producer_id"},
+            Each(
+                "topics",
+                WriteTxnMarkersResponse.WritableTxnMarkerTopicResult,
+                "topics",
+                {"name": "name"},
+                Each(
+                    "partitions",
+                    WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult,
+                    "partition_indexes",
+                    {"partition_index": ""},
+                ),
+            ),
+        ),
+    ),
+    quota=Quota.NONE,
+    large=in_portions(
+        "markers.topics.partition_indexes", "markers.topics.partitions", many=MANY_CHANGES
+    ),
+)
