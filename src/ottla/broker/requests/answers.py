@@ -8,7 +8,7 @@ response is encoded exactly once, with the version its request came in. Kafka:
 import asyncio
 import logging
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.requests.api import Api, Later
 from ottla.broker.tasks import Tasks
@@ -19,6 +19,7 @@ from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.wire.codec import encode_in_slices, encode_response
 from ottla.wire.headers import RequestHeader, response_header
+from ottla.wire.schema import Message
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,29 @@ def error_answer(
 ) -> list[Buffer]:
     """Return the answer that says why a request failed, in the shape of its API."""
     return answer(header, api.error_response(request, header.api_version, error))
+
+
+ResultT = TypeVar("ResultT")
+
+
+class ResultAnswer(Pending, Generic[ResultT]):
+    """The answer to one request, when there is the result that it waits for.
+
+    It is all that a coordinator keeps of a request (`coordinators.results`).
+    """
+
+    __slots__ = ("header",)
+
+    def __init__(self, conn: Connection, header: RequestHeader) -> None:
+        super().__init__(conn, pipelined=False)
+        self.header = header
+
+    def on_result(self, result: ResultT) -> None:
+        self.complete(answer(self.header, self.response(result)))
+
+    def response(self, result: ResultT) -> Message:
+        """Return what the result means in this request's version."""
+        raise NotImplementedError
 
 
 class TaskOwner(Protocol):

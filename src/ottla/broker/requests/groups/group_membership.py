@@ -9,7 +9,7 @@ import uuid
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.answers import answer
+from ottla.broker.requests.answers import ResultAnswer, answer
 from ottla.broker.requests.api import Answer, Api, Parts
 from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
@@ -54,7 +54,6 @@ def join_group(
     header: RequestHeader,
     request: JoinGroupRequest,
 ) -> "Pending":
-    pending = conn.pending(pipelined=False)
     version = header.api_version
     entropy = server.world.random.randbytes(16)
     join = Join(
@@ -73,31 +72,32 @@ def join_group(
         reason=request.reason,
     )
 
-    def respond(result: JoinResult) -> None:
-        pending.complete(answer(header, _join_response(version, result)))
-
-    server.coordination.groups.join(join, respond)
+    pending = JoinAnswer(conn, header)
+    server.coordination.groups.join(join, pending)
     return pending
 
 
-def _join_response(version: int, result: JoinResult) -> JoinGroupResponse:
-    protocol = result.protocol
-    if protocol is None and version < FIRST_JOIN_WITH_NULL_PROTOCOL:
-        protocol = ""
-    member = JoinGroupResponse.JoinGroupResponseMember
-    return JoinGroupResponse(
-        error_code=result.error,
-        generation_id=result.generation,
-        protocol_type=result.protocol_type,
-        protocol_name=protocol,
-        leader=result.leader,
-        skip_assignment=result.skip_assignment,
-        member_id=result.member_id,
-        members=[
-            member(member_id=m, group_instance_id=instance, metadata=metadata)
-            for m, instance, metadata in result.members
-        ],
-    )
+class JoinAnswer(ResultAnswer[JoinResult]):
+    __slots__ = ()
+
+    def response(self, result: JoinResult) -> JoinGroupResponse:
+        protocol = result.protocol
+        if protocol is None and self.header.api_version < FIRST_JOIN_WITH_NULL_PROTOCOL:
+            protocol = ""
+        member = JoinGroupResponse.JoinGroupResponseMember
+        return JoinGroupResponse(
+            error_code=result.error,
+            generation_id=result.generation,
+            protocol_type=result.protocol_type,
+            protocol_name=protocol,
+            leader=result.leader,
+            skip_assignment=result.skip_assignment,
+            member_id=result.member_id,
+            members=[
+                member(member_id=m, group_instance_id=instance, metadata=metadata)
+                for m, instance, metadata in result.members
+            ],
+        )
 
 
 def sync_group(
@@ -111,17 +111,6 @@ def sync_group(
     ):
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return answer(header, SyncGroupResponse(error_code=code))
-    pending = conn.pending(pipelined=False)
-
-    def respond(result: SyncResult) -> None:
-        response = SyncGroupResponse(
-            error_code=result.error,
-            protocol_type=result.protocol_type,
-            protocol_name=result.protocol,
-            assignment=result.assignment,
-        )
-        pending.complete(answer(header, response))
-
     sync = Sync(
         request.group_id,
         request.generation_id,
@@ -131,8 +120,21 @@ def sync_group(
         request.protocol_name,
         {a.member_id: bytes(a.assignment) for a in request.assignments},
     )
-    server.coordination.groups.sync(sync, respond)
+    pending = SyncAnswer(conn, header)
+    server.coordination.groups.sync(sync, pending)
     return pending
+
+
+class SyncAnswer(ResultAnswer[SyncResult]):
+    __slots__ = ()
+
+    def response(self, result: SyncResult) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=result.error,
+            protocol_type=result.protocol_type,
+            protocol_name=result.protocol,
+            assignment=result.assignment,
+        )
 
 
 def heartbeat(

@@ -9,7 +9,7 @@ Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapte
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.answers import answer
+from ottla.broker.requests.answers import ResultAnswer, answer
 from ottla.broker.requests.api import Answer, Api, Later, Parts
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -22,6 +22,7 @@ from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
 from ottla.broker.requests.topics.leadership import by_topic
 from ottla.coordinators.group_coordinator import FetchedOffset
 from ottla.coordinators.offsets import Commit
+from ottla.coordinators.results import PartitionErrors
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.wire.headers import RequestHeader
@@ -81,20 +82,29 @@ def offset_commit(
         )
         for tp, p in known.items()
     }
-    pending = conn.pending(pipelined=False)
-
-    def respond(found: Mapping[TopicPartition, ErrorCode]) -> None:
-        pending.complete(answer(header, _committed({**results, **found})))
-
+    pending = CommitAnswer(conn, header, results)
     server.coordination.groups.commit(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
         commits,
-        respond,
+        pending,
     )
     return pending
+
+
+class CommitAnswer(ResultAnswer[PartitionErrors]):
+    """The answer when the offsets are in the log; `refused` are those that were not written."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, conn: "Connection", header: RequestHeader, refused: PartitionErrors) -> None:
+        super().__init__(conn, header)
+        self._refused = refused
+
+    def response(self, result: PartitionErrors) -> OffsetCommitResponse:
+        return _committed({**self._refused, **result})
 
 
 def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitResponse:

@@ -30,6 +30,7 @@ from ottla.broker.requests.records.batch_checks import (
 )
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.transactional_produce import UnverifiedError, Verified
+from ottla.coordinators.results import PartitionErrors
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
 from ottla.log.validate import CLIENT, Header, one_batch
@@ -65,6 +66,7 @@ ZSTD = 4
 FIRST_VERSION_OF_ONE_BATCH = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADER = 10
+FIRST_VERSION_WITH_ABORTABLE = 11
 
 # Of these Kafka does not tell the log start; after the others a producer may want to know it.
 WITHOUT_LOG_START = frozenset(
@@ -115,23 +117,21 @@ def _verified(
     server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
 ) -> "Sequence[Buffer] | Pending | None":
     """Append once it is known what belongs to the producer's transaction."""
-    at_once: list[Verified] = []
-    pending: ProduceAnswer | None = None
-
-    def then(found: Verified) -> None:
-        if pending is None:
-            at_once.append(found)
-            return
-        try:
-            pending.settle(_append_all(server, conn, header, request, found, pending))
-        except CloseConnection as decision:
-            pending.fail(str(decision))
-
-    transactional_produce.verify(server, header.api_version, request, then)
-    if at_once:
-        return _append_all(server, conn, header, request, at_once[0], None)
-    pending = ProduceAnswer(server, conn, header, pipelined=False)
-    return pending
+    found, producer = transactional_produce.begin(server, request)
+    if producer is not None and found.guards:
+        pending = ProduceAnswer(server, conn, header, pipelined=False)
+        pending.verifying = request, found
+        errors = server.coordination.verifier.verify(
+            request.transactional_id or "",
+            producer,
+            list(found.guards),
+            pending,
+            knows_abortable=header.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+        )
+        if errors is None:
+            return pending
+        found.refuse(errors)
+    return _append_all(server, conn, header, request, found, None)
 
 
 def hosted(server: "BrokerServices", header: RequestHeader, topic: str, index: int) -> Partition:
@@ -241,7 +241,7 @@ def _refused(topic: str, index: int, error: OttlaError) -> PartitionResult:
 class ProduceAnswer(DelayedProduce):
     """The answer to one request, when it comes later."""
 
-    __slots__ = ("_header", "_server")
+    __slots__ = ("_header", "_server", "verifying")
 
     def __init__(
         self,
@@ -255,6 +255,19 @@ class ProduceAnswer(DelayedProduce):
         super().__init__(conn, server.replicas, pipelined=pipelined)
         self._server = server
         self._header = header
+        self.verifying: tuple[ProduceRequest, Verified] | None = None
+        """The request, and what is known so far, while another broker is asked about it."""
+
+    def on_verified(self, errors: PartitionErrors) -> None:
+        """Append what is part of the transaction."""
+        assert self.verifying is not None
+        (request, found), self.verifying = self.verifying, None
+        found.refuse(errors)
+        server, conn, header = self._server, self.connection, self._header
+        try:
+            self.settle(_append_all(server, conn, header, request, found, self))
+        except CloseConnection as decision:
+            self.fail(str(decision))
 
     def answer(self) -> Sequence[Buffer]:
         results = self.results

@@ -8,10 +8,10 @@ their metadata. Kafka:
 """
 
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.coordinators.results import PartitionErrors
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import Guard
 from ottla.log.validate import HEADER_SIZE
@@ -26,7 +26,6 @@ TRANSACTIONAL = 0x10
 ATTRIBUTES_AT = 21
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
-FIRST_VERSION_WITH_ABORTABLE = 11
 
 RETRIED = frozenset(
     {
@@ -57,19 +56,24 @@ class Verified:
             raise error
         return self.guards.get(tp)
 
+    def refuse(self, errors: PartitionErrors) -> None:
+        """Note which partitions the coordinator did not find in the transaction, and why."""
+        for tp, code in errors.items():
+            self.errors[tp] = _as_produce_error(code)
+
 
 def is_transactional(records: memoryview) -> bool:
     """Tell whether a batch, whose header is there at least up to its attributes, belongs to one."""
     return bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
-def verify(
-    server: "BrokerServices",
-    version: int,
-    request: ProduceRequest,
-    on_verified: Callable[[Verified], None],
-) -> None:
-    """Verify partitions; `on_verified` is called at once if no other broker must be asked."""
+def begin(
+    server: "BrokerServices", request: ProduceRequest
+) -> tuple[Verified, ProducerIdAndEpoch | None]:
+    """Return what is to be verified, by its guards, and whose transaction that is.
+
+    No producer: none of the batches belongs to a transaction.
+    """
     found = Verified()
     producers: dict[tuple[int, int], None] = {}
     batches: dict[TopicPartition, int] = {}
@@ -85,8 +89,7 @@ def verify(
             producers[producer_id, epoch] = None
             batches[TopicPartition(topic.name, item.index)] = sequence
     if not batches:
-        on_verified(found)
-        return
+        return found, None
     if len(producers) > 1:
         raise OttlaError(
             "Transactional records contained more than one producer ID",
@@ -103,22 +106,7 @@ def verify(
         guard = log.producers.begin_verification(*producer, sequence, now_ms)
         if guard is not None:
             found.guards[tp] = guard
-    if not found.guards:
-        on_verified(found)
-        return
-
-    def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        for tp, code in errors.items():
-            found.errors[tp] = _as_produce_error(code)
-        on_verified(found)
-
-    server.coordination.verifier.verify(
-        request.transactional_id or "",
-        producer,
-        list(found.guards),
-        verified,
-        knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE,
-    )
+    return found, producer
 
 
 def _as_produce_error(code: ErrorCode) -> UnverifiedError:

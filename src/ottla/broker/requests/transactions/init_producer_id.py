@@ -5,7 +5,7 @@ Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.requests.answers import answer
+from ottla.broker.requests.answers import ResultAnswer, answer
 from ottla.broker.requests.api import Answer, Api, Later
 from ottla.broker.requests.error_bodies import code_only
 from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
@@ -33,7 +33,10 @@ def handle(
     request: InitProducerIdRequest,
 ) -> Answer | Later:
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
-        return _result(header, InitResult(ErrorCode.INVALID_REQUEST))
+        refusal = InitProducerIdResponse(
+            error_code=ErrorCode.INVALID_REQUEST, producer_id=NONE, producer_epoch=NONE
+        )
+        return answer(header, refusal)
     if request.transactional_id is not None:
         return _transactional(server, conn, header, request)
     producer_id = server.producer_ids.take()
@@ -52,7 +55,7 @@ def _transactional(
     header: RequestHeader,
     request: InitProducerIdRequest,
 ) -> "Pending":
-    pending = conn.pending(pipelined=False)
+    pending = InitAnswer(conn, header)
     expected = None
     if request.producer_id != NONE:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -60,19 +63,22 @@ def _transactional(
         request.transactional_id or "",
         request.transaction_timeout_ms,
         expected,
-        lambda result: pending.complete(_result(header, result)),
+        pending,
     )
     return pending
 
 
-def _result(header: RequestHeader, result: InitResult) -> list[Buffer]:
-    error, producer_id, epoch = result
-    if error is ErrorCode.PRODUCER_FENCED and header.api_version < FIRST_VERSION_WITH_FENCED:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH  # all that older producers know of it
-    response = InitProducerIdResponse(
-        error_code=error, producer_id=producer_id, producer_epoch=epoch
-    )
-    return answer(header, response)
+class InitAnswer(ResultAnswer[InitResult]):
+    __slots__ = ()
+
+    def response(self, result: InitResult) -> InitProducerIdResponse:
+        error, producer_id, epoch = result
+        older = self.header.api_version < FIRST_VERSION_WITH_FENCED
+        if error is ErrorCode.PRODUCER_FENCED and older:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH  # all that older producers know of it
+        return InitProducerIdResponse(
+            error_code=error, producer_id=producer_id, producer_epoch=epoch
+        )
 
 
 INIT_PRODUCER_ID = Api(

@@ -6,10 +6,10 @@ AddPartitionsToTxn from version 4 on comes from brokers, in batches (KIP-890).
 Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.answers import answer
+from ottla.broker.requests.answers import ResultAnswer, answer
 from ottla.broker.requests.api import Answer, Api
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -84,21 +84,53 @@ def add_partitions(
         return answer(header, AddPartitionsToTxnResponse())
     if sum(len(topic.partitions) for t in transactions for topic in t.topics) > MOST_PARTITIONS:
         raise CloseConnection(f"more than {MOST_PARTITIONS} partitions are added to transactions")
-    pending = conn.pending(pipelined=False)
-    results: dict[str, Codes] = {}
-
-    def respond(transactional_id: str, codes: Codes) -> None:
-        results[transactional_id] = codes
-        if len(results) == len(names):
-            pending.complete(answer(header, _added(header.api_version, results)))
-
-    names = {t.transactional_id for t in transactions}
+    pending = AddedAnswer(conn, header, len({t.transactional_id for t in transactions}))
     for transaction in transactions:
-        _add(server, header.api_version, transaction, respond)
+        _add(server, transaction, pending)
     return pending
 
 
-def _add(server: "BrokerServices", version: int, transaction: Any, respond: Any) -> None:
+class AddedAnswer(ResultAnswer[Mapping[str, Codes]]):
+    """The answer when there are the results of all transactions."""
+
+    __slots__ = ("_count", "_results")
+
+    def __init__(self, conn: "Connection", header: RequestHeader, count: int) -> None:
+        super().__init__(conn, header)
+        self._count = count
+        self._results: dict[str, Codes] = {}
+
+    def add(self, transactional_id: str, codes: Codes) -> None:
+        self._results[transactional_id] = codes
+        if len(self._results) == self._count:
+            self.on_result(self._results)
+
+    def response(self, result: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
+        return _added(self.header.api_version, result)
+
+
+class _OneAdded:
+    """One transaction of a request, whose partitions are being added."""
+
+    __slots__ = ("_answer", "_name", "_partitions")
+
+    def __init__(
+        self, pending: AddedAnswer, name: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._answer = pending
+        self._name = name
+        self._partitions = partitions
+
+    def on_result(self, result: ErrorCode) -> None:
+        code = _known_to(self._answer.header.api_version, result)
+        self._answer.add(self._name, dict.fromkeys(self._partitions, code))
+
+
+def _add(
+    server: "BrokerServices",
+    transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
+    pending: AddedAnswer,
+) -> None:
     name = transaction.transactional_id
     partitions = [
         TopicPartition(t.name, index) for t in transaction.topics for index in t.partitions
@@ -106,18 +138,14 @@ def _add(server: "BrokerServices", version: int, transaction: Any, respond: Any)
     unknown = {tp for tp in partitions if server.metadata.partition(*tp) is None}
     if unknown:
         missing, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-        respond(name, {tp: missing if tp in unknown else other for tp in partitions})
+        pending.add(name, {tp: missing if tp in unknown else other for tp in partitions})
         return
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     coordinator = server.coordination.transactions
     if transaction.verify_only:
-        respond(name, coordinator.verify_partitions(name, producer, partitions))
+        pending.add(name, coordinator.verify_partitions(name, producer, partitions))
         return
-
-    def added(error: ErrorCode) -> None:
-        respond(name, dict.fromkeys(partitions, _known_to(version, error)))
-
-    coordinator.add_partitions(name, producer, partitions, added)
+    coordinator.add_partitions(name, producer, partitions, _OneAdded(pending, name, partitions))
 
 
 def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
@@ -157,38 +185,42 @@ def add_offsets(
     request: AddOffsetsToTxnRequest,
 ) -> "Pending":
     """Make the partition in which a group's offsets are kept part of the transaction."""
-    pending = conn.pending(pipelined=False)
-
-    def added(error: ErrorCode) -> None:
-        code = _known_to(header.api_version, error)
-        pending.complete(answer(header, AddOffsetsToTxnResponse(error_code=code)))
-
+    pending = OffsetsAddedAnswer(conn, header)
     index = server.coordination.groups.log.partition_for(request.group_id)
     server.coordination.transactions.add_partitions(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         [TopicPartition(GROUP_METADATA_TOPIC, index)],
-        added,
+        pending,
     )
     return pending
+
+
+class OffsetsAddedAnswer(ResultAnswer[ErrorCode]):
+    __slots__ = ()
+
+    def response(self, result: ErrorCode) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=_known_to(self.header.api_version, result))
 
 
 def end_txn(
     server: "BrokerServices", conn: "Connection", header: RequestHeader, request: EndTxnRequest
 ) -> "Pending":
-    pending = conn.pending(pipelined=False)
-
-    def ended(error: ErrorCode) -> None:
-        code = _known_to(header.api_version, error)
-        pending.complete(answer(header, EndTxnResponse(error_code=code)))
-
+    pending = EndedAnswer(conn, header)
     server.coordination.transactions.end(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-        ended,
+        pending,
         committed=request.committed,
     )
     return pending
+
+
+class EndedAnswer(ResultAnswer[ErrorCode]):
+    __slots__ = ()
+
+    def response(self, result: ErrorCode) -> EndTxnResponse:
+        return EndTxnResponse(error_code=_known_to(self.header.api_version, result))
 
 
 # --- TxnOffsetCommit ----------------------------------------------------------------------------
@@ -217,75 +249,99 @@ def txn_offset_commit(
                 )
     if not commits:
         return answer(header, _committed(results, header.api_version))
-    pending = conn.pending(pipelined=False)
-
-    def respond(found: Codes) -> None:
-        whole = {**results, **found}
-        pending.complete(answer(header, _committed(whole, header.api_version)))
-
-    _verified_commit(server, header.api_version, request, commits, respond)
+    pending = OffsetsAnswer(server, conn, header, request, commits, results)
+    pending.start()
     return pending
 
 
-def _verified_commit(
-    server: "BrokerServices",
-    version: int,
-    request: TxnOffsetCommitRequest,
-    commits: Mapping[TopicPartition, Commit],
-    respond: Any,
-) -> None:
-    """Have the group's partition verified as part of the transaction, then write the offsets."""
-    groups, verifier = server.coordination.groups, server.coordination.verifier
-    producer = Producer(request.producer_id, request.producer_epoch)
-    offsets_partition = TopicPartition(
-        GROUP_METADATA_TOPIC, groups.log.partition_for(request.group_id)
-    )
+class OffsetsAnswer(ResultAnswer[Codes]):
+    """The answer when the offsets are in the log; `refused` are those that were not written."""
 
-    def write(guard: object) -> None:
-        groups.commit(
+    __slots__ = ("_commits", "_guard", "_refused", "_request", "_server")
+
+    def __init__(
+        self,
+        server: "BrokerServices",
+        conn: "Connection",
+        header: RequestHeader,
+        request: TxnOffsetCommitRequest,
+        commits: Mapping[TopicPartition, Commit],
+        refused: Codes,
+    ) -> None:
+        super().__init__(conn, header)
+        self._server = server
+        self._request = request
+        self._commits = commits
+        self._refused = refused
+        self._guard: object = TRUSTED
+
+    @property
+    def _partition(self) -> TopicPartition:
+        """Where the group's offsets are kept."""
+        log = self._server.coordination.groups.log
+        return TopicPartition(GROUP_METADATA_TOPIC, log.partition_for(self._request.group_id))
+
+    def start(self) -> None:
+        """Have the group's partition verified as part of the transaction, then write the offsets.
+
+        A guard of None stands for a transaction that has offsets there already.
+        """
+        server, request = self._server, self._request
+        error = server.coordination.groups.validate_group_status(request.group_id)
+        if error is not ErrorCode.NONE:
+            self._fail_all(error)
+            return
+        verifier = server.coordination.verifier
+        if verifier.enabled:
+            try:
+                log = server.replicas.hosted(*self._partition).local_log(leader_only=True)
+            except OttlaError:
+                self._fail_all(ErrorCode.NOT_COORDINATOR)
+                return
+            self._guard = log.producers.begin_verification(
+                request.producer_id,
+                request.producer_epoch,
+                OFFSETS_SEQUENCE,
+                server.world.clock.wall_ms(),
+            )
+            if self._guard is not None:
+                errors = verifier.verify(
+                    request.transactional_id,
+                    ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+                    [self._partition],
+                    self,
+                    knows_abortable=self.header.api_version >= FIRST_COMMIT_WITH_ABORTABLE,
+                )
+                if errors is not None:
+                    self.on_verified(errors)
+                return
+        self._write()
+
+    def on_verified(self, errors: Codes) -> None:
+        failure = errors.get(self._partition)
+        if failure is not None:
+            self._fail_all(self._server.coordination.groups.as_commit_error(failure))
+        else:
+            self._write()
+
+    def _write(self) -> None:
+        request = self._request
+        self._server.coordination.groups.commit(
             request.group_id,
             request.generation_id,
             request.member_id,
             request.group_instance_id,
-            commits,
-            respond,
-            producer=producer,
-            guard=guard,
+            self._commits,
+            self,
+            producer=Producer(request.producer_id, request.producer_epoch),
+            guard=self._guard,
         )
 
-    error = groups.validate_group_status(request.group_id)
-    if error is not ErrorCode.NONE:
-        respond(dict.fromkeys(commits, error))
-        return
-    if not verifier.enabled:
-        write(TRUSTED)
-        return
-    try:
-        log = server.replicas.hosted(*offsets_partition).local_log(leader_only=True)
-    except OttlaError:
-        respond(dict.fromkeys(commits, ErrorCode.NOT_COORDINATOR))
-        return
-    guard = log.producers.begin_verification(
-        producer.producer_id, producer.epoch, OFFSETS_SEQUENCE, server.world.clock.wall_ms()
-    )
-    if guard is None:
-        write(None)
-        return
+    def _fail_all(self, error: ErrorCode) -> None:
+        self.on_result(dict.fromkeys(self._commits, error))
 
-    def verified(errors: Codes) -> None:
-        failure = errors.get(offsets_partition)
-        if failure is not None:
-            respond(dict.fromkeys(commits, groups.as_commit_error(failure)))
-        else:
-            write(guard)
-
-    verifier.verify(
-        request.transactional_id,
-        ProducerIdAndEpoch(producer.producer_id, producer.epoch),
-        [offsets_partition],
-        verified,
-        knows_abortable=version >= FIRST_COMMIT_WITH_ABORTABLE,
-    )
+    def response(self, result: Codes) -> TxnOffsetCommitResponse:
+        return _committed({**self._refused, **result}, self.header.api_version)
 
 
 def _committed(results: Codes, version: int) -> TxnOffsetCommitResponse:
