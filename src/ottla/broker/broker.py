@@ -20,16 +20,17 @@ from ottla.broker.coordination import Coordination
 from ottla.broker.lifecycle.controller_channel import ControllerChannel
 from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
 from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
+from ottla.broker.lifecycle.services import BrokerServices
 from ottla.broker.lifecycle.state import BrokerState
 from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.metrics.request_times import RequestTimes
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
-from ottla.broker.services import BrokerServices
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
 from ottla.controller.loop import Controller
@@ -125,6 +126,17 @@ class Broker:
         producer_ids = ProducerIds(
             config.broker_id, lambda: self.services.broker_epoch, channel.send
         )
+        blobs = MetadataBlobs(metadata)
+        coordination = Coordination(
+            world,
+            config,
+            replicas,
+            metadata,
+            creation,
+            self.tasks,
+            lambda: self.services.store,
+            producer_ids,
+        )
         quotas = ClientQuotas(
             config.integer("quota.window.num"),
             config.integer("quota.window.size.seconds") * 1000,
@@ -134,7 +146,7 @@ class Broker:
             config=config,
             broker_id=config.broker_id,
             metadata=metadata,
-            blobs=MetadataBlobs(metadata),
+            blobs=blobs,
             dynamic_configs=dynamic,
             topic_configs=TopicConfigs(
                 world, config, self.tasks, self._topic_config_changed, dynamic, quotas
@@ -157,16 +169,10 @@ class Broker:
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
-            coordination=Coordination(
-                world,
-                config,
-                replicas,
-                metadata,
-                creation,
-                self.tasks,
-                lambda: self.services.store,
-                producer_ids,
-            ),
+            coordination=coordination,
+            groups=coordination.groups,
+            transactions=coordination.transactions,
+            verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
@@ -176,6 +182,10 @@ class Broker:
     @property
     def state(self) -> BrokerState:
         return self.services.state
+
+    @property
+    def times(self) -> RequestTimes:
+        return self.router.times
 
     @property
     def listeners(self) -> Mapping[str, Server]:

@@ -35,7 +35,7 @@ from ottla.zookeeper.store import Store, ensure_chroot
 from ottla.zookeeper.znodes import CONTROLLER
 
 if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
+    from ottla.broker.lifecycle.services import BrokerServices
 
 logger = logging.getLogger(__name__)
 

@@ -12,16 +12,20 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import Any, Protocol
 
 import msgspec
 
+from ottla.broker.metrics.request_times import RequestTimes
+from ottla.controller.loop import Controller
+from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.log.manager import LogManager
+from ottla.net.server import Server
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.fetching import DelayedFetch
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.wire.codec import APIS
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 SAMPLE_S = 5.0
 WATCHED_TICK_S, UNWATCHED_TICK_S = 0.02, 1.0
@@ -36,6 +40,32 @@ FRESH_S = 1.0
 
 Figures = dict[str, dict[str, Any]]
 """Attributes by MBean name."""
+
+
+class Services(Protocol):
+    """Those parts of a broker that have figures of their own."""
+
+    replicas: ReplicaManager
+    controller: Controller
+    groups: GroupCoordinator
+
+
+class Measured(Protocol):
+    """A broker, as far as its figures go."""
+
+    logs: LogManager
+
+    @property
+    def services(self) -> Services: ...
+
+    @property
+    def times(self) -> RequestTimes: ...
+
+    @property
+    def listeners(self) -> Mapping[str, Server]: ...
+
+    @property
+    def state(self) -> IntEnum: ...
 
 
 class ThreadTimes:
@@ -82,7 +112,7 @@ class Metrics:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: Measured,
         busy_s: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -172,7 +202,7 @@ class Metrics:
         for name, count in self._counts().items():
             rate = round((count - then.get(name, 0)) / span_s, 3) if span_s > 0 else 0.0
             found[name] = {"Count": count, "OneMinuteRate": rate}
-        for key, times in self._broker.router.times.figures():
+        for key, times in self._broker.times.figures():
             found[f"kafka.network:type=RequestMetrics,name=TotalTimeMs,request={_api(key)}"] = times
         return dict(sorted(found.items()))
 
@@ -191,7 +221,7 @@ class Metrics:
                 said["unclean_elections_total"]
             ),
         }
-        for key, count in self._broker.router.times.counts():
+        for key, count in self._broker.times.counts():
             name = f"kafka.network:type=RequestMetrics,name=RequestsPerSec,request={_api(key)}"
             found[name] = count
         return found
@@ -289,7 +319,7 @@ class Metrics:
         return {name: _gauge(value) for name, value in found.items()}
 
     def _of_groups(self) -> Figures:
-        said: Any = self._broker.services.coordination.groups.statistics()
+        said: Any = self._broker.services.groups.statistics()
         prefix = "kafka.coordinator.group:type=GroupMetadataManager,name=Num"
         found = {f"{prefix}Groups": said["groups"], f"{prefix}Offsets": said["offsets"]}
         for state, count in said["states"].items():

@@ -7,12 +7,13 @@ response is encoded exactly once, with the version its request came in. Kafka:
 
 import asyncio
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.requests.api import Api, Later
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, Clock
 from ottla.model.steps import Driven
 from ottla.model.time_slices import InTimeSlices
@@ -22,6 +23,9 @@ from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.schema import Message
 
 logger = logging.getLogger(__name__)
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 
 def answer(header: RequestHeader, response: Any) -> list[Buffer]:
@@ -65,14 +69,19 @@ def answer_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
     return [response_header(header.api_key, header.api_version, header.correlation_id), *body]
 
 
+def by_topic(items: Iterable[tuple[TopicPartition, ItemT]]) -> dict[str, list[tuple[int, ItemT]]]:
+    """Group what belongs to partitions under their topics, in the order met."""
+    topics: dict[str, list[tuple[int, ItemT]]] = {}
+    for tp, item in items:
+        topics.setdefault(tp.topic, []).append((tp.partition, item))
+    return topics
+
+
 def error_answer(
     api: Api[Any, Any], header: RequestHeader, request: Any, error: OttlaError
 ) -> list[Buffer]:
     """Return the answer that says why a request failed, in the shape of its API."""
     return answer(header, api.error_response(request, header.api_version, error))
-
-
-ResultT = TypeVar("ResultT")
 
 
 class ResultAnswer(Pending, Generic[ResultT]):

@@ -13,12 +13,17 @@ import asyncio
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import CoroutineType
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.broker.metrics.request_times import MASK, RequestTimes
-from ottla.broker.quotas.client_quotas import ANONYMOUS, PRODUCER_RATE, REQUEST_PERCENTAGE
+from ottla.broker.quotas.client_quotas import (
+    ANONYMOUS,
+    PRODUCER_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+)
 from ottla.broker.requests.answers import answer_later, error_answer, hold_back
 from ottla.broker.requests.api import (
     Answer,
@@ -32,8 +37,9 @@ from ottla.broker.requests.api import (
 )
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
 from ottla.broker.requests.portions import InPortions, is_to_be_cut
-from ottla.broker.services import BrokerServices
+from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError, WireError
+from ottla.model.ports import World
 from ottla.model.steps import Driven
 from ottla.net.connection import CloseConnection, Connection
 from ottla.wire.codec import decode_request, decode_request_in_slices
@@ -45,15 +51,26 @@ LARGE_FRAME_BYTES = 32 * 1024
 """From here on a frame is read in slices: about a thousand partitions."""
 _PREFIX = struct.Struct(">hhi")
 
-Served = Api[BrokerServices, Any]
+
+class RouterServer(Protocol):
+    """What the router itself needs of the broker."""
+
+    world: World
+    quotas: ClientQuotas
+    tasks: Tasks
+    served: Sequence[tuple[int, int, int]]
+    """(api key, lowest, highest version), for ApiVersions"""
 
 
-class _Route:
+ServerT = TypeVar("ServerT", bound=RouterServer)
+
+
+class _Route(Generic[ServerT]):
     """An entry, with what every request asks of it at hand."""
 
     __slots__ = ("api", "handle", "large", "max_version", "min_version")
 
-    def __init__(self, api: Served) -> None:
+    def __init__(self, api: Api[ServerT, Any]) -> None:
         self.api = api
         self.handle = api.handle
         self.large = api.large
@@ -61,13 +78,13 @@ class _Route:
         self.max_version = api.max_version
 
 
-class Router:
+class Router(Generic[ServerT]):
     """The table of APIs of one server."""
 
     def __init__(
         self,
-        server: BrokerServices,
-        apis: Iterable[Served],
+        server: ServerT,
+        apis: Iterable[Api[ServerT, Any]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
@@ -105,7 +122,7 @@ class Router:
         self.times.end(api_key, started_s, outcome)
         return outcome
 
-    def _handle(self, route: _Route, conn: Connection, frame: memoryview) -> Answer:
+    def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Answer:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
         size = len(frame)
@@ -115,7 +132,12 @@ class Router:
         return self._handle_noticeable(route, conn, header, frame, pos)
 
     def _handle_noticeable(
-        self, route: _Route, conn: Connection, header: RequestHeader, frame: memoryview, pos: int
+        self,
+        route: _Route[ServerT],
+        conn: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        pos: int,
     ) -> Answer:
         """Do so for a frame that may hold very many elements."""
         size, large, rule = len(frame), self._large, route.large
@@ -138,7 +160,12 @@ class Router:
         return self._serve(route, conn, header, request, size)
 
     def _serve(
-        self, route: _Route, conn: Connection, header: RequestHeader, request: Any, size: int
+        self,
+        route: _Route[ServerT],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        size: int,
     ) -> Answer:
         """Hand a request to its handler."""
         outcome: Any  # Answer | Later; a check of the exact type is quicker than isinstance
@@ -163,7 +190,12 @@ class Router:
         return answer_later(self._server, route.api, conn, header, request, outcome)
 
     def _counted(
-        self, route: _Route, conn: Connection, header: RequestHeader, request: Any, size: int
+        self,
+        route: _Route[ServerT],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        size: int,
     ) -> Answer | Later:
         """Handle a request and count it against its client's quotas; brokers have none.
 
@@ -189,8 +221,8 @@ class Router:
 
     async def _in_slices(
         self,
-        api: Served,
-        handle: HandleInSlices[BrokerServices, Any],
+        api: Api[ServerT, Any],
+        handle: HandleInSlices[ServerT, Any],
         header: RequestHeader,
         frame: memoryview,
         pos: int,
@@ -214,7 +246,7 @@ class Router:
             return _failed(api, header, request, error)
 
 
-def _failed(api: Served, header: RequestHeader, request: Any, error: Exception) -> Parts:
+def _failed(api: Api[Any, Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
     """Answer a request whose handler has a bug, or raise CloseConnection."""
     if api.between_brokers:
         return error_answer(api, header, request, OttlaError(f"our error: {error!r}"))

@@ -3,7 +3,7 @@
 Who may call: `broker.Broker`, which hands the table to the router; documentation and tests.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.broker.requests.api import Api
 from ottla.broker.requests.cluster import (
@@ -14,14 +14,18 @@ from ottla.broker.requests.cluster import (
     metadata,
     update_features,
 )
+from ottla.broker.requests.cluster.server import LogDirsServer, MetadataServer, VersionsServer
 from ottla.broker.requests.configs import alter_configs, client_quota_requests, describe_configs
+from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.control import controller_requests, replica_control, update_metadata
+from ottla.broker.requests.control.server import ControllerServer, ReplicaServer
 from ottla.broker.requests.groups import (
     find_coordinator,
     group_admin,
     group_membership,
     group_offsets,
 )
+from ottla.broker.requests.groups.server import FinderServer, GroupsServer
 from ottla.broker.requests.records import (
     delete_records,
     fetch,
@@ -29,21 +33,42 @@ from ottla.broker.requests.records import (
     offset_for_leader_epoch,
     produce,
 )
+from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
 from ottla.broker.requests.topics import (
     create_partitions,
     create_topics,
     delete_topics,
     leadership,
 )
+from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.requests.transactions import (
     init_producer_id,
     producer_transactions,
     transaction_admin,
     transaction_markers,
 )
-from ottla.broker.services import BrokerServices
+from ottla.broker.requests.transactions.server import TransactionsServer
 
-_APIS: tuple[Api[BrokerServices, Any], ...] = (
+
+class Server(
+    RecordsServer,
+    OffsetsServer,
+    GroupsServer,
+    FinderServer,
+    TransactionsServer,
+    TopicsServer,
+    ConfigsServer,
+    MetadataServer,
+    VersionsServer,
+    LogDirsServer,
+    ReplicaServer,
+    ControllerServer,
+    Protocol,
+):
+    """What all handlers together touch: a broker has it, each handler sees its family's part."""
+
+
+_APIS: tuple[Api[Server, Any], ...] = (
     produce.PRODUCE,
     fetch.FETCH,
     list_offsets.LIST_OFFSETS,
@@ -94,5 +119,5 @@ _APIS: tuple[Api[BrokerServices, Any], ...] = (
     controller_requests.ALLOCATE_PRODUCER_IDS,
 )
 
-ROUTES: dict[int, Api[BrokerServices, Any]] = {int(api.key): api for api in _APIS}
+ROUTES: dict[int, Api[Server, Any]] = {int(api.key): api for api in _APIS}
 """By API key."""

@@ -6,30 +6,27 @@ that is used moves there in the background; to name the dir it lies in cancels t
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 logger = logging.getLogger(__name__)
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: LogDirsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: AlterReplicaLogDirsRequest,
 ) -> Parts:
@@ -53,7 +50,7 @@ def handle(
     return answer(header, r(results=results))
 
 
-def _place(server: "BrokerServices", tp: TopicPartition, path: str) -> ErrorCode:
+def _place(server: LogDirsServer, tp: TopicPartition, path: str) -> ErrorCode:
     try:
         server.replicas.moves.place(tp, path)
     except OttlaError as error:

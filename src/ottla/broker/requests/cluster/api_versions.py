@@ -5,20 +5,17 @@ an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, 
 """
 
 import re
-from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import VersionsServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,8 +34,8 @@ def unsupported(header: RequestHeader) -> list[Buffer]:
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: VersionsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ApiVersionsRequest,
 ) -> Parts:

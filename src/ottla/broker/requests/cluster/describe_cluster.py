@@ -4,27 +4,23 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
 `AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS
 from ottla.model.errors import ErrorCode
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 BROKERS, CONTROLLERS = 1, 2
 UNKNOWN_OPERATIONS = -(2**31)
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: MetadataServer,
+    conn: Connection,
     header: RequestHeader,
     request: DescribeClusterRequest,
 ) -> Parts:

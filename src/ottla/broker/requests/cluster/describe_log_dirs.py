@@ -5,19 +5,15 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeLogDirsRequest` and
 both, in the one it goes to as future replica with what it still lacks.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -26,8 +22,8 @@ UNKNOWN_LAG = -1
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: LogDirsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DescribeLogDirsRequest,
 ) -> Parts:
@@ -47,7 +43,7 @@ def handle(
     return answer(header, DescribeLogDirsResponse(results=results))
 
 
-def _describe(server: "BrokerServices", log: Log) -> Partition:
+def _describe(server: LogDirsServer, log: Log) -> Partition:
     """Describe a log; its lag is counted from the partition's own, if that is served."""
     partition = server.replicas.get(log.tp)
     current = partition.log if partition is not None else None
@@ -66,7 +62,7 @@ def _describe(server: "BrokerServices", log: Log) -> Partition:
     )
 
 
-def _live(server: "BrokerServices", path: str, topics: dict[str, list[Partition]]) -> Result:
+def _live(server: LogDirsServer, path: str, topics: dict[str, list[Partition]]) -> Result:
     try:
         total, usable = server.world.files.space(path)
     except OSError:

@@ -6,7 +6,7 @@ blobs; only one that creates topics waits. Kafka: `KafkaApis.handleTopicMetadata
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.metadata.metadata_blobs import (
     assemble,
@@ -16,18 +16,15 @@ from ottla.broker.metadata.metadata_blobs import (
 )
 from ottla.broker.requests.answers import answer_body
 from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.broker.requests.portions import in_portions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.model.ports import Buffer
-from ottla.net.connection import CloseConnection
+from ottla.net.connection import CloseConnection, Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 FIRST_VERSION_BY_ID = 12
 UNKNOWN_OPERATIONS = -(2**31)
@@ -51,8 +48,8 @@ class _Question(NamedTuple):
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: MetadataServer,
+    conn: Connection,
     header: RequestHeader,
     request: MetadataRequest,
 ) -> Parts | Later:
@@ -64,7 +61,7 @@ def handle(
 
 
 async def _wait(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: MetadataRequest
+    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> list[Buffer]:
     """Answer once a controller has told us of the cluster, and missing topics were created.
 
@@ -85,9 +82,7 @@ async def _wait(
     return _respond(server, conn, header, request, question, errors)
 
 
-def _question(
-    server: "BrokerServices", header: RequestHeader, request: MetadataRequest
-) -> _Question:
+def _question(server: MetadataServer, header: RequestHeader, request: MetadataRequest) -> _Question:
     version, asked = header.api_version, request.topics
     names, unknown_ids = _asked_names(server, request, version)
     if asked is None or (version == 0 and not asked):
@@ -109,7 +104,7 @@ def _reasons(missing: Sequence[str]) -> dict[str, ErrorCode]:
 
 
 def _asked_names(
-    server: "BrokerServices", request: MetadataRequest, version: int
+    server: MetadataServer, request: MetadataRequest, version: int
 ) -> tuple[list[str], list[bytes]]:
     """Return the names asked for, each once, and the ids that name nothing we know."""
     names: dict[str, None] = {}
@@ -148,8 +143,8 @@ def _failed(
 
 
 def _respond(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: MetadataServer,
+    conn: Connection,
     header: RequestHeader,
     request: MetadataRequest,
     question: _Question,
@@ -183,7 +178,7 @@ def _respond(
 
 
 def _with_operations(
-    server: "BrokerServices", name: str, listener: str, version: int
+    server: MetadataServer, name: str, listener: str, version: int
 ) -> bytes | None:
     snapshot = server.metadata.snapshot
     state = snapshot.topics.get(name)
@@ -195,7 +190,7 @@ def _with_operations(
 
 
 def _head(
-    server: "BrokerServices", listener: str, request: MetadataRequest, version: int
+    server: MetadataServer, listener: str, request: MetadataRequest, version: int
 ) -> MetadataResponse:
     """Return the response without its topics."""
     snapshot = server.metadata.snapshot

@@ -9,20 +9,18 @@ Kafka's ZooKeeper mode ignores it. Kafka: `KafkaApis.handleUpdateFeatures` and
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.cluster.server import VersionsServer
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.zookeeper.znodes import Features
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +42,8 @@ class Update(NamedTuple):
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: VersionsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: UpdateFeaturesRequest,
 ) -> Parts | Later:
@@ -63,7 +61,7 @@ def _refused(header: RequestHeader, code: ErrorCode, message: str) -> list[Buffe
 
 
 async def _update(
-    server: "BrokerServices", header: RequestHeader, request: UpdateFeaturesRequest
+    server: VersionsServer, header: RequestHeader, request: UpdateFeaturesRequest
 ) -> list[Buffer]:
     found = await server.store.get_feature()
     levels = {} if found is None else dict(found[0].levels)

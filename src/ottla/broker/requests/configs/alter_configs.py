@@ -9,18 +9,20 @@ the settings, never the other way round; messages are Kafka's, for tools match t
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict, TypeVar
 
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ottla.wire.messages.incremental_alter_configs import (
@@ -28,14 +30,19 @@ from ottla.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 logger = logging.getLogger(__name__)
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+Resource = (
+    AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource
+)
+ResourceT = TypeVar(
+    "ResourceT",
+    AlterConfigsRequest.AlterConfigsResource,
+    IncrementalAlterConfigsRequest.AlterConfigsResource,
+)
 
 
 class _InvalidRequestError(OttlaError):
@@ -47,55 +54,63 @@ class _InvalidConfigError(OttlaError):
 
 
 async def replace_all(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ConfigsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: AlterConfigsRequest,
 ) -> Parts:
     """Handle AlterConfigs: what is not named goes back to its default."""
     twice = _named_twice(request.resources)
 
-    async def change(resource: Any) -> None:
-        _check_entries(resource, twice, may_be_null=lambda _: False)
+    async def change(resource: AlterConfigsRequest.AlterConfigsResource) -> None:
+        _check_entries(resource, twice, [c.name for c in resource.configs if c.value is None])
         entity = _entity(server, resource)
-        new = {c.name: c.value for c in resource.configs}
+        new = {c.name: str(c.value) for c in resource.configs}
         await _write(server, entity, new, validate_only=request.validate_only)
 
-    r = AlterConfigsResponse
     outcomes = await _outcomes(server, change, request.resources)
-    return answer(header, r(responses=_responses(r, outcomes)))
+    one = AlterConfigsResponse.AlterConfigsResourceResponse
+    return answer(header, AlterConfigsResponse(responses=[one(**_fields(*o)) for o in outcomes]))
 
 
 async def change_some(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ConfigsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: IncrementalAlterConfigsRequest,
 ) -> Parts:
     """Handle IncrementalAlterConfigs: what is not named stays as it is."""
     twice = _named_twice(request.resources)
 
-    async def change(resource: Any) -> None:
-        _check_entries(resource, twice, may_be_null=lambda c: c.config_operation == DELETE)
+    async def change(resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> None:
+        empty = [
+            c.name for c in resource.configs if c.value is None and c.config_operation != DELETE
+        ]
+        _check_entries(resource, twice, empty)
         entity = _entity(server, resource)
         new = await server.store.get_entity_configs(entity.kind, entity.name)
         for config in resource.configs:
             _apply(server, entity, new, config)
         await _write(server, entity, new, validate_only=request.validate_only)
 
-    r = IncrementalAlterConfigsResponse
     outcomes = await _outcomes(server, change, request.resources)
-    return answer(header, r(responses=_responses(r, outcomes)))
+    r = IncrementalAlterConfigsResponse
+    one = r.AlterConfigsResourceResponse
+    return answer(header, r(responses=[one(**_fields(*o)) for o in outcomes]))
 
 
 async def _outcomes(
-    server: "BrokerServices", change: Any, resources: Iterable[Any]
-) -> list[tuple[Any, OttlaError | None]]:
+    server: ConfigsServer,
+    change: Callable[[ResourceT], Awaitable[None]],
+    resources: Iterable[ResourceT],
+) -> list[tuple[ResourceT, OttlaError | None]]:
     clock = server.world.clock
     return [(x, await _outcome(change, x)) async for x in InTimeSlices(resources, clock)]
 
 
-async def _outcome(change: Any, resource: Any) -> OttlaError | None:
+async def _outcome(
+    change: Callable[[ResourceT], Awaitable[None]], resource: ResourceT
+) -> OttlaError | None:
     try:
         await change(resource)
     except OttlaError as error:
@@ -104,16 +119,21 @@ async def _outcome(change: Any, resource: Any) -> OttlaError | None:
     return None
 
 
-def _responses(response: Any, outcomes: Iterable[tuple[Any, OttlaError | None]]) -> list[Any]:
-    return [
-        response.AlterConfigsResourceResponse(
-            error_code=ErrorCode.NONE if error is None else error.code,
-            error_message=None if error is None else str(error),
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, error in outcomes
-    ]
+class _Fields(TypedDict):
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+def _fields(resource: Resource, error: OttlaError | None) -> _Fields:
+    """Return what both responses say of a resource."""
+    return {
+        "error_code": ErrorCode.NONE if error is None else error.code,
+        "error_message": None if error is None else str(error),
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +144,25 @@ class _Entity:
     name: str
 
 
-def _named_twice(resources: Iterable[Any]) -> frozenset[tuple[int, str]]:
+def _named_twice(resources: Iterable[Resource]) -> frozenset[tuple[int, str]]:
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     return frozenset(resource for resource, count in counts.items() if count > 1)
 
 
 def _check_entries(
-    resource: Any, twice: frozenset[tuple[int, str]], *, may_be_null: Callable[[Any], bool]
+    resource: Resource, twice: frozenset[tuple[int, str]], empty: Sequence[str]
 ) -> None:
-    """Refuse what no resource of any kind may ask."""
+    """Refuse what no resource of any kind may ask. `empty`: settings without a value."""
     if (resource.resource_type, resource.resource_name) in twice:
         raise _InvalidRequestError("Each resource must appear at most once.")
     names = [c.name for c in resource.configs]
     if len(set(names)) < len(names):
         raise _InvalidRequestError("Error due to duplicate config keys")
-    empty = [c.name for c in resource.configs if c.value is None and not may_be_null(c)]
     if empty:
         raise _InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
 
 
-def _entity(server: "BrokerServices", resource: Any) -> _Entity:
+def _entity(server: ConfigsServer, resource: Resource) -> _Entity:
     """Return whose settings are meant, if they can be changed here."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == BROKER:
@@ -172,14 +191,20 @@ def _entity(server: "BrokerServices", resource: Any) -> _Entity:
     return _Entity("topics", name)
 
 
-def _apply(server: "BrokerServices", entity: _Entity, configs: dict[str, str], change: Any) -> None:
+def _apply(
+    server: ConfigsServer,
+    entity: _Entity,
+    configs: dict[str, str],
+    change: IncrementalAlterConfigsRequest.AlterableConfig,
+) -> None:
     """Do one operation on an entity's settings."""
-    name, operation = change.name, change.config_operation
-    if operation == SET:
-        configs[name] = change.value
-        return
+    name, operation, value = change.name, change.config_operation, change.value
     if operation == DELETE:
         configs.pop(name, None)
+        return
+    assert value is not None, "checked before"
+    if operation == SET:
+        configs[name] = value
         return
     of_topic = entity.kind == "topics"
     key = (topic_keys() if of_topic else broker_keys()).get(name)
@@ -192,7 +217,7 @@ def _apply(server: "BrokerServices", entity: _Entity, configs: dict[str, str], c
     if text is None:
         text = (server.config.topic_default(name)[0] if of_topic else key.default) or ""
     values = [v.strip() for v in text.split(",") if v.strip()]
-    given = [v.strip() for v in change.value.split(",") if v.strip()]
+    given = [v.strip() for v in value.split(",") if v.strip()]
     if operation == APPEND:
         values += [v for v in given if v not in values]
     else:
@@ -201,7 +226,7 @@ def _apply(server: "BrokerServices", entity: _Entity, configs: dict[str, str], c
 
 
 async def _write(
-    server: "BrokerServices", entity: _Entity, configs: dict[str, str], *, validate_only: bool
+    server: ConfigsServer, entity: _Entity, configs: dict[str, str], *, validate_only: bool
 ) -> None:
     if entity.kind == "topics":
         try:

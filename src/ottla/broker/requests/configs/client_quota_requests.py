@@ -9,16 +9,17 @@ notification follows it; an entity left without bounds is deleted; messages are 
 import ipaddress
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ANY
 from ottla.broker.quotas.quota_settings import CLIENTS, IPS, OF_ADDRESSES, OF_CLIENTS, USERS
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -30,16 +31,13 @@ from ottla.wire.messages.describe_client_quotas import (
 )
 from ottla.zookeeper.znodes import sanitize
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 logger = logging.getLogger(__name__)
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 EPSILON = 1e-6
 _SHORT_NAMES = {USER: "user", CLIENT_ID: "client", IP: "ip"}
+Component = DescribeClientQuotasRequest.ComponentData
 _LARGEST = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 
 
@@ -51,8 +49,8 @@ class _InvalidRequestError(OttlaError):
 
 
 async def describe(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ConfigsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DescribeClientQuotasRequest,
 ) -> Parts:
@@ -72,9 +70,9 @@ async def describe(
     return answer(header, DescribeClientQuotasResponse(entries=entries))
 
 
-def _filter(components: Iterable[Any]) -> dict[str, Any]:
+def _filter(components: Iterable[Component]) -> dict[str, Component]:
     """Return the request's conditions by kind of entity."""
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, Component] = {}
     for component in components:
         kind = component.entity_type
         if kind in wanted:
@@ -96,7 +94,7 @@ def _filter(components: Iterable[Any]) -> dict[str, Any]:
     return wanted
 
 
-def _may_match(kind: str, wanted: Mapping[str, Any], *, strict: bool) -> bool:
+def _may_match(kind: str, wanted: Mapping[str, Component], *, strict: bool) -> bool:
     """Tell whether it is worth reading a folder: addresses are a world of their own."""
     if kind == IPS:
         return IP in wanted or (not wanted and not strict)
@@ -111,7 +109,7 @@ def _entity(kind: str, name: str) -> dict[str, str]:
     return {part: value for part, value in parts.items() if value is not None}
 
 
-def _matches(entity: Mapping[str, str], wanted: Mapping[str, Any], *, strict: bool) -> bool:
+def _matches(entity: Mapping[str, str], wanted: Mapping[str, Component], *, strict: bool) -> bool:
     """Tell whether every condition holds and, if strict, nothing else is named."""
     if strict and entity.keys() - wanted.keys():
         return False
@@ -143,8 +141,8 @@ def _entry(
 
 
 async def alter(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ConfigsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: AlterClientQuotasRequest,
 ) -> Parts:
@@ -174,7 +172,9 @@ def _result(
     )
 
 
-async def _alter(server: "BrokerServices", entry: Any, *, validate_only: bool) -> None:
+async def _alter(
+    server: ConfigsServer, entry: AlterClientQuotasRequest.EntryData, *, validate_only: bool
+) -> None:
     kind, name = _named(entry.entity)
     store = server.store
     settings = await store.get_entity_configs(kind, name)
@@ -191,7 +191,7 @@ async def _alter(server: "BrokerServices", entry: Any, *, validate_only: bool) -
     logger.info("quotas altered of=%s/%s keys=%s", kind, name, ",".join(settings))
 
 
-def _named(entity: Iterable[Any]) -> tuple[str, str]:
+def _named(entity: Iterable[AlterClientQuotasRequest.EntityData]) -> tuple[str, str]:
     """Return the folder and the name of the znode whose bounds are meant."""
     parts: dict[str, str] = {}
     for part in entity:

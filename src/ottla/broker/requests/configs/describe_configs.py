@@ -6,23 +6,20 @@ whoever altered them sees it at once. Kafka: `ConfigHelper.describeConfigs`.
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
 from ottla.broker.requests.answers import answer_in_slices
 from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import in_portions
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
 from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +40,8 @@ class _UnknownTopicError(OttlaError):
 
 
 async def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ConfigsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DescribeConfigsRequest,
 ) -> Parts:
@@ -61,7 +58,7 @@ async def handle(
 
 
 async def _describe(
-    server: "BrokerServices",
+    server: ConfigsServer,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
@@ -83,7 +80,7 @@ async def _describe(
     return result
 
 
-async def _entries(server: "BrokerServices", kind: int, name: str) -> Iterable[Entry]:
+async def _entries(server: ConfigsServer, kind: int, name: str) -> Iterable[Entry]:
     if kind == TOPIC:
         problem = topic_name_problem(name)
         if problem is not None:

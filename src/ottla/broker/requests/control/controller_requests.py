@@ -6,12 +6,12 @@ ControllerMovedException. Kafka: the handlers of the same names
 in `KafkaApis`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts, Quota
+from ottla.broker.requests.control.server import ControllerServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
@@ -23,10 +23,6 @@ from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 
 class NotControllerError(OttlaError):
     """This broker is not the controller; clients ask Metadata who is and go there."""
@@ -34,15 +30,15 @@ class NotControllerError(OttlaError):
     code = ErrorCode.NOT_CONTROLLER
 
 
-def require_controller(server: "BrokerServices") -> None:
+def require_controller(server: ControllerServer) -> None:
     """Raise NotControllerError unless this broker is the controller at the moment."""
     if not server.controller.is_active:
         raise NotControllerError("This is not the correct controller for this cluster.")
 
 
 async def alter_partition(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ControllerServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: AlterPartitionRequest,
 ) -> Parts:
@@ -52,8 +48,8 @@ async def alter_partition(
 
 
 async def allocate_producer_ids(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ControllerServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: AllocateProducerIdsRequest,
 ) -> Parts:
@@ -63,8 +59,8 @@ async def allocate_producer_ids(
 
 
 async def controlled_shutdown(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ControllerServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ControlledShutdownRequest,
 ) -> Parts:

@@ -9,13 +9,14 @@ Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.control.server import ReplicaServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
 from ottla.replication.control import (
     apply_leader_and_isr,
     apply_stop_replica,
@@ -26,16 +27,10 @@ from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 logger = logging.getLogger(__name__)
 
 
-def _refusal(
-    server: "BrokerServices", request: LeaderAndIsrRequest | StopReplicaRequest
-) -> ErrorCode:
+def _refusal(server: ReplicaServer, request: LeaderAndIsrRequest | StopReplicaRequest) -> ErrorCode:
     """Return why a control request is not for us, NONE if it is."""
     if server.is_stale(request.broker_epoch):
         code = ErrorCode.STALE_BROKER_EPOCH
@@ -57,8 +52,8 @@ def _refusal(
 
 
 def leader_and_isr(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ReplicaServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: LeaderAndIsrRequest,
 ) -> Parts | Later:
@@ -69,7 +64,7 @@ def leader_and_isr(
 
 
 async def lead_and_follow(
-    server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
+    server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
 ) -> Parts:
     """Do the same for a request that was read in slices."""
     code = _refusal(server, request)
@@ -79,7 +74,7 @@ async def lead_and_follow(
 
 
 async def _apply(
-    server: "BrokerServices", header: RequestHeader, request: LeaderAndIsrRequest
+    server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
 ) -> Parts:
     await server.topic_configs.refresh(_new_here(server, request))
     response = await apply_leader_and_isr(
@@ -92,7 +87,7 @@ async def _apply(
 
 
 async def _without_strays(
-    server: "BrokerServices", request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+    server: ReplicaServer, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
 ) -> LeaderAndIsrRequest:
     """Delete what we have of deleted topics; return the part of the request it stood in the way of.
 
@@ -128,7 +123,7 @@ async def _without_strays(
     return rest
 
 
-async def _is_now(server: "BrokerServices", topic: str, topic_id: bytes) -> bool:
+async def _is_now(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
     try:
         info = await server.store.get_topic(topic)
     except OttlaError as error:
@@ -150,7 +145,7 @@ def _amend(response: LeaderAndIsrResponse, later: LeaderAndIsrResponse) -> None:
             p.error_code = codes.get(key, p.error_code)
 
 
-def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[str]:
+def _new_here(server: ReplicaServer, request: LeaderAndIsrRequest) -> list[str]:
     """Return the topics of which a first log will be created: their settings are read just now."""
     logs = server.replicas.logs
     named = [(s.topic_name, s.partition_index) for s in request.ungrouped_partition_states]
@@ -161,8 +156,8 @@ def _new_here(server: "BrokerServices", request: LeaderAndIsrRequest) -> list[st
 
 
 def stop_replica(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ReplicaServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: StopReplicaRequest,
 ) -> Parts | Later:
@@ -172,9 +167,7 @@ def stop_replica(
     return _stop(server, header, request)
 
 
-async def stop(
-    server: "BrokerServices", header: RequestHeader, request: StopReplicaRequest
-) -> Parts:
+async def stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
     """Do the same for a request that was read in slices."""
     code = _refusal(server, request)
     if code is not ErrorCode.NONE:
@@ -182,9 +175,7 @@ async def stop(
     return await _stop(server, header, request)
 
 
-async def _stop(
-    server: "BrokerServices", header: RequestHeader, request: StopReplicaRequest
-) -> Parts:
+async def _stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
     return answer(header, await apply_stop_replica(server.replicas, request, header.api_version))
 
 

@@ -9,22 +9,19 @@ others wait for it, and seen at once. Kafka:
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.control.server import ReplicaServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +29,7 @@ LAST_EPOCH = 2**31 - 1
 """Newer than any leader epoch."""
 
 
-def _refusal(server: "BrokerServices", request: UpdateMetadataRequest) -> ErrorCode:
+def _refusal(server: ReplicaServer, request: UpdateMetadataRequest) -> ErrorCode:
     """Return why an update changes nothing here, NONE if it does."""
     if server.is_stale(request.broker_epoch):
         logger.info(
@@ -53,8 +50,8 @@ def _refusal(server: "BrokerServices", request: UpdateMetadataRequest) -> ErrorC
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: ReplicaServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: UpdateMetadataRequest,
 ) -> Parts | Later:
@@ -71,7 +68,7 @@ def handle(
 
 
 async def take_in(
-    server: "BrokerServices", header: RequestHeader, request: UpdateMetadataRequest
+    server: ReplicaServer, header: RequestHeader, request: UpdateMetadataRequest
 ) -> Parts:
     """Take in a large update: what it says is seen all at once, at the end."""
     async with server.metadata.taking_in:
@@ -97,7 +94,7 @@ def _told(request: UpdateMetadataRequest) -> tuple[int, int] | None:
 
 
 def _log(
-    server: "BrokerServices",
+    server: ReplicaServer,
     header: RequestHeader,
     request: UpdateMetadataRequest,
     told: tuple[int, int] | None,

@@ -5,21 +5,17 @@ has just lost the partition: that one answers NOT_COORDINATOR. Asking creates th
 Kafka: `KafkaApis.handleFindCoordinatorRequest`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, code_and_message, for_each
+from ottla.broker.requests.groups.server import FinderServer
 from ottla.broker.requests.portions import in_portions
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6
@@ -29,8 +25,8 @@ MESSAGES = {ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not availab
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: FinderServer,
+    conn: Connection,
     header: RequestHeader,
     request: FindCoordinatorRequest,
 ) -> Parts:
@@ -58,7 +54,7 @@ def handle(
 
 
 def _find(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, key_type: int, key: str
+    server: FinderServer, conn: Connection, header: RequestHeader, key_type: int, key: str
 ) -> tuple[ErrorCode, int, Endpoint]:
     nowhere = Endpoint("", NOBODY)
     if key_type not in (GROUP, TRANSACTION, SHARE) or (

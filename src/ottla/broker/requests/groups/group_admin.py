@@ -3,36 +3,32 @@
 Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each
+from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.operations import GROUP_OPERATIONS
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.errors import ErrorCode
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 UNKNOWN_OPERATIONS = -(2**31)
 
 
 def describe_groups(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DescribeGroupsRequest,
 ) -> Parts:
     r = DescribeGroupsResponse
     described = []
     for group_id in request.groups:
-        group = server.coordination.groups.describe(group_id)
+        group = server.groups.describe(group_id)
         shown = request.include_authorized_operations and group.error is ErrorCode.NONE
         described.append(
             r.DescribedGroup(
@@ -59,14 +55,12 @@ def describe_groups(
 
 
 def list_groups(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ListGroupsRequest,
 ) -> Parts:
-    error, groups = server.coordination.groups.list_groups(
-        request.states_filter, request.types_filter
-    )
+    error, groups = server.groups.list_groups(request.states_filter, request.types_filter)
     r = ListGroupsResponse
     listed = [
         r.ListedGroup(
@@ -81,13 +75,13 @@ def list_groups(
 
 
 def delete_groups(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DeleteGroupsRequest,
 ) -> Parts:
     r = DeleteGroupsResponse
-    groups = server.coordination.groups
+    groups = server.groups
     results = [
         r.DeletableGroupResult(group_id=group_id, error_code=groups.delete(group_id))
         for group_id in dict.fromkeys(request.groups_names)

@@ -7,11 +7,11 @@ Who may call: the router. Invariants: no task per request: a join or sync that h
 
 import uuid
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import ResultAnswer, answer
 from ottla.broker.requests.api import Answer, Api, Parts
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.coordinators.group_events import (
     NO_MEMBER,
@@ -22,15 +22,12 @@ from ottla.coordinators.group_events import (
     SyncResult,
 )
 from ottla.model.errors import ErrorCode
+from ottla.net.connection import Connection, Pending
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
 
 FIRST_JOIN_WITH_KNOWN_IDS = 4
 FIRST_JOIN_WITH_SKIPPING = 9
@@ -39,7 +36,7 @@ FIRST_SYNC_WITH_PROTOCOL = 5
 FIRST_LEAVE_OF_MANY = 3
 
 
-def client_host(conn: "Connection") -> str:
+def client_host(conn: Connection) -> str:
     """Return the peer's address as Java's InetAddress prints it: a slash, IPv6 written out."""
     host = conn.peer[0]
     if ":" in host:
@@ -49,11 +46,11 @@ def client_host(conn: "Connection") -> str:
 
 
 def join_group(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: GroupsServer,
+    conn: Connection,
     header: RequestHeader,
     request: JoinGroupRequest,
-) -> "Pending":
+) -> Pending:
     version = header.api_version
     entropy = server.world.random.randbytes(16)
     join = Join(
@@ -73,7 +70,7 @@ def join_group(
     )
 
     pending = JoinAnswer(conn, header)
-    server.coordination.groups.join(join, pending)
+    server.groups.join(join, pending)
     return pending
 
 
@@ -101,8 +98,8 @@ class JoinAnswer(ResultAnswer[JoinResult]):
 
 
 def sync_group(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: GroupsServer,
+    conn: Connection,
     header: RequestHeader,
     request: SyncGroupRequest,
 ) -> Answer:
@@ -121,7 +118,7 @@ def sync_group(
         {a.member_id: bytes(a.assignment) for a in request.assignments},
     )
     pending = SyncAnswer(conn, header)
-    server.coordination.groups.sync(sync, pending)
+    server.groups.sync(sync, pending)
     return pending
 
 
@@ -138,20 +135,20 @@ class SyncAnswer(ResultAnswer[SyncResult]):
 
 
 def heartbeat(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: HeartbeatRequest,
 ) -> Parts:
-    code = server.coordination.groups.heartbeat(
+    code = server.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )
     return answer(header, HeartbeatResponse(error_code=code))
 
 
 def leave_group(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: LeaveGroupRequest,
 ) -> Parts:
@@ -162,7 +159,7 @@ def leave_group(
         ]
     else:
         leaving = [LeavingMember(request.member_id, None, None)]
-    code, codes = server.coordination.groups.leave(request.group_id, leaving)
+    code, codes = server.groups.leave(request.group_id, leaving)
     if not many:
         if code is ErrorCode.NONE:
             code = codes[0]

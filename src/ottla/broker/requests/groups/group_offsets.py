@@ -6,10 +6,10 @@ commit and fetch is for znodes under /consumers, not for the group's log, as in 
 Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict, TypeVar
 
-from ottla.broker.requests.answers import ResultAnswer, answer
+from ottla.broker.requests.answers import ResultAnswer, answer, by_topic
 from ottla.broker.requests.api import Answer, Api, Later, Parts
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -18,41 +18,38 @@ from ottla.broker.requests.error_bodies import (
     for_each,
     for_each_partition,
 )
+from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
-from ottla.broker.requests.topics.leadership import by_topic
 from ottla.coordinators.group_coordinator import FetchedOffset
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.results import PartitionErrors
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 NONE = -1
 NO_OFFSET = Commit(NONE, NONE, "", NONE)
 FIRST_FETCH_OF_MANY = 8
 FIRST_FETCH_WITH_TOP_ERROR = 2
 
+ItemT = TypeVar("ItemT")
+
 
 def _existing(
-    server: "BrokerServices", topics: Iterable[Any]
-) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, ErrorCode]]:
-    """Sort a request's partitions into those that exist and the errors of those that do not."""
-    known: dict[TopicPartition, Any] = {}
+    server: GroupsServer, asked: Iterable[tuple[TopicPartition, ItemT]]
+) -> tuple[dict[TopicPartition, ItemT], dict[TopicPartition, ErrorCode]]:
+    """Sort what a request asks into that of partitions that exist and errors of the others."""
+    known: dict[TopicPartition, ItemT] = {}
     results: dict[TopicPartition, ErrorCode] = {}
-    for topic in topics:
-        for partition in topic.partitions:
-            tp = TopicPartition(topic.name, partition.partition_index)
-            if server.metadata.partition(*tp) is None:
-                results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                known[tp] = partition
+    for tp, item in asked:
+        if server.metadata.partition(*tp) is None:
+            results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            known[tp] = item
     return known, results
 
 
@@ -60,12 +57,15 @@ def _existing(
 
 
 def offset_commit(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: GroupsServer,
+    conn: Connection,
     header: RequestHeader,
     request: OffsetCommitRequest,
 ) -> Answer | Later:
-    known, results = _existing(server, request.topics)
+    asked = (
+        (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
+    )
+    known, results = _existing(server, asked)
     if not known:
         return answer(header, _committed(results))
     if header.api_version == 0:
@@ -83,7 +83,7 @@ def offset_commit(
         for tp, p in known.items()
     }
     pending = CommitAnswer(conn, header, results)
-    server.coordination.groups.commit(
+    server.groups.commit(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
@@ -99,7 +99,7 @@ class CommitAnswer(ResultAnswer[PartitionErrors]):
 
     __slots__ = ("_refused",)
 
-    def __init__(self, conn: "Connection", header: RequestHeader, refused: PartitionErrors) -> None:
+    def __init__(self, conn: Connection, header: RequestHeader, refused: PartitionErrors) -> None:
         super().__init__(conn, header)
         self._refused = refused
 
@@ -127,14 +127,14 @@ def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitRespo
 
 
 def offset_fetch(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: OffsetFetchRequest,
 ) -> Answer | Later:
     if header.api_version == 0:
         return _fetch_from_znodes(server, header, request)
-    groups = server.coordination.groups
+    groups = server.groups
     r = OffsetFetchResponse
     if header.api_version >= FIRST_FETCH_OF_MANY:
         answers = []
@@ -165,13 +165,27 @@ def offset_fetch(
     return answer(header, _fetched(found, error))
 
 
-def _wanted(topics: Any) -> list[TopicPartition] | None:
+def _wanted(
+    topics: Sequence[
+        OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics
+    ]
+    | None,
+) -> list[TopicPartition] | None:
     if topics is None:
         return None
     return [TopicPartition(t.name, index) for t in topics for index in t.partition_indexes]
 
 
-def _fields(index: int, offset: FetchedOffset) -> dict[str, Any]:
+class _Fields(TypedDict):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    metadata: str | None
+    error_code: int
+
+
+def _fields(index: int, offset: FetchedOffset) -> _Fields:
+    """Return what the answers of all versions say of a partition."""
     commit = offset.commit or NO_OFFSET
     return {
         "partition_index": index,
@@ -201,13 +215,16 @@ def _fetched(found: Iterable[FetchedOffset], error: ErrorCode) -> OffsetFetchRes
 
 
 def offset_delete(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: OffsetDeleteRequest,
 ) -> Parts:
-    known, results = _existing(server, request.topics)
-    error, found = server.coordination.groups.delete_offsets(request.group_id, list(known))
+    asked = (
+        (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
+    )
+    known, results = _existing(server, asked)
+    error, found = server.groups.delete_offsets(request.group_id, list(known))
     r = OffsetDeleteResponse
     if error is not ErrorCode.NONE:
         return answer(header, r(error_code=error))
@@ -228,10 +245,10 @@ def offset_delete(
 
 
 async def _commit_to_znodes(
-    server: "BrokerServices",
+    server: GroupsServer,
     header: RequestHeader,
     request: OffsetCommitRequest,
-    known: Mapping[TopicPartition, Any],
+    known: Mapping[TopicPartition, OffsetCommitRequest.OffsetCommitRequestPartition],
     results: dict[TopicPartition, ErrorCode],
 ) -> Parts:
     longest = server.config.integer("offset.metadata.max.bytes")
@@ -247,7 +264,7 @@ async def _commit_to_znodes(
 
 
 async def _fetch_from_znodes(
-    server: "BrokerServices", header: RequestHeader, request: OffsetFetchRequest
+    server: GroupsServer, header: RequestHeader, request: OffsetFetchRequest
 ) -> Parts:
     found = []
     for tp in _wanted(request.topics) or ():

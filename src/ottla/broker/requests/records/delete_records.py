@@ -7,21 +7,18 @@ Kafka: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` an
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from ottla.broker.metadata.metadata_blobs import is_internal
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import for_each_partition
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
+from ottla.broker.requests.records.server import OffsetsServer
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
+from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 HIGH_WATERMARK = -1
 UNKNOWN = -1
@@ -40,8 +37,8 @@ class _PolicyError(OttlaError):
 
 
 async def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: OffsetsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DeleteRecordsRequest,
 ) -> Parts:
@@ -63,7 +60,7 @@ async def handle(
 
 
 def _delete(
-    server: "BrokerServices",
+    server: OffsetsServer,
     topic: str,
     index: int,
     offset: int,

@@ -10,27 +10,23 @@ Kafka: `KafkaApis.handleFetchRequest`. ACLs come in front of this.
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_RATE
 from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, ReadInSlices
 from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
+from ottla.broker.requests.records.server import RecordsServer
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
-from ottla.net.connection import CloseConnection
+from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.fetch_session import FetchSession
 from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
 from ottla.replication.inter_broker import FUTURE_LOCAL_REPLICA, WHOLE_LOG_QUESTION
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
 
 WITH_TOPIC_IDS = 13
 WITH_REPLICA_STATE = 15
@@ -51,8 +47,8 @@ _NOTHING_NEW_OLD = struct.Struct(">ihii")
 
 
 def handle(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: FetchRequest
-) -> "Sequence[Buffer] | Pending":
+    server: RecordsServer, conn: Connection, header: RequestHeader, request: FetchRequest
+) -> Sequence[Buffer] | Pending:
     version = header.api_version
     if version >= WITH_REPLICA_STATE:
         replica_id = request.replica_state.replica_id
@@ -107,8 +103,8 @@ class FetchAnswer(DelayedFetch):
 
     def __init__(
         self,
-        server: "BrokerServices",
-        conn: "Connection",
+        server: RecordsServer,
+        conn: Connection,
         header: RequestHeader,
         session: FetchSession,
         asked: FetchParameters,
@@ -143,7 +139,7 @@ def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
 
 
 def _most_bytes(
-    server: "BrokerServices", header: RequestHeader, request: FetchRequest, replica_id: int
+    server: RecordsServer, header: RequestHeader, request: FetchRequest, replica_id: int
 ) -> int:
     """Return how much one answer may hold: what the client and we want, and its quota bears."""
     most = 2**31 - 1
@@ -156,7 +152,7 @@ def _most_bytes(
 
 
 def _withhold(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, body: Sequence[Buffer]
+    server: RecordsServer, conn: Connection, header: RequestHeader, body: Sequence[Buffer]
 ) -> bool:
     """Count what a consumer would be sent against its quota; True if it must wait instead.
 
@@ -174,7 +170,7 @@ def _withhold(
 
 
 def _update(
-    server: "BrokerServices", session: FetchSession, request: FetchRequest, version: int
+    server: RecordsServer, session: FetchSession, request: FetchRequest, version: int
 ) -> None:
     """Take the request's partitions into the session."""
     by_id = version >= WITH_TOPIC_IDS
@@ -198,12 +194,12 @@ def _update(
                 entry.topic = _topic_name(server, entry.topic_id)
 
 
-def _topic_name(server: "BrokerServices", topic_id: bytes) -> str | None:
+def _topic_name(server: RecordsServer, topic_id: bytes) -> str | None:
     return server.metadata.topic_name(topic_id) or server.replicas.topic_name(topic_id)
 
 
 def _respond(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, fetch: FetchAnswer
+    server: RecordsServer, conn: Connection, header: RequestHeader, fetch: FetchAnswer
 ) -> list[Buffer]:
     version = header.api_version
     head = response_header(1, version, header.correlation_id)
@@ -215,8 +211,8 @@ def _respond(
 
 
 def _body(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     version: int,
     fetch: FetchAnswer,
     throttle_ms: int = 0,

@@ -6,12 +6,10 @@ address on the client's listener is named without an endpoint. Kafka:
 `KafkaApis.getCurrentLeader`.
 """
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from ottla.broker.requests.records.server import RecordsServer
 from ottla.model.ids import NO_EPOCH, NO_LEADER
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
 
 
 class LeaderField(Protocol):
@@ -33,7 +31,7 @@ class Node(Protocol):
 N = TypeVar("N", bound=Node)
 
 
-def current_leader(server: "BrokerServices", topic: str, index: int) -> tuple[int, int]:
+def current_leader(server: RecordsServer, topic: str, index: int) -> tuple[int, int]:
     """Return (leader, leader epoch) of a partition, -1s where nothing is known."""
     partition = server.replicas.partitions.get((topic, index))  # type: ignore[call-overload]
     if partition is not None:
@@ -45,7 +43,7 @@ def current_leader(server: "BrokerServices", topic: str, index: int) -> tuple[in
 
 
 def name_leader(
-    server: "BrokerServices",
+    server: RecordsServer,
     listener: str,
     tp: tuple[str, int],
     field: LeaderField,

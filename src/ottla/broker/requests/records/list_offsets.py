@@ -8,23 +8,19 @@ what needs a look into batches is looked up by workers (F46).
 Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import NONE, for_each_partition
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.records.server import OffsetsServer
 from ottla.log.log import Log, TimestampOffset
 from ottla.log.time_search import first_from, first_of_youngest
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_EPOCH
+from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 LATEST = -1
 EARLIEST = -2
@@ -46,8 +42,8 @@ NOTHING: Found = (-1, -1, -1)
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: OffsetsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ListOffsetsRequest,
 ) -> Parts | Later:
@@ -68,7 +64,7 @@ def handle(
 
 
 async def _answer(
-    server: "BrokerServices", header: RequestHeader, request: ListOffsetsRequest
+    server: OffsetsServer, header: RequestHeader, request: ListOffsetsRequest
 ) -> Parts:
     version = header.api_version
     response = ListOffsetsResponse()
@@ -114,7 +110,7 @@ def _failed(
 
 
 async def _lookup(
-    server: "BrokerServices",
+    server: OffsetsServer,
     request: ListOffsetsRequest,
     version: int,
     topic: str,
@@ -160,7 +156,7 @@ async def _lookup(
 
 
 def _log(
-    server: "BrokerServices",
+    server: OffsetsServer,
     request: ListOffsetsRequest,
     version: int,
     topic: str,

@@ -4,29 +4,25 @@ Who may call: the router. Invariants: only a leader answers, and only to who nam
 or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import NONE, Each, for_each
 from ottla.broker.requests.portions import BY_PARTITION
+from ottla.broker.requests.records.server import OffsetsServer
 from ottla.model.errors import OttlaError
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: OffsetsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: OffsetForLeaderEpochRequest,
 ) -> Parts:

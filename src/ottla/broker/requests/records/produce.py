@@ -15,7 +15,6 @@ import functools
 import logging
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Quota
@@ -29,6 +28,7 @@ from ottla.broker.requests.records.batch_checks import (
     LIGHT_BYTES,
 )
 from ottla.broker.requests.records.leader_hints import name_leader
+from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.records.transactional_produce import UnverifiedError, Verified
 from ottla.coordinators.results import PartitionErrors
 from ottla.log.log import AppendInfo
@@ -43,17 +43,13 @@ from ottla.model.errors import (
 from ottla.model.ids import INTERNAL_TOPICS, TopicPartition
 from ottla.model.ports import Buffer
 from ottla.model.time_slices import TimeSlice
-from ottla.net.connection import CloseConnection
+from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.record_check import UNLIMITED, Effort, EffortExceededError
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -91,21 +87,21 @@ TEMPLATES = 8192
 
 
 def handle(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
-) -> "Sequence[Buffer] | Pending | None":
-    if request.transactional_id is not None and server.coordination.verifier.enabled:
+    server: RecordsServer, conn: Connection, header: RequestHeader, request: ProduceRequest
+) -> Sequence[Buffer] | Pending | None:
+    if request.transactional_id is not None and server.verifier.enabled:
         return _verified(server, conn, header, request)
     return _append_all(server, conn, header, request, None, None)
 
 
 def _append_all(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
     pending: "ProduceAnswer | None",
-) -> "Sequence[Buffer] | Pending | None":
+) -> Sequence[Buffer] | Pending | None:
     """Append every batch; `pending` is there if somebody was asked before, for the answer."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and request.acks in (1, ACKS_ALL):
@@ -114,14 +110,14 @@ def _append_all(
 
 
 def _verified(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: ProduceRequest
-) -> "Sequence[Buffer] | Pending | None":
+    server: RecordsServer, conn: Connection, header: RequestHeader, request: ProduceRequest
+) -> Sequence[Buffer] | Pending | None:
     """Append once it is known what belongs to the producer's transaction."""
     found, producer = transactional_produce.begin(server, request)
     if producer is not None and found.guards:
         pending = ProduceAnswer(server, conn, header, pipelined=False)
         pending.verifying = request, found
-        errors = server.coordination.verifier.verify(
+        errors = server.verifier.verify(
             request.transactional_id or "",
             producer,
             list(found.guards),
@@ -134,7 +130,7 @@ def _verified(
     return _append_all(server, conn, header, request, found, None)
 
 
-def hosted(server: "BrokerServices", header: RequestHeader, topic: str, index: int) -> Partition:
+def hosted(server: RecordsServer, header: RequestHeader, topic: str, index: int) -> Partition:
     """Return the partition, if clients may write to it and it is here."""
     if topic in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID:
         raise OttlaError(f"{topic} is internal", ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -157,7 +153,7 @@ def batch_of(version: int, records: memoryview | None) -> memoryview:
 
 
 def append(
-    server: "BrokerServices",
+    server: RecordsServer,
     header: RequestHeader,
     topic: str,
     item: ProduceRequest.PartitionProduceData,
@@ -180,7 +176,7 @@ def append(
     if records[ATTRIBUTES_AT + 1] & transactional_produce.TRANSACTIONAL:
         if not named:  # a transaction without an id: nobody may write that
             raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if server.coordination.verifier.enabled:
+        if server.verifier.enabled:
             guard = verified and verified.guard(TopicPartition(topic, item.index))
     return partition, partition.append_as_leader(
         records, acks, now_ms, CLIENT, guard, effort, checked
@@ -188,13 +184,13 @@ def append(
 
 
 def _one(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
     pending: "ProduceAnswer | None",
-) -> "Sequence[Buffer] | Pending":
+) -> Sequence[Buffer] | Pending:
     """Serve the usual request: one partition, with an answer."""
     topic = request.topic_data[0]
     item = topic.partition_data[0]
@@ -245,8 +241,8 @@ class ProduceAnswer(DelayedProduce):
 
     def __init__(
         self,
-        server: "BrokerServices",
-        conn: "Connection",
+        server: RecordsServer,
+        conn: Connection,
         header: RequestHeader,
         *,
         pipelined: bool,
@@ -345,8 +341,8 @@ class Progress:
 
     def __init__(
         self,
-        server: "BrokerServices",
-        conn: "Connection",
+        server: RecordsServer,
+        conn: Connection,
         header: RequestHeader,
         request: ProduceRequest,
         verified: Verified | None,
@@ -408,7 +404,7 @@ class Progress:
         self.results.append(result)
         self.done += 1
 
-    def later(self) -> "Pending":
+    def later(self) -> Pending:
         """Go on in a task of its own, in which a worker checks what is left."""
         pending = self.pending
         if pending is None:
@@ -465,7 +461,7 @@ class Progress:
                 self.append_one(UNLIMITED)
             await time_slice.next()
 
-    def finish(self) -> "Sequence[Buffer] | Pending | None":
+    def finish(self) -> Sequence[Buffer] | Pending | None:
         """Return the answer, or what it waits for."""
         results, request = self.results, self.request
         if request.acks == 0:
@@ -482,13 +478,13 @@ class Progress:
 
 
 def _many(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
     pending: "ProduceAnswer | None",
-) -> "Sequence[Buffer] | Pending | None":
+) -> Sequence[Buffer] | Pending | None:
     progress = Progress(server, conn, header, request, verified, pending)
     size = sum(len(item.records) for _, item in progress.todo if item.records is not None)
     if size > INLINE_RECORDS_BYTES:
@@ -504,8 +500,8 @@ def _many(
 
 
 def encoded(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     header: RequestHeader,
     results: Sequence[PartitionResult],
 ) -> list[Buffer]:
@@ -514,8 +510,8 @@ def encoded(
 
 
 def _response(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     header: RequestHeader,
     results: Sequence[PartitionResult],
 ) -> ProduceResponse:
@@ -533,8 +529,8 @@ def _response(
 
 
 def _partition_response(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: RecordsServer,
+    conn: Connection,
     header: RequestHeader,
     result: PartitionResult,
     response: ProduceResponse,

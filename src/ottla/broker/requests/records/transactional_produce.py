@@ -9,8 +9,8 @@ their metadata. Kafka:
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ottla.broker.requests.records.server import RecordsServer
 from ottla.coordinators.results import PartitionErrors
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import Guard
@@ -18,9 +18,6 @@ from ottla.log.validate import HEADER_SIZE
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.produce import ProduceRequest
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
 
 TRANSACTIONAL = 0x10
 ATTRIBUTES_AT = 21
@@ -68,7 +65,7 @@ def is_transactional(records: memoryview) -> bool:
 
 
 def begin(
-    server: "BrokerServices", request: ProduceRequest
+    server: RecordsServer, request: ProduceRequest
 ) -> tuple[Verified, ProducerIdAndEpoch | None]:
     """Return what is to be verified, by its guards, and whose transaction that is.
 

@@ -7,27 +7,24 @@ reassigned or deleted is left alone. Kafka: `KafkaApis.handleCreatePartitionsReq
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
 from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 STRICT_QUOTA = 3
 """From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
@@ -49,8 +46,8 @@ class _ReassignmentError(OttlaError):
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TopicsServer,
+    conn: Connection,
     header: RequestHeader,
     request: CreatePartitionsRequest,
 ) -> Parts | Later:
@@ -69,7 +66,7 @@ def handle(
 
 
 async def _add_all(
-    server: "BrokerServices", request: CreatePartitionsRequest, charge: Charge
+    server: TopicsServer, request: CreatePartitionsRequest, charge: Charge
 ) -> list[Result]:
     results: dict[str, Result] = {}
     added: dict[str, int] = {}
@@ -94,7 +91,7 @@ async def _add_all(
 
 
 async def _add(
-    server: "BrokerServices", wanted: Wanted, charge: Charge, *, validate_only: bool
+    server: TopicsServer, wanted: Wanted, charge: Charge, *, validate_only: bool
 ) -> None:
     store = server.store
     name = wanted.name

@@ -6,7 +6,6 @@ REQUEST_TIMED_OUT although it exists, as the JVM does.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ottla.broker.configs import config_entries
 from ottla.broker.quotas.controller_mutation_quota import Charge
@@ -14,6 +13,7 @@ from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.topic_creation import (
     METADATA_TOPIC,
     CreatedTopic,
@@ -24,12 +24,9 @@ from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 DEFAULT = -1
 STRICT_QUOTA = 6
@@ -49,8 +46,8 @@ class _InvalidConfigError(OttlaError):
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TopicsServer,
+    conn: Connection,
     header: RequestHeader,
     request: CreateTopicsRequest,
 ) -> Parts | Later:
@@ -81,7 +78,7 @@ def _failure(name: str, code: int, message: str | None = None) -> Result:
 
 
 async def _create_all(
-    server: "BrokerServices", request: CreateTopicsRequest, charge: Charge
+    server: TopicsServer, request: CreateTopicsRequest, charge: Charge
 ) -> list[Result]:
     results: dict[str, Result] = {}
     created: dict[str, int] = {}
@@ -112,7 +109,7 @@ async def _create_all(
     return [results[t.name] for t in request.topics]
 
 
-def _new_topic(server: "BrokerServices", wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+def _new_topic(server: TopicsServer, wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
     if server.metadata.contains(wanted.name):
         raise TopicExistsError(f"Topic '{wanted.name}' already exists.")
     empty = [c.name for c in wanted.configs if c.value is None]
@@ -140,7 +137,7 @@ def _new_topic(server: "BrokerServices", wanted: CreateTopicsRequest.CreatableTo
     )
 
 
-def _success(server: "BrokerServices", topic: NewTopic, done: CreatedTopic) -> Result:
+def _success(server: TopicsServer, topic: NewTopic, done: CreatedTopic) -> Result:
     configs = [
         CreateTopicsResponse.CreatableTopicConfigs(
             name=entry.name,

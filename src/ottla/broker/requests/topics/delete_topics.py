@@ -8,16 +8,17 @@ no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Kafka
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.controller_mutation_quota import Charge, ThrottlingQuotaExceededError
 from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.topics.server import TopicsServer
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.zookeeper.errors import (
@@ -27,10 +28,6 @@ from ottla.zookeeper.errors import (
     SessionExpiredError,
     SessionMovedError,
 )
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +52,8 @@ class _InvalidRequestError(OttlaError):
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TopicsServer,
+    conn: Connection,
     header: RequestHeader,
     request: DeleteTopicsRequest,
 ) -> Parts | Later:
@@ -87,7 +84,7 @@ def _wanted(request: DeleteTopicsRequest, version: int) -> list[Named]:
     return [(t.name, bytes(t.topic_id)) for t in request.topics]
 
 
-def _refusal(server: "BrokerServices", version: int) -> ErrorCode | None:
+def _refusal(server: TopicsServer, version: int) -> ErrorCode | None:
     if not server.controller.is_active:
         return ErrorCode.NOT_CONTROLLER
     if not server.config.flag("delete.topic.enable"):
@@ -96,7 +93,7 @@ def _refusal(server: "BrokerServices", version: int) -> ErrorCode | None:
 
 
 async def _delete_all(
-    server: "BrokerServices", wanted: Sequence[Named], timeout_ms: int, charge: Charge
+    server: TopicsServer, wanted: Sequence[Named], timeout_ms: int, charge: Charge
 ) -> list[Result]:
     results = []
     going: dict[str, Result] = {}
@@ -131,7 +128,7 @@ async def _delete_all(
     return results
 
 
-async def _mark(server: "BrokerServices", name: str) -> ErrorCode:
+async def _mark(server: TopicsServer, name: str) -> ErrorCode:
     """Mark a topic for deletion; one that is marked already is waited for like any other.
 
     So is one that may be: the answer to our mark was lost with the connection or the session. The

@@ -5,16 +5,15 @@ NOT_CONTROLLER. Kafka: the handlers of the same names in `KafkaApis` and
 `ReplicaManager.electLeaders` (KIP-455, KIP-183, KIP-460).
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-from ottla.broker.requests.answers import answer
+from ottla.broker.requests.answers import answer, by_topic
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.topics.server import TopicsServer
 from ottla.controller.elections import ElectionKind
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,10 +25,6 @@ from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 PREFERRED, UNCLEAN = 0, 1
 _MESSAGES = {
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
@@ -40,17 +35,9 @@ _MESSAGES = {
 Outcome = tuple[ErrorCode, str | None]
 
 
-def by_topic(items: Iterable[tuple[TopicPartition, Any]]) -> dict[str, list[tuple[int, Any]]]:
-    """Group what belongs to partitions under their topics, in the order met."""
-    topics: dict[str, list[tuple[int, Any]]] = {}
-    for tp, item in items:
-        topics.setdefault(tp.topic, []).append((tp.partition, item))
-    return topics
-
-
 async def alter_reassignments(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: TopicsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: AlterPartitionReassignmentsRequest,
 ) -> Parts:
@@ -79,8 +66,8 @@ async def alter_reassignments(
 
 
 async def list_reassignments(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: TopicsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ListPartitionReassignmentsRequest,
 ) -> Parts:
@@ -108,8 +95,8 @@ async def list_reassignments(
 
 
 async def elect_leaders(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: TopicsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ElectLeadersRequest,
 ) -> Parts:
@@ -140,7 +127,7 @@ async def elect_leaders(
 
 
 def _refusals(
-    server: "BrokerServices", wanted: list[TopicPartition] | None, error: OttlaError
+    server: TopicsServer, wanted: list[TopicPartition] | None, error: OttlaError
 ) -> dict[TopicPartition, Outcome]:
     """Return NOT_CONTROLLER for each partition asked for: the whole answer has no error then."""
     if error.code != ErrorCode.NOT_CONTROLLER:
@@ -152,7 +139,7 @@ def _refusals(
 
 
 async def _await_leaders(
-    server: "BrokerServices", elected: list[TopicPartition], preferred: bool, timeout_ms: int
+    server: TopicsServer, elected: list[TopicPartition], preferred: bool, timeout_ms: int
 ) -> list[TopicPartition]:
     """Wait until the metadata show the new leaders; return the partitions where they do not."""
 

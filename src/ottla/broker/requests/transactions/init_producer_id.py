@@ -3,20 +3,16 @@
 Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import ResultAnswer, answer
 from ottla.broker.requests.api import Answer, Api, Later
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
+from ottla.net.connection import Connection, Pending
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
 
 NONE = -1
 FIRST_VERSION_WITH_FENCED = 4
@@ -27,8 +23,8 @@ def _answer(header: RequestHeader, producer_id: int) -> list[Buffer]:
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TransactionsServer,
+    conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
 ) -> Answer | Later:
@@ -50,16 +46,16 @@ def handle(
 
 
 def _transactional(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TransactionsServer,
+    conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
-) -> "Pending":
+) -> Pending:
     pending = InitAnswer(conn, header)
     expected = None
     if request.producer_id != NONE:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    server.coordination.transactions.init_producer_id(
+    server.transactions.init_producer_id(
         request.transactional_id or "",
         request.transaction_timeout_ms,
         expected,

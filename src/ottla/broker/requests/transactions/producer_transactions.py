@@ -7,9 +7,8 @@ Kafka: the handlers of the same names in `KafkaApis`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
-from ottla.broker.requests.answers import ResultAnswer, answer
+from ottla.broker.requests.answers import ResultAnswer, answer, by_topic
 from ottla.broker.requests.api import Answer, Api
 from ottla.broker.requests.error_bodies import (
     Each,
@@ -19,14 +18,14 @@ from ottla.broker.requests.error_bodies import (
     for_each_partition,
 )
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
-from ottla.broker.requests.topics.leadership import by_topic
+from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import TRUSTED
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
-from ottla.net.connection import CloseConnection
+from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.messages.add_partitions_to_txn import (
@@ -35,10 +34,6 @@ from ottla.wire.messages.add_partitions_to_txn import (
 )
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection, Pending
 
 FIRST_VERSION_OF_BROKERS = 4
 FIRST_VERSION_WITH_FENCED = 2
@@ -64,8 +59,8 @@ def _known_to(version: int, error: ErrorCode) -> ErrorCode:
 
 
 def add_partitions(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TransactionsServer,
+    conn: Connection,
     header: RequestHeader,
     request: AddPartitionsToTxnRequest,
 ) -> Answer:
@@ -95,7 +90,7 @@ class AddedAnswer(ResultAnswer[Mapping[str, Codes]]):
 
     __slots__ = ("_count", "_results")
 
-    def __init__(self, conn: "Connection", header: RequestHeader, count: int) -> None:
+    def __init__(self, conn: Connection, header: RequestHeader, count: int) -> None:
         super().__init__(conn, header)
         self._count = count
         self._results: dict[str, Codes] = {}
@@ -127,7 +122,7 @@ class _OneAdded:
 
 
 def _add(
-    server: "BrokerServices",
+    server: TransactionsServer,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
     pending: AddedAnswer,
 ) -> None:
@@ -141,7 +136,7 @@ def _add(
         pending.add(name, {tp: missing if tp in unknown else other for tp in partitions})
         return
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-    coordinator = server.coordination.transactions
+    coordinator = server.transactions
     if transaction.verify_only:
         pending.add(name, coordinator.verify_partitions(name, producer, partitions))
         return
@@ -151,7 +146,7 @@ def _add(
 def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResponse:
     r = AddPartitionsToTxnResponse
 
-    def topics(codes: Codes) -> list[Any]:
+    def topics(codes: Codes) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
         return [
             r.AddPartitionsToTxnTopicResult(
                 name=topic,
@@ -179,15 +174,15 @@ def _added(version: int, results: Mapping[str, Codes]) -> AddPartitionsToTxnResp
 
 
 def add_offsets(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TransactionsServer,
+    conn: Connection,
     header: RequestHeader,
     request: AddOffsetsToTxnRequest,
-) -> "Pending":
+) -> Pending:
     """Make the partition in which a group's offsets are kept part of the transaction."""
     pending = OffsetsAddedAnswer(conn, header)
-    index = server.coordination.groups.log.partition_for(request.group_id)
-    server.coordination.transactions.add_partitions(
+    index = server.groups.log.partition_for(request.group_id)
+    server.transactions.add_partitions(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         [TopicPartition(GROUP_METADATA_TOPIC, index)],
@@ -204,10 +199,10 @@ class OffsetsAddedAnswer(ResultAnswer[ErrorCode]):
 
 
 def end_txn(
-    server: "BrokerServices", conn: "Connection", header: RequestHeader, request: EndTxnRequest
-) -> "Pending":
+    server: TransactionsServer, conn: Connection, header: RequestHeader, request: EndTxnRequest
+) -> Pending:
     pending = EndedAnswer(conn, header)
-    server.coordination.transactions.end(
+    server.transactions.end(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         pending,
@@ -227,8 +222,8 @@ class EndedAnswer(ResultAnswer[ErrorCode]):
 
 
 def txn_offset_commit(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TransactionsServer,
+    conn: Connection,
     header: RequestHeader,
     request: TxnOffsetCommitRequest,
 ) -> Answer:
@@ -261,8 +256,8 @@ class OffsetsAnswer(ResultAnswer[Codes]):
 
     def __init__(
         self,
-        server: "BrokerServices",
-        conn: "Connection",
+        server: TransactionsServer,
+        conn: Connection,
         header: RequestHeader,
         request: TxnOffsetCommitRequest,
         commits: Mapping[TopicPartition, Commit],
@@ -278,7 +273,7 @@ class OffsetsAnswer(ResultAnswer[Codes]):
     @property
     def _partition(self) -> TopicPartition:
         """Where the group's offsets are kept."""
-        log = self._server.coordination.groups.log
+        log = self._server.groups.log
         return TopicPartition(GROUP_METADATA_TOPIC, log.partition_for(self._request.group_id))
 
     def start(self) -> None:
@@ -287,11 +282,11 @@ class OffsetsAnswer(ResultAnswer[Codes]):
         A guard of None stands for a transaction that has offsets there already.
         """
         server, request = self._server, self._request
-        error = server.coordination.groups.validate_group_status(request.group_id)
+        error = server.groups.validate_group_status(request.group_id)
         if error is not ErrorCode.NONE:
             self._fail_all(error)
             return
-        verifier = server.coordination.verifier
+        verifier = server.verifier
         if verifier.enabled:
             try:
                 log = server.replicas.hosted(*self._partition).local_log(leader_only=True)
@@ -320,13 +315,13 @@ class OffsetsAnswer(ResultAnswer[Codes]):
     def on_verified(self, errors: Codes) -> None:
         failure = errors.get(self._partition)
         if failure is not None:
-            self._fail_all(self._server.coordination.groups.as_commit_error(failure))
+            self._fail_all(self._server.groups.as_commit_error(failure))
         else:
             self._write()
 
     def _write(self) -> None:
         request = self._request
-        self._server.coordination.groups.commit(
+        self._server.groups.commit(
             request.group_id,
             request.generation_id,
             request.member_id,

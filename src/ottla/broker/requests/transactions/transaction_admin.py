@@ -4,15 +4,15 @@ Who may call: the router. Invariants: answered from memory, at once. Kafka: the 
 same names in `KafkaApis` and `Partition.activeProducerState`.
 """
 
-from typing import TYPE_CHECKING
-
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
+from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -27,16 +27,12 @@ from ottla.wire.messages.list_transactions import (
     ListTransactionsResponse,
 )
 
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
-
 NONE = -1
 
 
 def describe_producers(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: TransactionsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DescribeProducersRequest,
 ) -> Parts:
@@ -81,15 +77,15 @@ def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
 
 
 def describe_transactions(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: TransactionsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: DescribeTransactionsRequest,
 ) -> Parts:
     r = DescribeTransactionsResponse
     states = []
     for name in request.transactional_ids:
-        error, found = server.coordination.transactions.describe(name)
+        error, found = server.transactions.describe(name)
         state = r.TransactionState(error_code=error, transactional_id=name)
         if found is not None:
             topics: dict[str, list[int]] = {}
@@ -106,13 +102,13 @@ def describe_transactions(
 
 
 def list_transactions(
-    server: "BrokerServices",
-    conn: "Connection",  # noqa: ARG001
+    server: TransactionsServer,
+    conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: ListTransactionsRequest,
 ) -> Parts:
     r = ListTransactionsResponse
-    error, found, unknown = server.coordination.transactions.select(
+    error, found, unknown = server.transactions.select(
         set(request.producer_id_filters), list(request.state_filters), request.duration_filter
     )
     states = [

@@ -7,25 +7,22 @@ the offsets of a group become visible, or are dropped, at that moment. A marker 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Answer, Api, Quota
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.wire.records import ABORT, COMMIT, build_control_batch
-
-if TYPE_CHECKING:
-    from ottla.broker.services import BrokerServices
-    from ottla.net.connection import Connection
 
 ACKS_ALL = -1
 
@@ -33,8 +30,8 @@ Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
 
 def handle(
-    server: "BrokerServices",
-    conn: "Connection",
+    server: TransactionsServer,
+    conn: Connection,
     header: RequestHeader,
     request: WriteTxnMarkersRequest,
 ) -> Answer:
@@ -62,8 +59,8 @@ class MarkersAnswer(DelayedProduce):
 
     def __init__(
         self,
-        server: "BrokerServices",
-        conn: "Connection",
+        server: TransactionsServer,
+        conn: Connection,
         header: RequestHeader,
         request: WriteTxnMarkersRequest,
         marked: list[tuple[Marker, PartitionResult]],
@@ -82,10 +79,12 @@ class MarkersAnswer(DelayedProduce):
         """Go on though the coordinator hung up: the offsets of a group wait for the markers too."""
 
 
-def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -> Partition | None:
+def _append(
+    server: TransactionsServer, marker: Marker, result: PartitionResult
+) -> Partition | None:
     """Append one marker; return its partition if the in-sync replicas are to be waited for."""
     tp = TopicPartition(result.topic, result.index)
-    groups = server.coordination.groups.log
+    groups = server.groups.log
     if tp.topic == GROUP_METADATA_TOPIC and groups.check_status(tp.partition) is not ErrorCode.NONE:
         result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return None
@@ -117,13 +116,13 @@ def _append(server: "BrokerServices", marker: Marker, result: PartitionResult) -
 
 
 def _response(
-    server: "BrokerServices",
+    server: TransactionsServer,
     request: WriteTxnMarkersRequest,
     results: list[tuple[Marker, PartitionResult]],
 ) -> WriteTxnMarkersResponse:
     """Return which markers are written, and complete the offsets of groups."""
     r = WriteTxnMarkersResponse
-    groups = server.coordination.groups
+    groups = server.groups
     by_marker: dict[int, dict[str, list[PartitionResult]]] = {}
     for marker, result in results:
         by_marker.setdefault(id(marker), {}).setdefault(result.topic, []).append(result)
