@@ -367,6 +367,7 @@ class Broker:
                 endpoint.port,
                 self.router.dispatch,
                 limits,
+                rules=self.router.frame_rules,
                 listener=endpoint.listener,
                 connection_quotas=broker_connection_quotas
                 if endpoint.listener in between_brokers

@@ -280,7 +280,10 @@ class Node:
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
         )
-        self.server = Server(world, "127.0.0.1", self.port, Router(self.services, APIS).dispatch)
+        router = Router(self.services, APIS)
+        self.server = Server(
+            world, "127.0.0.1", self.port, router.dispatch, rules=router.frame_rules
+        )
         await self.server.start()
         await self.replicas.start()
         cluster.metadata.alive[self.id] = self.endpoint

@@ -75,6 +75,12 @@ class Api(Generic[ServerT_contra, RequestT_contra]):
     quota: Quota = Quota.TIME
     large: InPortions | InSlices[ServerT_contra, RequestT_contra] | ReadInSlices | None = None
     """How a large request is handled; None: as a whole."""
+    pipelined: bool = False
+    """A connection's next request of this kind is handled though this one is not answered yet."""
+    control_plane: bool = False
+    """From the controller: its frame never waits for memory that clients hold."""
+    large_answer: bool = False
+    """Not begun while answers that nobody takes fill their memory."""
     answer_unsupported: Callable[[RequestHeader], Parts] | None = None
     """How a version that is not served is answered; None: its connection is closed."""
     is_from_broker: Callable[[RequestHeader, RequestT_contra], bool] | None = None

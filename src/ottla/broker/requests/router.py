@@ -42,6 +42,7 @@ from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import World
 from ottla.model.steps import Driven
 from ottla.net.connection import CloseConnection, Connection
+from ottla.net.limits import FrameRules
 from ottla.wire.codec import decode_request, decode_request_in_slices
 from ottla.wire.headers import RequestHeader, decode_request_header
 
@@ -90,6 +91,7 @@ class Router(Generic[ServerT]):
         self._server = server
         routes = {int(api.key): _Route(api) for api in apis}
         self._routes = dict(sorted(routes.items()))
+        self.frame_rules = _frame_rules([route.api for route in self._routes.values()])
         self.times = RequestTimes(monotonic)
         self._large = LargeRequests(server, monotonic)
         self._counts = self.times.of
@@ -244,6 +246,19 @@ class Router(Generic[ServerT]):
         except Exception as error:
             logger.exception("handler failed api_key=%d in slices", header.api_key)
             return _failed(api, header, request, error)
+
+
+def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
+    """Return what the connections have to know of requests before they are read."""
+
+    def keys(of: Callable[[Api[Any, Any]], bool]) -> frozenset[bytes]:
+        return frozenset(int(api.key).to_bytes(2, "big") for api in apis if of(api))
+
+    return FrameRules(
+        pipelined=next(iter(keys(lambda api: api.pipelined)), b""),
+        control_plane=keys(lambda api: api.control_plane),
+        large_answers=keys(lambda api: api.large_answer),
+    )
 
 
 def _failed(api: Api[Any, Any], header: RequestHeader, request: Any, error: Exception) -> Parts:

@@ -60,5 +60,8 @@ def handle(
 
 
 DESCRIBE_CLUSTER = Api(
-    DescribeClusterRequest, handle, error=code_and_message(DescribeClusterResponse)
+    DescribeClusterRequest,
+    handle,
+    error=code_and_message(DescribeClusterResponse),
+    large_answer=True,
 )

@@ -78,4 +78,6 @@ def _live(server: LogDirsServer, path: str, topics: dict[str, list[Partition]]) 
     )
 
 
-DESCRIBE_LOG_DIRS = Api(DescribeLogDirsRequest, handle, error=code_only(DescribeLogDirsResponse))
+DESCRIBE_LOG_DIRS = Api(
+    DescribeLogDirsRequest, handle, error=code_only(DescribeLogDirsResponse), large_answer=True
+)

@@ -225,4 +225,6 @@ def _error(
     )
 
 
-METADATA = Api(MetadataRequest, handle, error=_error, large=in_portions("topics", "topics"))
+METADATA = Api(
+    MetadataRequest, handle, error=_error, large=in_portions("topics", "topics"), large_answer=True
+)

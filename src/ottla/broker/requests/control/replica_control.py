@@ -185,6 +185,7 @@ LEADER_AND_ISR = Api(
     error=code_only(LeaderAndIsrResponse),
     quota=Quota.NONE,
     large=InSlices(lead_and_follow),
+    control_plane=True,
 )
 STOP_REPLICA = Api(
     StopReplicaRequest,
@@ -192,4 +193,5 @@ STOP_REPLICA = Api(
     error=code_only(StopReplicaResponse),
     quota=Quota.NONE,
     large=InSlices(stop),
+    control_plane=True,
 )

@@ -128,4 +128,5 @@ UPDATE_METADATA = Api(
     error=code_only(UpdateMetadataResponse),
     quota=Quota.NONE,
     large=InSlices(take_in),
+    control_plane=True,
 )

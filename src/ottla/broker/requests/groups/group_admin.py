@@ -97,8 +97,11 @@ DESCRIBE_GROUPS = Api(
         Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
     ),
     large=in_portions("groups", "groups"),
+    large_answer=True,
 )
-LIST_GROUPS = Api(ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse))
+LIST_GROUPS = Api(
+    ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse), large_answer=True
+)
 DELETE_GROUPS = Api(
     DeleteGroupsRequest,
     delete_groups,

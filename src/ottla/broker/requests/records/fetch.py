@@ -273,4 +273,5 @@ FETCH = Api(
     error=_error,
     large=ReadInSlices(),
     is_from_broker=is_from_follower,
+    large_answer=True,
 )

@@ -76,4 +76,5 @@ OFFSET_FOR_LEADER_EPOCH = Api(
         ),
     ),
     large=BY_PARTITION,
+    large_answer=True,
 )

@@ -597,4 +597,5 @@ PRODUCE = Api(
         ),
     ),
     quota=Quota.TIME_AND_BYTES,
+    pipelined=True,
 )
