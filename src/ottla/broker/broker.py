@@ -46,7 +46,7 @@ from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
-from ottla.model.ports import World
+from ottla.model.ports import Clock, World
 from ottla.model.time_slices import TimeSlice
 from ottla.net.answer_memory import AnswerMemory
 from ottla.net.frame_memory import FrameMemory
@@ -81,6 +81,25 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         idle_ms=idle_ms if idle_ms >= 0 else NEVER_MS,
         queued_bytes=number("queued.max.request.bytes"),
         queued_answer_bytes=number("ottla.queued.max.response.bytes"),
+    )
+
+
+def client_quotas(config: BrokerConfig) -> ClientQuotas:
+    """Return the quotas of clients, without bounds as yet."""
+    samples, window_s = "quota.window.num", "quota.window.size.seconds"
+    return ClientQuotas(config.integer(samples), config.integer(window_s) * 1000)
+
+
+def mutation_quotas(
+    config: BrokerConfig, quotas: ClientQuotas, clock: Clock
+) -> ControllerMutationQuotas:
+    """Return the quotas of those who create and delete partitions."""
+    samples, window_s = "controller.quota.window.num", "controller.quota.window.size.seconds"
+    return ControllerMutationQuotas(
+        quotas,
+        config.integer(samples),
+        config.integer(window_s) * 1000,
+        lambda: clock.monotonic() * 1000,
     )
 
 
@@ -137,10 +156,7 @@ class Broker:
             lambda: self.services.store,
             producer_ids,
         )
-        quotas = ClientQuotas(
-            config.integer("quota.window.num"),
-            config.integer("quota.window.size.seconds") * 1000,
-        )
+        quotas = client_quotas(config)
         self.services = BrokerServices(
             world=world,
             config=config,
@@ -152,12 +168,7 @@ class Broker:
                 world, config, self.tasks, self._topic_config_changed, dynamic, quotas
             ),
             quotas=quotas,
-            mutation_quotas=ControllerMutationQuotas(
-                quotas,
-                config.integer("controller.quota.window.num"),
-                config.integer("controller.quota.window.size.seconds") * 1000,
-                lambda: world.clock.monotonic() * 1000,
-            ),
+            mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
             controller=Controller(
