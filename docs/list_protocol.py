@@ -8,13 +8,13 @@ writes docs/PROTOCOL.md; a unit test keeps the committed file equal to what the 
 import inspect
 from pathlib import Path
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.wire.apis import APIS
 
 HEAD = """\
 # The requests a broker serves
 
-Written by `docs/list_protocol.py` from `src/ottla/wire/apis.py` and `src/ottla/broker/routes.py`; do not edit.
+Written by `docs/list_protocol.py` from `src/ottla/wire/apis.py` and `src/ottla/broker/requests/routes.py`; do not edit.
 ApiVersions lists exactly the served rows. "Flexible" is the first version with compact types and tagged fields. Every version of
 every served row is held to Kafka's own answers by `python tests/oracle/differential.py`; of 4 to 7 and 56, which pass between
 controllers and brokers, the damaged and the outdated requests: the right ones have tests of their own.
@@ -33,9 +33,10 @@ UNSUPPORTED_VERSION and its own range.
 def row(key: int) -> str:
     spec = APIS[key]
     flexible = "–" if spec.flexible_version is None else f"{spec.flexible_version}+"
-    handler = HANDLERS.get(key)
+    api = ROUTES.get(key)
     served = "not served"
-    if handler is not None:
+    if api is not None:
+        handler = api.handle
         module = inspect.getmodule(handler)
         assert module is not None
         served = f"`{module.__name__.removeprefix('ottla.broker.')}.{handler.__name__}`"

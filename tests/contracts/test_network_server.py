@@ -4,6 +4,7 @@ import asyncio
 import struct
 
 from ottla.net.connection import Pending
+from ottla.net.limits import FrameRules
 from ottla.net.server import Server, ServerLimits
 
 IN_TIME_S = 10.0
@@ -49,7 +50,14 @@ class Caller(asyncio.Protocol):
 
 
 async def serve(world, dispatch, **limits):
-    server = Server(world, "127.0.0.1", 0, dispatch, ServerLimits(**limits))
+    server = Server(
+        world,
+        "127.0.0.1",
+        0,
+        dispatch,
+        ServerLimits(**limits),
+        rules=FrameRules(pipelined=PRODUCE),
+    )
     await server.start()
     return server
 

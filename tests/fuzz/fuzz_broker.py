@@ -21,7 +21,7 @@ import time
 from fuzz_messages import OF_THE_CONTROLLER
 from fuzz_mutations import frames
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
@@ -360,7 +360,7 @@ def _expected(whole, rest):
         if key == API_VERSIONS and not APIS[key].supports(version):
             found.append((key, version, correlation_id, False))
             continue
-        if key not in HANDLERS:
+        if key not in ROUTES:
             return found, True
         try:
             _, pos = decode_request_header(memoryview(raw))

@@ -8,7 +8,7 @@ the fuzz targets begin with them.
 import random
 import struct
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.wire import codec
 from ottla.wire.apis import APIS
 from ottla.wire.headers import encode_request_header
@@ -17,7 +17,7 @@ from ottla.wire.records import Record, build_batch
 OF_THE_CONTROLLER = {4, 5, 6, 7, 56}
 """What only a controller sends: without authorization it is obeyed, as in Kafka."""
 
-KEYS = sorted(set(HANDLERS) - OF_THE_CONTROLLER)
+KEYS = sorted(set(ROUTES) - OF_THE_CONTROLLER)
 NAMES = (
     "hostile", "hostile", "events", "compacted", "", ".", "..", "no-such", "é" * 5, "x" * 300,
     "a b", "0", "__consumer_offsets", "__transaction_state", "hostile-0",

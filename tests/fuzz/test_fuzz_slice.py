@@ -6,6 +6,7 @@ coverage; `OTTLA_FUZZ_MUTANTS=50` multiplies this slice.
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from fuzz_broker import BrokerTarget, Finding
@@ -16,7 +17,7 @@ from fuzz_peers import PeerTarget
 from fuzz_seeds import SEEDS, answers
 
 from fuzz import make
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import OttlaError
 from ottla.replication.fetcher import LeaderFetcher
 from ottla.wire import primitives
@@ -107,7 +108,7 @@ def test_kept_inputs(name):
 
 
 def findings(monkeypatch, key, handler, stream):
-    monkeypatch.setitem(HANDLERS, key, handler)
+    monkeypatch.setitem(ROUTES, key, replace(ROUTES[key], handle=handler))
     target = BrokerTarget()
     try:
         with pytest.raises(Finding) as found:
@@ -134,7 +135,7 @@ def test_a_handler_that_says_nothing_is_found(monkeypatch):
 
 
 def test_a_refusal_that_leaves_something_behind_is_found(monkeypatch):
-    honest = HANDLERS[42]
+    honest = ROUTES[42].handle
 
     def sly(server, conn, header, request):
         for partition in server.replicas.leaders():

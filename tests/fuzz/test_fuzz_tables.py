@@ -10,7 +10,7 @@ from fuzz_broker import error_codes
 from fuzz_messages import Nonsense
 from fuzz_mutations import joined, reseal, uvarint
 
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.log.validate import ValidationRules, check_leader_batch
 from ottla.model.config import default_topic_config
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError, RecordTooLargeError
@@ -35,7 +35,7 @@ def sent(target, stream):
 # F33
 
 
-@pytest.mark.parametrize("key", sorted(HANDLERS))
+@pytest.mark.parametrize("key", sorted(ROUTES))
 def test_versions_out_of_range(broker_target, key):
     """They close the connection; only ApiVersions is answered, in version 0 with error 35."""
     spec = APIS[key]

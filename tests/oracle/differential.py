@@ -36,7 +36,7 @@ from minimal_client import Outcome
 
 from cluster import OttlaCluster  # tests are no package
 from kafka39 import Kafka39Cluster
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.wire.apis import APIS
 
 SETTINGS = {
@@ -89,7 +89,7 @@ def steps(
         found = [*in_versions(placed()), *in_rounds(moves(), short=short)]
     else:
         single = [*data_path(), *groups(), *transactions(), *administration()]
-        served = sorted(HANDLERS)
+        served = sorted(ROUTES)
         found = in_versions(single)
         found += [Step(s.key, s.version, s.name, s) for s in shapes(served)]
         found += [Step(f.key, f.version, f.name, f) for f in frames(served)]
@@ -102,7 +102,7 @@ def in_versions(scenarios: Iterable[Scenario]) -> list[Step]:
     found = [
         Step(one.key, version, one.name, one)
         for one in scenarios
-        if one.key in HANDLERS
+        if one.key in ROUTES
         for version in versions(one)
     ]
     return [s for _, s in sorted(enumerate(found), key=lambda p: order(p[0], p[1]))]

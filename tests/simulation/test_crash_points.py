@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from ottla.broker.handlers import update_metadata
+from ottla.broker.requests.control import update_metadata
 from ottla.controller import reassignment
 from ottla.sim.crash_points import (
     Scene,

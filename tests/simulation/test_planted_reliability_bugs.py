@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ottla.broker.lifecycle import Membership
+from ottla.broker.lifecycle.membership import Membership
 from ottla.controller import isr_changes
 from ottla.coordinators.transactions import Transactions
 from ottla.log import checkpoints, log_dir_files, segment

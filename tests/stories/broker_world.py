@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ottla.broker.broker import Broker
-from ottla.broker.router import Router
-from ottla.broker.services import BrokerServices
-from ottla.broker.state import BrokerState
+from ottla.broker.lifecycle.services import BrokerServices
+from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.requests.router import Router
 from ottla.log.checkpoints import HIGH_WATERMARKS
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -51,7 +51,7 @@ DESK = "10.0.0.2"  # the address of node c, the second one made
 ALTER_PARTITION, CONTROLLED_SHUTDOWN, API_VERSIONS = 56, 7, 18
 LISTENED_TO = (
     "ottla.broker.broker",
-    "ottla.broker.handlers.replica_control",
+    "ottla.broker.requests.control.replica_control",
     "ottla.replication.control",
 )
 NOT_TOLD = "leader and isr controller=|delete partition=|start|shut"

@@ -1,7 +1,8 @@
 """Broker: one server, assembled from the other rooms.
 
-`router` turns frames into handler calls, `handlers/` answer one API each, `metadata_cache` is
-what the controller told us, `topic_configs` what ZooKeeper says about topics, `lifecycle` the
-states of a server and the ZooKeeper generations it lives through, `broker` the order in which all
-of it starts and stops. Nothing below ever calls up: the broker hands callables down.
+`broker` is the order in which all of it starts and stops, `process` the program around it. A frame
+becomes an answer in `requests/`. `lifecycle/` has the states of a server and the ZooKeeper sessions
+it lives through, `metadata/` what the controller told us, `configs/` and `quotas/` the settings of
+topics, brokers and clients, `metrics/` what operators are shown. Nothing below ever calls up: the
+broker hands callables down.
 """

@@ -13,25 +13,26 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ottla.broker.batch_checks import BatchChecks
-from ottla.broker.controller_channel import ControllerChannel
-from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
 from ottla.broker.coordination import Coordination
-from ottla.broker.dynamic_configs import DynamicConfigs
-from ottla.broker.lifecycle import Membership, shut_down_controlled
-from ottla.broker.log_tasks import remove_deleted, run_log_tasks
-from ottla.broker.metadata_blobs import MetadataBlobs
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.quotas import ClientQuotas
-from ottla.broker.router import Router
-from ottla.broker.routes import HANDLERS
-from ottla.broker.services import BrokerServices
-from ottla.broker.state import BrokerState
+from ottla.broker.lifecycle.controller_channel import ControllerChannel
+from ottla.broker.lifecycle.log_tasks import remove_deleted, run_log_tasks
+from ottla.broker.lifecycle.membership import Membership, shut_down_controlled
+from ottla.broker.lifecycle.services import BrokerServices
+from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.metrics.request_times import RequestTimes
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.records.batch_checks import BatchChecks
+from ottla.broker.requests.router import Router
+from ottla.broker.requests.routes import ROUTES
+from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
-from ottla.broker.topic_configs import TopicConfigs
 from ottla.broker.topic_creation import TopicCreation
-from ottla.broker.unsupported_configs import refuse_unsupported_configs
 from ottla.controller.loop import Controller
 from ottla.log.checkpoints import (
     META_PROPERTIES,
@@ -45,7 +46,7 @@ from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
-from ottla.model.ports import World
+from ottla.model.ports import Clock, World
 from ottla.model.time_slices import TimeSlice
 from ottla.net.answer_memory import AnswerMemory
 from ottla.net.frame_memory import FrameMemory
@@ -80,6 +81,25 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         idle_ms=idle_ms if idle_ms >= 0 else NEVER_MS,
         queued_bytes=number("queued.max.request.bytes"),
         queued_answer_bytes=number("ottla.queued.max.response.bytes"),
+    )
+
+
+def client_quotas(config: BrokerConfig) -> ClientQuotas:
+    """Return the quotas of clients, without bounds as yet."""
+    samples, window_s = "quota.window.num", "quota.window.size.seconds"
+    return ClientQuotas(config.integer(samples), config.integer(window_s) * 1000)
+
+
+def mutation_quotas(
+    config: BrokerConfig, quotas: ClientQuotas, clock: Clock
+) -> ControllerMutationQuotas:
+    """Return the quotas of those who create and delete partitions."""
+    samples, window_s = "controller.quota.window.num", "controller.quota.window.size.seconds"
+    return ControllerMutationQuotas(
+        quotas,
+        config.integer(samples),
+        config.integer(window_s) * 1000,
+        lambda: clock.monotonic() * 1000,
     )
 
 
@@ -125,27 +145,30 @@ class Broker:
         producer_ids = ProducerIds(
             config.broker_id, lambda: self.services.broker_epoch, channel.send
         )
-        quotas = ClientQuotas(
-            config.integer("quota.window.num"),
-            config.integer("quota.window.size.seconds") * 1000,
+        blobs = MetadataBlobs(metadata)
+        coordination = Coordination(
+            world,
+            config,
+            replicas,
+            metadata,
+            creation,
+            self.tasks,
+            lambda: self.services.store,
+            producer_ids,
         )
+        quotas = client_quotas(config)
         self.services = BrokerServices(
             world=world,
             config=config,
             broker_id=config.broker_id,
             metadata=metadata,
-            blobs=MetadataBlobs(metadata),
+            blobs=blobs,
             dynamic_configs=dynamic,
             topic_configs=TopicConfigs(
                 world, config, self.tasks, self._topic_config_changed, dynamic, quotas
             ),
             quotas=quotas,
-            mutation_quotas=ControllerMutationQuotas(
-                quotas,
-                config.integer("controller.quota.window.num"),
-                config.integer("controller.quota.window.size.seconds") * 1000,
-                lambda: world.clock.monotonic() * 1000,
-            ),
+            mutation_quotas=mutation_quotas(config, quotas, world.clock),
             tasks=self.tasks,
             replicas=replicas,
             controller=Controller(
@@ -157,25 +180,23 @@ class Broker:
             controller_channel=channel,
             producer_ids=producer_ids,
             topic_creation=creation,
-            coordination=Coordination(
-                world,
-                config,
-                replicas,
-                metadata,
-                creation,
-                self.tasks,
-                lambda: self.services.store,
-                producer_ids,
-            ),
+            coordination=coordination,
+            groups=coordination.groups,
+            transactions=coordination.transactions,
+            verifier=coordination.verifier,
             batch_checks=BatchChecks(config, world.workers),
         )
         self.logs.on_dir_failure = self.services.replicas.log_dir_failed
-        self.router = Router(self.services, HANDLERS, world.clock.monotonic)
+        self.router = Router(self.services, ROUTES.values(), world.clock.monotonic)
         self.membership = Membership(self.services, self.broker_info, self._serve_requests)
 
     @property
     def state(self) -> BrokerState:
         return self.services.state
+
+    @property
+    def times(self) -> RequestTimes:
+        return self.router.times
 
     @property
     def listeners(self) -> Mapping[str, Server]:
@@ -357,6 +378,7 @@ class Broker:
                 endpoint.port,
                 self.router.dispatch,
                 limits,
+                rules=self.router.frame_rules,
                 listener=endpoint.listener,
                 connection_quotas=broker_connection_quotas
                 if endpoint.listener in between_brokers

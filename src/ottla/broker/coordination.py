@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.broker.controller_mutation_quota import Charge
-from ottla.broker.metadata_cache import Change, MetadataCache
+from ottla.broker.metadata.metadata_cache import Change, MetadataCache
+from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_creation import TopicCreation
 from ottla.coordinators.coordinator_log import CoordinatorLog

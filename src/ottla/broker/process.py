@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ottla.broker.broker import Broker
-from ottla.broker.metrics import Metrics
+from ottla.broker.metrics.mbeans import Metrics
 from ottla.broker.state_change_log import FILE_NAME, write_state_changes
 from ottla.log.files import OsFiles, raise_descriptor_limit
 from ottla.model.config import BrokerConfig, parse_properties

@@ -1,6 +1,6 @@
 """Topic creation: from a request to the two znodes, checked as the JVM checks it.
 
-Who may call: `handlers.create_topics` and `handlers.metadata` (creation by asking). Invariants:
+Who may call: `create_topics` and `metadata` of `requests` (creation by asking). Invariants:
 the config node is written before the topic node, whose appearance is what the controller acts on;
 a topic is created by one coroutine at a time on this broker, and by the first of them in the
 cluster (the znode decides). Kafka: `ZkAdminManager.createTopics`, `AdminZkClient` and
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.broker.controller_mutation_quota import Charge
-from ottla.broker.metadata_cache import Change, MetadataCache
+from ottla.broker.metadata.metadata_cache import Change, MetadataCache
+from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.controller.placement import BrokerRack, assign_replicas
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig

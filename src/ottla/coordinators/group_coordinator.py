@@ -2,8 +2,8 @@
 
 Who may call: the broker's handlers; the broker to start and close it. Invariants: a request reaches
 a group only if its partition is led and loaded here; one timer of the event loop for all deadlines;
-effects are carried out in the order in which the decider returned them. It maps the numbers of
-requests to functions that send the answer, and keys of timers to due times. Kafka:
+effects are carried out in the order in which the decider returned them. It knows which
+requests wait behind the decider's numbers, and when timers are due. Kafka:
 `GroupCoordinatorAdapter`, `GroupCoordinator.validateGroupStatus`, and the appends and the cleaning
 of `GroupMetadataManager`.
 """
@@ -45,6 +45,7 @@ from ottla.coordinators.group_records import GroupRecordReader, group_key, offse
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import Commit
+from ottla.coordinators.results import AwaitsResult, PartitionErrors
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
@@ -91,8 +92,6 @@ _STORE_ERRORS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-
-CommitCallback = Callable[[dict[TopicPartition, ErrorCode]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +193,7 @@ class GroupCoordinator:
         """producer id -> groups with offsets in its open transaction"""
         self._effects: deque[Effect] = deque()
         self._running = False
-        self._waiting: dict[int, Callable[[Any], None]] = {}
-        """request -> the function that sends its answer"""
+        self._waiting: dict[int, AwaitsResult[Any]] = {}
         self._last_request = NO_REQUEST
         self._timers: Timers[TimerKey] = Timers()
         self._timer: asyncio.TimerHandle | None = None
@@ -284,16 +282,16 @@ class GroupCoordinator:
             case CancelTimer(key):
                 self._timers.cancel(key)
             case Reply(request_id, result):
-                self._waiting.pop(request_id)(result)
+                self._waiting.pop(request_id).on_result(result)
             case StoreGroup():
                 self._write(effect)
             case Log(level, text):
                 logger.log(level, "%s", text)
 
-    def _request(self, respond: Callable[[Any], None]) -> int:
-        """Return the number of a new request; `respond` gets its result, at once or later."""
+    def _number(self, request: AwaitsResult[Any]) -> int:
+        """Return the number by which the decider knows a new request."""
         self._last_request += 1
-        self._waiting[self._last_request] = respond
+        self._waiting[self._last_request] = request
         return self._last_request
 
     def _answer_now(self, event: HeartbeatReceived | LeaveRequested | OffsetCommitRequested) -> Any:
@@ -359,24 +357,24 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         return self.log.check_status(self.log.partition_for(group_id))
 
-    def join(self, join: Join, respond: Callable[[JoinResult], None]) -> None:
-        """Join a group; `respond` is called when the rebalance ends, or at once with an error."""
+    def join(self, join: Join, request: AwaitsResult[JoinResult]) -> None:
+        """Join a group; the result is there when the rebalance ends, an error at once."""
         error = self.validate_group_status(join.group_id)
         if error is not ErrorCode.NONE:
-            respond(JoinResult(error, join.member_id))
+            request.on_result(JoinResult(error, join.member_id))
             return
-        self._handle(JoinRequested(self._request(respond), join))
+        self._handle(JoinRequested(self._number(request), join))
 
-    def sync(self, sync: Sync, respond: Callable[[SyncResult], None]) -> None:
-        """Ask for an assignment; `respond` is called when the leader's is in the log."""
+    def sync(self, sync: Sync, request: AwaitsResult[SyncResult]) -> None:
+        """Ask for an assignment; the result is there when the leader's is in the log."""
         error = self.validate_group_status(sync.group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The rebalance that was under way is lost anyway; old clients do not know the code.
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error is not ErrorCode.NONE:
-            respond(SyncResult(error))
+            request.on_result(SyncResult(error))
             return
-        self._handle(SyncRequested(self._request(respond), sync))
+        self._handle(SyncRequested(self._number(request), sync))
 
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
@@ -405,12 +403,12 @@ class GroupCoordinator:
         member_id: str,
         instance_id: str | None,
         commits: Mapping[TopicPartition, Commit],
-        respond: CommitCallback,
+        request: AwaitsResult[PartitionErrors],
         *,
         producer: Producer = NO_PRODUCER,
         guard: object = TRUSTED,
     ) -> None:
-        """Write offsets; `respond` gets an error for each partition when they are in the log.
+        """Write offsets; the result is a code for each partition, when they are in the log.
 
         With a `producer` they belong to its transaction, verified under `guard`, and are visible
         only after `complete_transaction`.
@@ -424,13 +422,13 @@ class GroupCoordinator:
             )
             error = self._answer_now(event)
         if error is not ErrorCode.NONE:
-            respond(dict.fromkeys(commits, error))
+            request.on_result(dict.fromkeys(commits, error))
             return
         group = self.groups.groups[group_id]
         kept = {tp: c for tp, c in commits.items() if len(c.metadata) <= self._metadata_max}
         results = dict.fromkeys(commits, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if not kept:
-            respond(results)
+            request.on_result(results)
             return
         timestamp = self._clock.wall_ms()
         records = [
@@ -448,7 +446,7 @@ class GroupCoordinator:
             if base_offset < 0 or failure in _COMMITTED:
                 on_settled(failure, base_offset)
             results.update(dict.fromkeys(kept, self.as_commit_error(failure)))
-            respond(results)
+            request.on_result(results)
 
         def on_settled(failure: ErrorCode, base_offset: int) -> None:
             self._on_offsets_stored(group, kept, failure, base_offset, producer)

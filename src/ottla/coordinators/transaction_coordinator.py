@@ -2,8 +2,8 @@
 
 Who may call: the broker's handlers; the broker to start and close it. Invariants: a request reaches
 a transactional id only if its partition is led and loaded here; effects are carried out in the
-order in which the decider returned them. It maps the numbers of requests to functions that send the
-answer. Kafka: `TransactionCoordinator`, and the log part of `TransactionStateManager`.
+order in which the decider returned them. It knows which requests wait behind the decider's numbers.
+Kafka: `TransactionCoordinator`, and the log part of `TransactionStateManager`.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog
+from ottla.coordinators.results import AwaitsResult
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction
 from ottla.coordinators.transaction_events import (
@@ -157,8 +158,7 @@ class TransactionCoordinator:
         self._initializing: dict[asyncio.Task[None], None] = {}
         self._effects: deque[Effect] = deque()
         self._running = False
-        self._waiting: dict[int, Callable[[Any], None]] = {}
-        """request -> the function that sends its answer"""
+        self._waiting: dict[int, AwaitsResult[Any]] = {}
         self._last_request = 0
         self._closed = False
 
@@ -244,7 +244,7 @@ class TransactionCoordinator:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Reply(request_id, result):
-                self._waiting.pop(request_id)(result)
+                self._waiting.pop(request_id).on_result(result)
             case AllocateProducerId(request):
                 self._allocate_producer_id(request)
             case StoreTransaction():
@@ -260,10 +260,10 @@ class TransactionCoordinator:
             case Log(level, text):
                 logger.log(level, "%s", text)
 
-    def _request(self, respond: Callable[[Any], None]) -> int:
-        """Return the number of a new request; `respond` gets its result, at once or later."""
+    def _number(self, request: AwaitsResult[Any]) -> int:
+        """Return the number by which the decider knows a new request."""
         self._last_request += 1
-        self._waiting[self._last_request] = respond
+        self._waiting[self._last_request] = request
         return self._last_request
 
     def _write(self, store: StoreTransaction) -> None:
@@ -321,22 +321,22 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
-        respond: Callable[[InitResult], None],
+        request: AwaitsResult[InitResult],
     ) -> None:
         """Give a transactional producer its id and epoch, and fence the one that had it before."""
         if transactional_id and not self.transactions.allows_timeout(timeout_ms):
-            respond(InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+            request.on_result(InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
             return
         self._init(
             InitProducerIdRequested(
-                self._request(respond), -1, transactional_id, timeout_ms, expected
+                self._number(request), -1, transactional_id, timeout_ms, expected
             )
         )
 
     def _init(self, request: InitProducerIdRequested) -> None:
         error, partition = self._validate(request.transactional_id)
         if error is not ErrorCode.NONE:
-            self._waiting.pop(request.request_id)(InitResult(error))
+            self._waiting.pop(request.request_id).on_result(InitResult(error))
             return
         self._handle(request._replace(partition=partition))
 
@@ -350,7 +350,7 @@ class TransactionCoordinator:
             try:
                 found = await self._producer_ids.next()
             except OttlaError as error:
-                self._waiting.pop(request.request_id)(InitResult(error.code))
+                self._waiting.pop(request.request_id).on_result(InitResult(error.code))
             else:
                 self._init(request._replace(new_producer_id=found))
 
@@ -363,16 +363,16 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
-        respond: Callable[[ErrorCode], None],
+        request: AwaitsResult[ErrorCode],
     ) -> None:
-        """Make partitions part of the transaction; `respond` is called when that is in the log."""
+        """Make partitions part of the transaction; the result is there when that is in the log."""
         error, partition = self._validate(transactional_id)
         if error is not ErrorCode.NONE:
-            respond(error)
+            request.on_result(error)
             return
         self._handle(
             AddPartitionsRequested(
-                self._request(respond), partition, transactional_id, producer, partitions
+                self._number(request), partition, transactional_id, producer, partitions
             )
         )
 
@@ -393,18 +393,18 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        respond: Callable[[ErrorCode], None],
+        request: AwaitsResult[ErrorCode],
         *,
         committed: bool,
     ) -> None:
-        """Commit or abort; `respond` is called when the decision is in the log."""
+        """Commit or abort; the result is there when the decision is in the log."""
         error, partition = self._validate(transactional_id)
         if error is not ErrorCode.NONE:
-            respond(error)
+            request.on_result(error)
             return
         self._handle(
             EndTransactionRequested(
-                self._request(respond), partition, transactional_id, producer, committed
+                self._number(request), partition, transactional_id, producer, committed
             )
         )
 

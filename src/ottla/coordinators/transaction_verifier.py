@@ -9,9 +9,10 @@ at most one verification waits, the one with the newest epoch. Kafka: `AddPartit
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NamedTuple
 
+from ottla.coordinators.results import AwaitsVerification, PartitionErrors
 from ottla.coordinators.transaction_channels import Channel
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
@@ -31,24 +32,24 @@ VERSION = 4
 FIRST_LEVEL = (3, 5)
 """Brokers of older protocols cannot verify; then nothing is verified, as in Kafka."""
 
-PartitionErrors = dict[TopicPartition, ErrorCode]
-"""The errors of partitions that must not be written to."""
-
-VerifyCallback = Callable[[PartitionErrors], None]
-
 
 class _Verification(NamedTuple):
+    """A question that waits for another broker's answer."""
+
     transactional_id: str
     producer: ProducerIdAndEpoch
     partitions: Collection[TopicPartition]
-    respond: VerifyCallback
+    request: AwaitsVerification
     knows_abortable: bool
 
     def fail(self, error: ErrorCode) -> None:
-        self.respond(dict.fromkeys(self.partitions, error))
+        self.request.on_verified(dict.fromkeys(self.partitions, error))
 
     def answer(self, codes: PartitionErrors) -> None:
-        """Pass on the coordinator's errors, as errors that older producers know."""
+        self.request.on_verified(self.known(codes))
+
+    def known(self, codes: PartitionErrors) -> PartitionErrors:
+        """Return the coordinator's errors, as errors that older producers know."""
         errors = {}
         for tp, code in codes.items():
             if code is ErrorCode.PRODUCER_FENCED:
@@ -57,7 +58,7 @@ class _Verification(NamedTuple):
                 errors[tp] = ErrorCode.INVALID_TXN_STATE
             elif code is not ErrorCode.NONE:
                 errors[tp] = code
-        self.respond(errors)
+        return errors
 
 
 class TransactionVerifier:
@@ -88,36 +89,39 @@ class TransactionVerifier:
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
-        respond: VerifyCallback,
+        request: AwaitsVerification,
         *,
         knows_abortable: bool,
-    ) -> None:
-        """Verify partitions; `respond` is called at once if this broker is the coordinator."""
+    ) -> PartitionErrors | None:
+        """Return the partitions that are not part of the transaction, with the reasons.
+
+        None if another broker must be asked: `request` hears of its answer later.
+        """
         verification = _Verification(
-            transactional_id, producer, partitions, respond, knows_abortable
+            transactional_id, producer, partitions, request, knows_abortable
         )
         log = self._coordinator.log
         index = log.partition_for(transactional_id)
         found = self._leaders.partition(log.topic, index)
         if found is None or found.leader == NO_LEADER:
-            verification.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif found.leader == self._config.broker_id:
-            verification.answer(
-                self._coordinator.verify_partitions(transactional_id, producer, partitions)
-            )
-        elif not self._can_verify:
-            respond({})
-        else:
-            self._queue(found.leader, verification)
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if found.leader == self._config.broker_id:
+            codes = self._coordinator.verify_partitions(transactional_id, producer, partitions)
+            return verification.known(codes)
+        if not self._can_verify:
+            return {}
+        if not self._queue(found.leader, verification):
+            return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_EPOCH)
+        return None
 
-    def _queue(self, broker_id: int, verification: _Verification) -> None:
+    def _queue(self, broker_id: int, verification: _Verification) -> bool:
+        """Have a verification sent; return False if one with a newer epoch waits already."""
         queue = self._queues.setdefault(broker_id, {})
         older = queue.get(verification.transactional_id)
         if older is not None:
             epoch, older_epoch = verification.producer.epoch, older.producer.epoch
             if epoch < older_epoch:
-                verification.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
-                return
+                return False
             # The same epoch: its producer has sent a new request and does not wait for the old.
             fenced = epoch > older_epoch
             error = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NETWORK_EXCEPTION
@@ -128,6 +132,7 @@ class TransactionVerifier:
                 self._send_queued(broker_id), name=f"verify-{broker_id}"
             )
             self._senders[broker_id] = task
+        return True
 
     async def _send_queued(self, broker_id: int) -> None:
         """Send to one coordinator until no verification waits. A loop root."""

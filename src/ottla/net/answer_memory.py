@@ -3,16 +3,11 @@
 Who may call: `net.connection` counts, `net.server` sweeps, handlers of large answers ask for room.
 Invariants: bytes are counted from the moment an answer is there until the system took them; the
 fuller it is, the smaller the answers that are read for anybody; when it is full, requests with
-large answers wait; those who took nothing for longest are closed first, and only while there is too
-much. Kafka has no such bound: its answers come from files by sendfile.
+large answers (`limits.FrameRules`) wait; those who took nothing for longest are closed first, and
+only while there is too much. Kafka has no such bound: its answers come from files by sendfile.
 """
 
 from typing import Protocol
-
-LARGE_ANSWER_KEYS = frozenset(
-    key.to_bytes(2, "big") for key in (1, 3, 9, 15, 16, 23, 29, 32, 35, 48, 50, 55, 60, 61, 65, 66)
-)
-"""Fetch, Metadata, OffsetFetch and whatever describes or lists: not begun while all is full."""
 
 LEAST_ROOM_BYTES = 65_536
 STALLED_S = 2.0

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, cast
 
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
-from ottla.net.answer_memory import LARGE_ANSWER_KEYS
 from ottla.net.frame_memory import SMALL_FRAME_BYTES
 from ottla.net.framing import SCRATCH_BYTES, FrameReader, size_prefix
 
@@ -28,14 +27,8 @@ logger = logging.getLogger(__name__)
 JOIN_BYTES = 16_384
 """Answers up to this size are joined into one write; larger ones go out as a list of parts."""
 
-CONTROL_KEYS = frozenset((b"\x00\x04", b"\x00\x05", b"\x00\x06"))
-"""LeaderAndIsr, StopReplica and UpdateMetadata: they never wait for memory that clients hold."""
-
 NOTHING_SENT: deque[int] = deque()
 """Shared by all connections that never had a large answer."""
-
-PRODUCE_KEY = b"\x00\x00"
-"""The first two bytes of the only request that may be dispatched behind open ones."""
 
 
 class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
@@ -109,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         "_partial_since",
         "_paused",
         "_reader",
+        "_rules",
         "_sent",
         "_sent_bytes",
         "_server",
@@ -139,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(limits.max_frame_bytes)
         self._turn = server.turn
         self._answers = server.broker_answers if server.between_brokers else server.answers
+        self._rules = server.rules
         self._max_pipelined = limits.max_pipelined
         self._high_bytes = limits.outbound_high_bytes
         self._waiting: deque[memoryview] = deque()
@@ -279,9 +274,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._write_paused:
                 return False
         open_count = len(self._open)
-        if open_count and (open_count >= self._max_pipelined or frame[:2] != PRODUCE_KEY):
+        if open_count and (open_count >= self._max_pipelined or frame[:2] != self._rules.pipelined):
             return False
-        if self._answers.full and bytes(frame[:2]) in LARGE_ANSWER_KEYS:
+        if self._answers.full and bytes(frame[:2]) in self._rules.large_answers:
             self._answers.wait(self)
             return False
         if self._turn.over:
@@ -443,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, size: int) -> None:
         reader, server = self._reader, self._server
-        control = server.between_brokers or reader.starts_with(CONTROL_KEYS)
+        control = server.between_brokers or reader.starts_with(self._rules.control_plane)
         before = server.budget.control_bytes
         large = reader.wanted > SMALL_FRAME_BYTES
         missing = reader.wanted - reader.filled

@@ -1,4 +1,4 @@
-"""Limits of a server: frame sizes, connections, rates, memory.
+"""Limits of a server: frame sizes, connections, rates, memory; and which requests are special.
 
 Who may call: `net.server` and whoever creates a server. Invariants: every limit is finite; several
 servers of one broker may share `ConnectionQuotas`. Kafka: `ConnectionQuotas`.
@@ -31,6 +31,18 @@ class ServerLimits:
     outbound_stall_ms: int = 60_000  # ours: a peer that drains nothing for so long is closed
     queued_bytes: int = 67_108_864  # queued.max.request.bytes
     queued_answer_bytes: int = 67_108_864  # ottla.queued.max.response.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRules:
+    """What is known of a request before it is read: by its API key, the first two bytes."""
+
+    pipelined: bytes = b""
+    """the one kind that is dispatched behind others of its kind that are not answered yet"""
+    control_plane: frozenset[bytes] = frozenset()
+    """from the controller: these never wait for memory that clients hold"""
+    large_answers: frozenset[bytes] = frozenset()
+    """not begun while answers that nobody takes fill their memory"""
 
 
 class DispatchTimeSlice:

@@ -14,7 +14,13 @@ from ottla.net import runtime
 from ottla.net.answer_memory import AnswerMemory
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.net.frame_memory import FrameMemory
-from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, RateLimiter, ServerLimits
+from ottla.net.limits import (
+    ConnectionQuotas,
+    DispatchTimeSlice,
+    FrameRules,
+    RateLimiter,
+    ServerLimits,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +50,7 @@ class Server:
         dispatch: Dispatch,
         limits: ServerLimits | None = None,
         *,
+        rules: FrameRules | None = None,
         listener: str = "PLAINTEXT",
         connection_quotas: ConnectionQuotas | None = None,
         budget: FrameMemory | None = None,
@@ -56,6 +63,7 @@ class Server:
     ) -> None:
         """Prepare to listen. `between_brokers`: no client is told this listener's address."""
         self.limits = limits or ServerLimits()
+        self.rules = rules or FrameRules()
         self.dispatch = dispatch
         self.answered = answered
         self.listener = listener

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.broker.broker import Broker
-from ottla.broker.metadata_cache import Snapshot
+from ottla.broker.metadata.metadata_cache import Snapshot
 from ottla.controller.context import Context
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.log.log_dir import FUTURE

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ottla.broker.broker import Broker
-from ottla.broker.state import BrokerState
+from ottla.broker.lifecycle.state import BrokerState
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.net.client import PeerConnection

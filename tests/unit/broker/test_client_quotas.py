@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.quotas import (
+from ottla.broker.quotas.client_quotas import (
     ANONYMOUS,
     ANY,
     CONSUMER_RATE,

@@ -1,6 +1,6 @@
 """Settings as DescribeConfigs shows them: values, sources, synonyms."""
 
-from ottla.broker.config_entries import Source, Synonym, broker_entries, topic_entries
+from ottla.broker.configs.config_entries import Source, Synonym, broker_entries, topic_entries
 from ottla.model.config import BrokerConfig
 
 

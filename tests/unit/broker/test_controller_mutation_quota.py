@@ -2,12 +2,12 @@
 
 import pytest
 
-from ottla.broker.controller_mutation_quota import (
+from ottla.broker.quotas.client_quotas import ANY, MUTATION_RATE, ClientQuotas
+from ottla.broker.quotas.controller_mutation_quota import (
     ControllerMutationQuotas,
     ThrottlingQuotaExceededError,
     TokenBucket,
 )
-from ottla.broker.quotas import ANY, MUTATION_RATE, ClientQuotas
 from ottla.model.errors import ErrorCode
 from ottla.net.client import PeerConnection
 from ottla.wire.headers import RequestHeader

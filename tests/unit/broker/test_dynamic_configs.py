@@ -5,7 +5,7 @@ Each refusal's text is what Apache Kafka 3.9.1 in ZooKeeper mode answered.
 
 import pytest
 
-from ottla.broker.dynamic_configs import layered
+from ottla.broker.configs.dynamic_configs import layered
 from ottla.model.errors import ErrorCode
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest

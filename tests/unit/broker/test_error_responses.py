@@ -2,14 +2,13 @@
 
 import pytest
 
-from ottla.broker.error_responses import error_response
-from ottla.broker.routes import HANDLERS
+from ottla.broker.requests.routes import ROUTES
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.wire.codec import APIS, decode_response, encode_response, request_class
 
 CASES = [
     (key, version)
-    for key in HANDLERS
+    for key in ROUTES
     for version in range(APIS[key].min_version, APIS[key].max_version + 1)
 ]
 
@@ -46,7 +45,7 @@ def codes(struct):
 @pytest.mark.parametrize(("key", "version"), CASES)
 def test_a_failure_can_be_told(key, version):
     request = fill(request_class(key)(), version)
-    response = error_response(key, version, request, BrokenError("no disk"))
+    response = ROUTES[key].error_response(request, version, BrokenError("no disk"))
     raw = b"".join(encode_response(response, version))
     decoded = decode_response(key, version, raw)
     if (key, version) in {(35, 0), (35, 1), (35, 2)}:

@@ -7,16 +7,18 @@ compared with those to the whole request.
 import asyncio
 import functools
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.answers import answer
-from ottla.broker.error_responses import error_response
-from ottla.broker.handlers import list_offsets, transactions
-from ottla.broker.large_requests import MOST, NOTICEABLE_BYTES
-from ottla.broker.request_portions import _SHAPES, Joined, cut, shape_of
-from ottla.broker.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
+from ottla.broker.requests.portions import InPortions, Joined, cut
+from ottla.broker.requests.records import list_offsets
+from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.requests.routes import ROUTES
+from ottla.broker.requests.transactions import producer_transactions
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.net.connection import CloseConnection
@@ -33,8 +35,19 @@ from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
-CUT = [(key, APIS[key].max_version) for key in _SHAPES] + [(9, 7), (20, 5), (10, 4)]
+CUT = [
+    (key, APIS[key].max_version) for key, api in ROUTES.items() if isinstance(api.large, InPortions)
+]
+CUT += [(9, 7), (20, 5), (10, 4)]
 REFUSAL = OttlaError("", ErrorCode.NOT_CONTROLLER)
+
+
+def shape_of(key, version):
+    return ROUTES[key].large.shape(version)
+
+
+def error_response(key, version, request, error):
+    return ROUTES[key].error_response(request, version, error)
 
 
 def on_a_loop(test):
@@ -183,7 +196,7 @@ class Bench:
         self.server = SimpleNamespace(
             tasks=Tasks(), served=(), quotas=SimpleNamespace(active=False)
         )
-        self.router = Router(self.server, {key: handle or self.refuse})
+        self.router = Router(self.server, [replace(ROUTES[key], handle=handle or self.refuse)])
 
     def refuse(self, _server, _conn, header, request):
         shape = shape_of(header.api_key, header.api_version)
@@ -322,7 +335,7 @@ def test_f46_an_all_or_nothing_request_is_bounded():
     request = r(v3_and_below_transactional_id="x", v3_and_below_topics=[topic])
     header = SimpleNamespace(api_key=24, api_version=3, correlation_id=1, throttle_ms=0)
     with pytest.raises(CloseConnection, match="more than 5000 partitions"):
-        transactions.add_partitions(SimpleNamespace(), Client(), header, request)
+        producer_transactions.add_partitions(SimpleNamespace(), Client(), header, request)
 
 
 def test_every_shape_is_of_lists_that_are_there():

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.broker.handlers.fetch import MOST_UNKNOWN
-from ottla.broker.router import LARGE_FRAME_BYTES
+from ottla.broker.requests.records.fetch import MOST_UNKNOWN
+from ottla.broker.requests.router import LARGE_FRAME_BYTES
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.net.client import PeerConnection
@@ -79,8 +79,8 @@ def test_a_session_may_not_name_many_more_partitions_than_there_are(led):
 
 
 def test_what_waits_for_records_ends_when_the_client_goes(led, monkeypatch):
-    monkeypatch.setattr("ottla.broker.router.LARGE_FRAME_BYTES", 0)
-    monkeypatch.setattr("ottla.broker.router.NOTICEABLE_BYTES", 0)
+    monkeypatch.setattr("ottla.broker.requests.router.LARGE_FRAME_BYTES", 0)
+    monkeypatch.setattr("ottla.broker.requests.router.NOTICEABLE_BYTES", 0)
     node = led.simulation.node("client")
     waiting = led.brokers["b1"].services.replicas.purgatory
 

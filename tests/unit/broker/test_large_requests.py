@@ -5,9 +5,9 @@ import functools
 import logging
 from types import SimpleNamespace
 
-from ottla.broker.handlers import replica_control, update_metadata
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.router import LARGE_FRAME_BYTES, Router
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.control import replica_control, update_metadata
+from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode
 from ottla.model.state_changes import LOGGER_NAME
@@ -64,7 +64,7 @@ def make():
 
     server.is_stale = lambda broker_epoch: broker_epoch == 1
     server.accept_controller_epoch = accept
-    return server, Router(server, {6: update_metadata.handle})
+    return server, Router(server, [update_metadata.UPDATE_METADATA])
 
 
 def large(leader, *, epoch=1, broker_epoch=2, partitions=PARTITIONS):
@@ -225,7 +225,7 @@ async def test_c5_a_bug_in_a_large_update_is_answered():
 async def test_f46_a_large_stop_replica_is_read_in_slices():
     server, _ = make()
     server.epoch = 5
-    router = Router(server, {5: replica_control.stop_replica})
+    router = Router(server, [replica_control.STOP_REPLICA])
     state = StopReplicaRequest.StopReplicaPartitionState
     topics = [
         StopReplicaRequest.StopReplicaTopicState(

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ottla.broker.broker import Broker
-from ottla.broker.lifecycle import Membership
-from ottla.broker.state import BrokerState
+from ottla.broker.lifecycle.membership import Membership
+from ottla.broker.lifecycle.state import BrokerState
 from ottla.controller import failover
 from ottla.controller.driver import Driver
 from ottla.controller.effects import Effect

@@ -11,8 +11,7 @@ import pytest
 
 from logs import HandClock, file_world, framed
 from metered import MeteredFiles
-from ottla.broker.handlers import list_offsets
-from ottla.broker.tasks import Tasks
+from ottla.broker.requests.records import list_offsets
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.model.config import default_topic_config
@@ -103,15 +102,12 @@ class Scene:
         replicas = SimpleNamespace(
             hosted=lambda _topic, _index: partition, disk_reads=DiskReads(self.watched)
         )
-        server = SimpleNamespace(replicas=replicas, tasks=Tasks(), world=self.world)
+        server = SimpleNamespace(replicas=replicas, world=self.world)
         header = RequestHeader(2, VERSION, 1, "c")
 
         async def go():
-            got = asyncio.get_running_loop().create_future()
-            pending = SimpleNamespace(complete=got.set_result, fail=got.set_exception)
-            conn = SimpleNamespace(pending=lambda pipelined: pending, peer=("", 0))
-            outcome = list_offsets.handle(server, conn, header, request)
-            return await got if outcome is pending else outcome
+            outcome = list_offsets.handle(server, None, header, request)
+            return await outcome if asyncio.iscoroutine(outcome) else outcome
 
         parts = asyncio.run(asyncio.wait_for(go(), 20))
         whole = memoryview(b"".join(parts))

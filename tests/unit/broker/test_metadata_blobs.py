@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.broker.metadata_blobs import MetadataBlobs, assemble, describe_topic
-from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs, assemble, describe_topic
+from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import encode_response
 from ottla.wire.messages.metadata import MetadataResponse

@@ -1,6 +1,6 @@
 """The metadata cache: partial updates, deletions, ids, immutable snapshots."""
 
-from ottla.broker.metadata_cache import Change, MetadataCache
+from ottla.broker.metadata.metadata_cache import Change, MetadataCache
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
 

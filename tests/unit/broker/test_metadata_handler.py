@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.handlers import metadata
-from ottla.broker.metadata_blobs import MetadataBlobs
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from ottla.broker.router import Router
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.cluster import metadata
+from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.broker.requests.router import Router
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
 from ottla.wire.codec import decode_response, encode_request
@@ -64,7 +64,7 @@ def ask(version=12, names=(), ids=(), **fields):
         fields.setdefault("allow_auto_topic_creation", False)
     request = MetadataRequest(**fields)
     raw = encode_request_header(3, version, 1, "t") + b"".join(encode_request(request, version))
-    parts = Router(server(), {3: metadata.handle}).dispatch(CONN, memoryview(raw))
+    parts = Router(server(), [metadata.METADATA]).dispatch(CONN, memoryview(raw))
     whole = memoryview(b"".join(parts))
     _, pos = decode_response_header(3, version, whole)
     return decode_response(3, version, whole, pos)

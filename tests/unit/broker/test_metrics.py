@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.metrics import SAMPLE_S, WINDOW, Metrics, ThreadTimes
-from ottla.broker.request_times import EVERY, RequestTimes
+from ottla.broker.metrics.mbeans import SAMPLE_S, WINDOW, Metrics, ThreadTimes
+from ottla.broker.metrics.request_times import EVERY, RequestTimes
 from ottla.net.connection import Pending
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.metadata import MetadataRequest

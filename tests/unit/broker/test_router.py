@@ -1,14 +1,17 @@
 """The router: who is answered, who is closed, and how errors leave."""
 
+import asyncio
 import random
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.handlers import api_versions, describe_cluster
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.router import Router
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.router import Router
+from ottla.broker.requests.routes import ROUTES
+from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode, OttlaError, WireError
 from ottla.net.connection import CloseConnection
 from ottla.wire.codec import APIS, decode_response, encode_request
@@ -43,9 +46,11 @@ def make(**handlers):
         cluster_id="c",
         config=None,
         quotas=SimpleNamespace(active=False),
+        tasks=Tasks(),
     )
-    table = {18: api_versions.handle, 60: describe_cluster.handle, 22: refuse}
-    return Router(server, table | {int(k[1:]): v for k, v in handlers.items()})
+    table = {22: refuse} | {int(k[1:]): v for k, v in handlers.items()}
+    apis = [replace(ROUTES[key], handle=handle) for key, handle in table.items()]
+    return Router(server, [ROUTES[18], ROUTES[60], *apis])
 
 
 def frame(message, version, correlation_id=7):
@@ -136,6 +141,53 @@ def test_a_bug_costs_one_connection(caplog):
     with pytest.raises(CloseConnection):
         call(router, InitProducerIdRequest(), 0)
     assert "handler failed" in caplog.text
+
+
+class Waiting:
+    """Stands for a connection, and for the answer it is to get."""
+
+    peer, listener = ("127.0.0.1", 1), "PLAINTEXT"
+    parts = reason = None
+
+    def pending(self, pipelined):
+        assert not pipelined, "nothing of this connection may pass a request that waits"
+        return self
+
+    def complete(self, parts):
+        self.parts = parts
+
+    def fail(self, reason):
+        self.reason = reason
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (NoSuchLuckError("later"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ZeroDivisionError(), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (CloseConnection("enough"), None),
+    ],
+    ids=["an error", "a bug", "a decision"],
+)
+def test_a_handler_that_waits_is_a_coroutine_whose_errors_are_answered(raised, code):
+    async def wait(server, conn, header, request):
+        await asyncio.sleep(0)
+        raise raised
+
+    async def scenario():
+        router, conn = make(k22=wait), Waiting()
+        assert router.dispatch(conn, frame(InitProducerIdRequest(), 2)) is conn
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return conn
+
+    conn = asyncio.run(scenario())
+    if code is None:
+        assert (conn.parts, conn.reason) == (None, "enough")
+        return
+    whole = memoryview(b"".join(conn.parts))
+    _, pos = decode_response_header(22, 2, whole)
+    assert decode_response(22, 2, whole, pos).error_code == code
 
 
 @pytest.mark.parametrize(

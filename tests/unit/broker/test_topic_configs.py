@@ -4,8 +4,8 @@ import asyncio
 import random
 from types import SimpleNamespace
 
+from ottla.broker.configs.topic_configs import PURGE_AFTER_MS, TopicConfigs
 from ottla.broker.tasks import Tasks
-from ottla.broker.topic_configs import PURGE_AFTER_MS, TopicConfigs
 from ottla.model.config import BrokerConfig
 from ottla.zookeeper.errors import SessionExpiredError
 

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from logs import SystemClock
-from ottla.broker.controller_mutation_quota import ControllerMutationQuotas
-from ottla.broker.handlers import create_topics
-from ottla.broker.metadata_cache import MetadataCache
-from ottla.broker.quotas import ClientQuotas
-from ottla.broker.tasks import Tasks
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.topics import create_topics
 from ottla.broker.topic_creation import InvalidAssignmentError, TopicCreation, check_assignment
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ErrorCode
@@ -50,14 +49,6 @@ class FakeStore:
         self.created[info.name] = info
 
 
-class FakePending:
-    def __init__(self):
-        self.done = asyncio.get_running_loop().create_future()
-
-    def complete(self, parts):
-        self.done.set_result(parts)
-
-
 def scene(store, brokers=3, **settings):
     extra = {k.replace("_", "."): v for k, v in settings.items()}
     config = BrokerConfig({"zookeeper.connect": "z:1", "broker.id": "1"} | extra)
@@ -72,7 +63,6 @@ def scene(store, brokers=3, **settings):
         metadata=cache,
         topic_creation=creation,
         mutation_quotas=ControllerMutationQuotas(ClientQuotas(11, 1000), 11, 1000, lambda: 0.0),
-        tasks=Tasks(),
         controller=SimpleNamespace(is_active=True),
         live=live,
     )
@@ -88,22 +78,17 @@ def leaders(server, name, partitions):
 
 
 async def ask(server, *topics, after=None, **fields):
-    pending = []
-
-    def make_pending(pipelined):
-        pending.append(FakePending())
-        return pending[0]
-
-    conn = SimpleNamespace(peer=("h", 1), listener="PLAINTEXT", pending=make_pending)
+    conn = SimpleNamespace(peer=("h", 1), listener="PLAINTEXT")
     fields.setdefault("timeout_ms", 50)
     request = Create(topics=list(topics), **fields)
     parts = create_topics.handle(server, conn, RequestHeader(19, VERSION, 1, "t"), request)
-    if pending:
+    if asyncio.iscoroutine(parts):
+        task = asyncio.ensure_future(parts)
         if after is not None:
             for _ in range(20):
                 await asyncio.sleep(0)
             after()
-        parts = await pending[0].done
+        parts = await task
     whole = memoryview(b"".join(parts))
     _, pos = decode_response_header(19, VERSION, whole)
     return decode_response(19, VERSION, whole, pos).topics

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.handlers.update_features import (
+from ottla.broker.requests.cluster.update_features import (
     NOT_SUPPORTED,
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,

@@ -579,7 +579,7 @@ def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
         def told():
             results = []
             sync = Sync("g", 3, "m", None, "consumer", "range", {})
-            coordinator.sync(sync, results.append)
+            coordinator.sync(sync, SimpleNamespace(on_result=results.append))
             return [(result.error, result.assignment) for result in results]
 
         assert told() == [(E.REBALANCE_IN_PROGRESS, b"")]

@@ -306,13 +306,11 @@ def verify(monkeypatch, cluster, questions, codes=None):
         verifier = TransactionVerifier(None, CONFIG, cluster, Coordinator(codes or {}))
         verdicts = {}
         for number, (name, producer, knows) in enumerate(questions):
-            verifier.verify(
-                name,
-                producer,
-                [B],
-                lambda verdict, n=number: verdicts.setdefault(n, []).append(verdict),
-                knows_abortable=knows,
-            )
+            heard = verdicts[number] = []
+            request = SimpleNamespace(on_verified=heard.append)
+            at_once = verifier.verify(name, producer, [B], request, knows_abortable=knows)
+            if at_once is not None:
+                heard.append(at_once)
         for _ in range(50):
             await asyncio.sleep(0)
         await verifier.close()

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from ottla.model.ports import World
-from ottla.net.limits import ServerLimits
+from ottla.net.limits import FrameRules, ServerLimits
 from ottla.net.server import Server
 
 
@@ -129,6 +129,13 @@ class FakeNetwork:
         return transport, transport.attach(factory())
 
 
+RULES = FrameRules(
+    pipelined=b"\x00\x00",
+    control_plane=frozenset({b"\x00\x04", b"\x00\x05", b"\x00\x06"}),
+    large_answers=frozenset({b"\x00\x01", b"\x00\x03"}),
+)
+
+
 class Bench:
     """A server whose world is in the test's hands."""
 
@@ -136,7 +143,7 @@ class Bench:
         self.clock = HandClock()
         self.network = FakeNetwork()
         self.world = World(self.clock, random.Random(1), None, self.network, None)
-        self.server = Server(self.world, "h", 0, dispatch, ServerLimits(**limits))
+        self.server = Server(self.world, "h", 0, dispatch, ServerLimits(**limits), rules=RULES)
 
     async def start(self):
         await self.server.start()

@@ -13,13 +13,9 @@ import types
 
 import pytest
 
-from ottla.broker.handlers import (
-    fetch,
-    list_offsets,
-    offset_for_leader_epoch,
-    produce,
-    replica_control,
-)
+from ottla.broker.requests.control import replica_control
+from ottla.broker.requests.records import fetch, list_offsets, offset_for_leader_epoch, produce
+from ottla.broker.requests.router import Router
 from ottla.broker.tasks import Tasks
 from ottla.log.boot_notes import BOOT_NOTE
 from ottla.log.files import OsFiles
@@ -46,14 +42,14 @@ from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 LISTENER = "PLAINTEXT"
 TOPIC_ID = bytes(range(16))
 CONTROLLER_PORT = 9000
-HANDLERS = {
-    0: produce.handle,
-    1: fetch.handle,
-    2: list_offsets.handle,
-    4: replica_control.leader_and_isr,
-    5: replica_control.stop_replica,
-    23: offset_for_leader_epoch.handle,
-}
+APIS = (
+    produce.PRODUCE,
+    fetch.FETCH,
+    list_offsets.LIST_OFFSETS,
+    replica_control.LEADER_AND_ISR,
+    replica_control.STOP_REPLICA,
+    offset_for_leader_epoch.OFFSET_FOR_LEADER_EPOCH,
+)
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -284,7 +280,10 @@ class Node:
             is_stale=lambda epoch: -1 < epoch < self.epoch,
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
         )
-        self.server = Server(world, "127.0.0.1", self.port, self.dispatch)
+        router = Router(self.services, APIS)
+        self.server = Server(
+            world, "127.0.0.1", self.port, router.dispatch, rules=router.frame_rules
+        )
         await self.server.start()
         await self.replicas.start()
         cluster.metadata.alive[self.id] = self.endpoint
@@ -299,11 +298,6 @@ class Node:
 
     async def peer(self, port):
         return await PeerConnection.open(self.world, "127.0.0.1", port, "test", timeout_s=5)
-
-    def dispatch(self, conn, frame):
-        header, pos = decode_request_header(frame)
-        request = decode_request(header.api_key, header.api_version, frame, pos)
-        return HANDLERS[header.api_key](self.services, conn, header, request)
 
     async def send(self, message, version, timeout_s=60):
         """Ask this broker as a client would, over a connection of its own."""

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.broker.handlers import fetch, produce
+from ottla.broker.requests.records import fetch, produce
 from ottla.model.errors import ConnectionLostError, ErrorCode
 from ottla.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.wire.records import iter_batches

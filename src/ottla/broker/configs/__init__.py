@@ -1,0 +1,1 @@
+"""Configs: settings of topics and of this broker, which change while it runs."""

@@ -1,0 +1,393 @@
+"""Lifecycle: this server's standing in ZooKeeper, one session generation after another.
+
+Who may call: `broker.Broker`. Invariants: a generation is connect, register (the czxid of
+`/brokers/ids/N` is the broker epoch), take part in elections; after its loss nothing of it is
+used again and a new one begins, without bound in time, until `leave`. An ephemeral of ours that
+an earlier session left behind is deleted only if that session was ours (R16, KAFKA-7165); a
+stranger's is waited for as long as a dead one may linger. Kafka: `KafkaServer.startup`,
+`KafkaZkClient.registerBroker` and `KafkaController`'s session expiration.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.lifecycle.state import BrokerState
+from ottla.broker.metadata.metadata_cache import NO_CONTROLLER, Change, TopicState
+from ottla.model.cluster import BrokerInfo
+from ottla.model.errors import ErrorCode, OttlaError, StartupError
+from ottla.replication.partition import Partition
+from ottla.replication.strays import stop_deleted
+from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.zookeeper.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
+from ottla.zookeeper.operations import Delete
+from ottla.zookeeper.session import Session, SessionEvent, SessionState
+from ottla.zookeeper.store import Store, ensure_chroot
+from ottla.zookeeper.znodes import CONTROLLER
+
+if TYPE_CHECKING:
+    from ottla.broker.lifecycle.services import BrokerServices
+
+logger = logging.getLogger(__name__)
+
+CONTROLLED_SHUTDOWN_VERSION = 3
+RECONNECT_BACKOFF_S = 0.2
+TOPICS_EXPECTED_S = 10.0
+"""How long after its first update a broker waits to be told of topics: a controller does not name
+those that never had a leader."""
+SESSION_FILE = ".ottla-session"
+"""In the first log dir: the ZooKeeper session of the process that has the dir locked."""
+
+
+class Membership:
+    """Connects, registers, and does it all again when the session is lost."""
+
+    def __init__(
+        self,
+        server: "BrokerServices",
+        broker_info: Callable[[], BrokerInfo],
+        on_registered: Callable[[], None],
+    ) -> None:
+        self._server = server
+        self._broker_info = broker_info
+        self._on_registered = on_registered
+        self._session: Session | None = None
+        self._previous_session_id = 0
+        self._lost = asyncio.Event()
+        self._leaving = False
+        self._joined = False
+        server.metadata.on_change(self._metadata_changed)
+
+    async def connect(self) -> Store:
+        """Open a session (the one in hand if it lives) and return its store."""
+        if self._session is not None and self._session.alive:
+            return self._server.store
+        config = self._server.config
+        session_timeout_ms = config.integer("zookeeper.session.timeout.ms")
+        connect_timeout_ms = config["zookeeper.connection.timeout.ms"] or session_timeout_ms
+        assert isinstance(connect_timeout_ms, int)
+        self._lost.clear()
+        await ensure_chroot(
+            self._server.world,
+            config.text("zookeeper.connect"),
+            session_timeout_ms,
+            connect_timeout_ms,
+        )
+        self._session = await Session.connect(
+            self._server.world,
+            config.text("zookeeper.connect"),
+            session_timeout_ms,
+            connect_timeout_ms,
+            self._on_event,
+        )
+        logger.info(
+            "zookeeper connected session=%#x timeout_ms=%d",
+            self._session.session_id,
+            self._session.timeout_ms,
+        )
+        self._server.current_store = self._new_store(self._session)
+        return self._server.current_store
+
+    async def through(self, step: Callable[[Store], Awaitable[None]]) -> None:
+        """Do a step of the start through a living session: if it expires, again with a new one.
+
+        A start may take longer than a session lasts, and what was loaded is not to be loaded again
+        for that (F9, F19). OperationTimeoutError where ZooKeeper is not reachable any more.
+        """
+        while True:
+            known = self._session
+            try:
+                store = await self.connect()
+                if self._session is not known:
+                    await self._server.topic_configs.load(store)
+                await step(store)
+            except SessionExpiredError as error:
+                logger.warning("session expired amid the start, going on anew error=%s", error)
+                await self._lose()
+            else:
+                return
+
+    def recall_session(self) -> None:
+        """Learn which session the last process on our folders had; call it with them locked.
+
+        That process is gone, as we hold its locks, so its registration may be deleted at once: a
+        crashed broker that comes back quickly is elected anew without the wait for its old session.
+        """
+        files = self._server.world.files
+        try:
+            text = files.read_bytes(self._session_file()).decode()
+            self._previous_session_id = int(text, 16)
+        except (OSError, ValueError):
+            return
+        if self._server.current_store is not None and self._session is not None:
+            self._server.current_store = self._new_store(self._session)
+
+    def _remember_session(self, session_id: int) -> None:
+        try:
+            data = f"{session_id:#x}\n".encode()
+            self._server.world.files.write_atomic(self._session_file(), data)
+        except OSError as error:
+            logger.warning("session not remembered error=%s", error)
+
+    def _session_file(self) -> str:
+        return f"{self._server.config.log_dirs[0]}/{SESSION_FILE}"
+
+    def _new_store(self, session: Session) -> Store:
+        return Store(session, previous_session_id=self._previous_session_id)
+
+    def _on_event(self, event: SessionEvent) -> None:
+        logger.info(
+            "zookeeper session state=%s reason=%r session=%#x",
+            event.state.value,
+            event.reason,
+            event.session_id,
+        )
+        session = self._session
+        if session is None or event.session_id != session.session_id:
+            return
+        if event.state is SessionState.DEAD:
+            self._previous_session_id = event.session_id
+            self._server.current_store = None
+            self._server.replicas.fence()
+            self._lost.set()
+
+    async def join(self) -> None:
+        """Register and take part in elections; StartupError if the broker id is somebody else's."""
+        store = await self.connect()
+        info = self._broker_info()
+        await self._check_endpoints(store, info)
+        await self._delete_former_controller(store)
+        if not self._server.metadata.snapshot.topics:
+            self._server.metadata.expects_topics = bool(await store.get_all_topics_in_cluster())
+        try:
+            epoch = await store.register_broker(info, logs_whole=self._logs_are_whole())
+        except NodeExistsError as error:
+            raise StartupError(f"broker.id={info.id}: {error}") from None
+        self._remember_session(store.session.session_id)
+        server = self._server
+        server.broker_epoch = epoch
+        server.replicas.logs.registered()
+        server.replicas.unfence()
+        self._on_registered()
+        await self._read_features(store)
+        # Only now, as requests for our former registration are refused from here on: what they
+        # said of a topic until then is no sign that a later deletion of it will reach us.
+        known = list(server.metadata.snapshot.topics.values())
+        had = list(server.replicas.partitions.values())
+        await self._forget_deleted(store, known, had)
+        await server.topic_configs.watch()
+        await server.controller.start(store)
+        self._joined = True
+
+    def _logs_are_whole(self) -> bool:
+        """Tell whether our logs have all that they had when we last were registered (adr/0007)."""
+        logs = self._server.replicas.logs
+        return logs.found_whole and not logs.unclean and not logs.offline_dirs
+
+    async def _check_endpoints(self, store: Store, info: BrokerInfo) -> None:
+        ours = {(e.host, e.port) for e in info.endpoints}
+        for other in await store.get_all_brokers_in_cluster():
+            common = sorted(ours & {(e.host, e.port) for e in other.endpoints})
+            if other.id != info.id and common:
+                host, port = common[0]
+                raise StartupError(
+                    f"advertised.listeners: {host}:{port} is already registered by broker "
+                    f"{other.id}; give each broker an address of its own"
+                )
+
+    async def _delete_former_controller(self, store: Store) -> None:
+        """Delete a /controller that a former session of ours left behind, so that all may elect."""
+        if not self._previous_session_id:
+            return
+        found = await store.get_data_and_stat(CONTROLLER)
+        if found is not None and found[1].ephemeral_owner == self._previous_session_id:
+            logger.info("deleting /controller of our former session")
+            with contextlib.suppress(NoNodeError, BadVersionError):
+                await store.write(Delete(CONTROLLER, found[1].version))
+
+    async def _forget_deleted(
+        self, store: Store, known: Sequence[TopicState], had: Sequence[Partition]
+    ) -> None:
+        """Drop what is known of topics that were deleted without our hearing, stop their replicas.
+
+        Either between two sessions of ours, or by a controller that ended before it reached us: a
+        later one does not know that they existed, and nobody tells us any more.
+        """
+        if known or had:
+            await store.catch_up()
+            present = set(await store.get_all_topics_in_cluster())
+            metadata = self._server.metadata
+            metadata.forget([topic for topic in metadata.unchanged(known) if topic not in present])
+            gone = {partition.tp.topic for partition in had} - present
+            stop_deleted(self._server.replicas, had, gone)
+
+    def _metadata_changed(self, change: Change) -> None:
+        """See to it that no topic stays whose deletion was told in a request that never reached us.
+
+        A controller drops what it did not deliver when our registration changes, and completes
+        deletions until it learns of the new one: what was deleted by then is gone from ZooKeeper
+        before its first update for the new registration. All that it says later reaches us.
+        """
+        server = self._server
+        store = server.current_store
+        if not change.new_epochs or store is None or server.tasks.closed:
+            return
+        if server.metadata.expects_topics:
+            server.tasks.start(self._expect_topics(), "expect-topics")
+        named = set(change.topics)
+        known = [t for t in server.metadata.snapshot.topics.values() if t.name not in named]
+        had = [p for p in server.replicas.partitions.values() if p.tp.topic not in named]
+        if known or had:
+            work = self._check_for_deleted(store, server.metadata.epochs, known, had)
+            server.tasks.start(work, "deleted-topics")
+
+    async def _expect_topics(self) -> None:
+        """Wait to be told of the cluster's topics, but not for ever."""
+        await asyncio.sleep(TOPICS_EXPECTED_S)
+        self._server.metadata.expects_topics = False
+
+    async def _check_for_deleted(
+        self,
+        store: Store,
+        epochs: tuple[int, int],
+        known: Sequence[TopicState],
+        had: Sequence[Partition],
+    ) -> None:
+        """Ask ZooKeeper until it answers, another controller comes or our session ends.
+
+        What earlier controllers deleted, or was told to an earlier registration, is gone by now.
+        """
+        server = self._server
+        while store is server.current_store and server.metadata.epochs == epochs:
+            try:
+                await self._forget_deleted(store, known, had)
+                await self._say_whether_ours(store)
+            except OttlaError as error:
+                logger.info("deleted topics not looked for error=%s", error)
+                await asyncio.sleep(RECONNECT_BACKOFF_S)
+            else:
+                return
+
+    async def _say_whether_ours(self, store: Store) -> None:
+        """Say so where a JVM broker is the controller: it knows nothing of eligible replicas."""
+        controller = await store.get_broker(self._server.metadata.controller_id)
+        if controller is not None and not await store.stated(controller):
+            logger.warning(
+                "controller=%d is a JVM broker: eligible leader replicas and unclean elections by "
+                "the longest log are not in force (adr/0007)",
+                controller.id,
+            )
+
+    async def _read_features(self, store: Store) -> None:
+        """Note the version of /feature, which ApiVersions shows, and read again when it changes."""
+
+        def changed(_event: object) -> None:
+            if store is self._server.current_store:
+                self._server.tasks.start(self._read_features(store), "features")
+
+        try:
+            found = await store.get_feature(changed)
+        except OttlaError as error:
+            logger.info("features not read error=%s", error)
+        else:
+            self._server.features_epoch = -1 if found is None else found[1]
+
+    async def run(self) -> None:
+        """Live through session losses. A loop root: ends only by `leave`."""
+        while not self._leaving:
+            await self._lost.wait()
+            if self._leaving:
+                return
+            await self._lose()
+            await self._rejoin()
+
+    async def _lose(self) -> None:
+        server = self._server
+        self._joined = False
+        server.current_store = None
+        server.replicas.fence()
+        server.topic_configs.stop()
+        await server.controller.on_session_lost()
+
+    async def _rejoin(self) -> None:
+        while not self._leaving:
+            try:
+                store = await self.connect()
+                await self._server.topic_configs.load(store)
+                await self.join()
+                return
+            except OperationTimeoutError as error:
+                logger.warning("zookeeper not reachable error=%s", error)
+            except OttlaError as error:
+                logger.warning("not registered again yet error=%s", error)
+            if self._joined or self._lost.is_set():
+                await self._lose()
+            await asyncio.sleep(RECONNECT_BACKOFF_S * (1 + self._server.world.random.random()))
+
+    async def leave(self) -> None:
+        """Close the session; our znodes go with it."""
+        self._leaving = True
+        self._lost.set()
+        self._server.current_store = None
+        if self._session is not None:
+            await self._session.close()
+
+
+async def shut_down_controlled(server: "BrokerServices") -> bool:
+    """Ask the controller to move leadership away from us, a few times; tell whether it did.
+
+    The pause before the next try ends early when another controller makes itself known, and there
+    is no next one when no other broker is left.
+    """
+    config = server.config
+    if not config.flag("controlled.shutdown.enable"):
+        return True
+    server.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+    tries = config.integer("controlled.shutdown.max.retries")
+    timeout_s = config.integer("controller.socket.timeout.ms") / 1000
+    metadata = server.metadata
+    for left in range(tries - 1, -1, -1):
+        asked = metadata.controller_id
+        request = ControlledShutdownRequest(
+            broker_id=server.broker_id, broker_epoch=server.broker_epoch
+        )
+        try:
+            response = await server.controller_channel.send(
+                request, CONTROLLED_SHUTDOWN_VERSION, timeout_s
+            )
+        except OttlaError as error:
+            logger.info("controlled shutdown: no answer error=%s retries_left=%d", error, left)
+        else:
+            remaining = len(response.remaining_partitions)
+            if response.error_code == ErrorCode.NONE and not remaining:
+                logger.info("controlled shutdown done")
+                return True
+            logger.info(
+                "controlled shutdown: error=%d remaining=%d retries_left=%d",
+                response.error_code,
+                remaining,
+                left,
+            )
+        if metadata.alone(server.broker_id):
+            logger.info("controlled shutdown: no other broker is left to lead anything")
+            return False
+        if left:
+            backoff_s = config.integer("controlled.shutdown.retry.backoff.ms") / 1000
+            await metadata.wait_until(partial(_news, server, asked), backoff_s)
+    logger.warning("leadership was not moved away; shutting down all the same")
+    return False
+
+
+def _news(server: "BrokerServices", asked: int) -> bool:
+    """Tell whether asking again makes sense at once: another controller, or nobody to lead."""
+    metadata = server.metadata
+    return metadata.controller_id not in (asked, NO_CONTROLLER) or metadata.alone(server.broker_id)

@@ -1,0 +1,95 @@
+"""Services: the parts of one broker, as `broker.Broker` puts them together.
+
+Who may call: `broker` and the parts of this folder. A handler sees only what the protocol of its
+family names (`requests/*/server.py`); that all of it is here is checked where the router is made.
+Invariants: filled once before the first request is dispatched; only `store`, `broker_epoch` and
+`state` change later, and only `membership` and `broker` change them, the state by `enter` alone.
+Kafka: the constructor arguments of Kafka's `KafkaApis` and `ZkSupport`.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.coordination import Coordination
+from ottla.broker.lifecycle.controller_channel import ControllerChannel
+from ottla.broker.lifecycle.state import BrokerState, check_broker_transition
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.records.batch_checks import BatchChecks
+from ottla.broker.requests.transactions.producer_ids import ProducerIds
+from ottla.broker.tasks import Tasks
+from ottla.broker.topic_creation import TopicCreation
+from ottla.controller.loop import Controller
+from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.coordinators.transaction_verifier import TransactionVerifier
+from ottla.model.config import BrokerConfig
+from ottla.model.errors import ConnectionLostError
+from ottla.model.ports import World
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.zookeeper.store import Store
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+@dataclass(slots=True)
+class BrokerServices:
+    """One server's insides. `served` lists (api key, lowest, highest version) of the router."""
+
+    world: World
+    config: BrokerConfig
+    broker_id: int
+    metadata: MetadataCache
+    blobs: MetadataBlobs
+    dynamic_configs: DynamicConfigs
+    topic_configs: TopicConfigs
+    quotas: ClientQuotas
+    mutation_quotas: ControllerMutationQuotas
+    tasks: Tasks
+    replicas: ReplicaManager
+    controller: Controller
+    controller_channel: ControllerChannel
+    producer_ids: ProducerIds
+    topic_creation: TopicCreation
+    coordination: Coordination
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+    batch_checks: BatchChecks
+    cluster_id: str = ""
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    state: BrokerState = BrokerState.NOT_RUNNING
+    current_store: Store | None = None
+    features_epoch: int = -1
+    served: Sequence[tuple[int, int, int]] = field(default=())
+
+    def enter(self, state: BrokerState) -> None:
+        """Change to another state; IllegalTransitionError if the table does not have it."""
+        check_broker_transition(self.state, state)
+        logger.info("broker state=%s from=%s", state.name, self.state.name)
+        self.state = state
+
+    @property
+    def store(self) -> Store:
+        """Return the store of the current ZooKeeper session, or say that there is none."""
+        if self.current_store is None:
+            raise ConnectionLostError("no ZooKeeper session at the moment")
+        return self.current_store
+
+    def accept_controller_epoch(self, epoch: int) -> bool:
+        """Take note of a controller's epoch; tell whether it is not older than any seen (R10)."""
+        if epoch < self.replicas.controller_epoch:
+            return False
+        self.replicas.controller_epoch = epoch
+        return True
+
+    def is_stale(self, request_epoch: int) -> bool:
+        """Tell whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
+        return request_epoch != UNKNOWN_BROKER_EPOCH and request_epoch < self.broker_epoch

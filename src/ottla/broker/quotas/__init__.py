@@ -1,0 +1,1 @@
+"""Quotas: what clients may use of this broker, and where it is set."""

@@ -1,0 +1,144 @@
+"""Answers: from a response message to the parts that leave, and back to an answer in waiting.
+
+Who may call: every handler; the router for errors and for what is answered later. Invariants: a
+response is encoded exactly once, with the version its request came in. Kafka:
+`RequestHandlerHelper`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from ottla.broker.requests.api import Api, Later
+from ottla.broker.tasks import Tasks
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.ports import Buffer, Clock
+from ottla.model.steps import Driven
+from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.wire.codec import encode_in_slices, encode_response
+from ottla.wire.headers import RequestHeader, response_header
+from ottla.wire.schema import Message
+
+logger = logging.getLogger(__name__)
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+def answer(header: RequestHeader, response: Any) -> list[Buffer]:
+    """Return header and body of a response; the server adds the size."""
+    return [_head(header, response), *encode_response(response, header.api_version)]
+
+
+def _head(header: RequestHeader, response: Any) -> bytes:
+    """Return the header of a response, which is told its throttle time."""
+    if header.throttle_ms and hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = header.throttle_ms
+    return response_header(header.api_key, header.api_version, header.correlation_id)
+
+
+def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
+    """Do what `answer` does for a response that may be very large; yields after each slice."""
+    head = _head(header, response)
+    return [head, *(yield from encode_in_slices(response, header.api_version))]
+
+
+async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
+    """Do what `answer` does for a response that may be very large, and let others run."""
+    driven = Driven(answer_steps(header, response))
+    async for _ in InTimeSlices(driven, clock):
+        pass
+    return driven.result
+
+
+def hold_back(conn: Connection, header: RequestHeader, wait_ms: int) -> None:
+    """Tell a client with this answer to wait, and read nothing of it for so long (KIP-219).
+
+    Of several reasons to wait the longest one counts.
+    """
+    if wait_ms > header.throttle_ms:
+        header.throttle_ms = wait_ms
+        conn.throttle(wait_ms)
+
+
+def answer_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
+    """Return header and an already encoded body."""
+    return [response_header(header.api_key, header.api_version, header.correlation_id), *body]
+
+
+def by_topic(items: Iterable[tuple[TopicPartition, ItemT]]) -> dict[str, list[tuple[int, ItemT]]]:
+    """Group what belongs to partitions under their topics, in the order met."""
+    topics: dict[str, list[tuple[int, ItemT]]] = {}
+    for tp, item in items:
+        topics.setdefault(tp.topic, []).append((tp.partition, item))
+    return topics
+
+
+def error_answer(
+    api: Api[Any, Any], header: RequestHeader, request: Any, error: OttlaError
+) -> list[Buffer]:
+    """Return the answer that says why a request failed, in the shape of its API."""
+    return answer(header, api.error_response(request, header.api_version, error))
+
+
+class ResultAnswer(Pending, Generic[ResultT]):
+    """The answer to one request, when there is the result that it waits for.
+
+    It is all that a coordinator keeps of a request (`coordinators.results`).
+    """
+
+    __slots__ = ("header",)
+
+    def __init__(self, conn: Connection, header: RequestHeader) -> None:
+        super().__init__(conn, pipelined=False)
+        self.header = header
+
+    def on_result(self, result: ResultT) -> None:
+        self.complete(answer(self.header, self.response(result)))
+
+    def response(self, result: ResultT) -> Message:
+        """Return what the result means in this request's version."""
+        raise NotImplementedError
+
+
+class TaskOwner(Protocol):
+    """A broker, as far as it runs what answers later."""
+
+    @property
+    def tasks(self) -> Tasks: ...
+
+
+def answer_later(
+    server: TaskOwner,
+    api: Api[Any, Any],
+    conn: Connection,
+    header: RequestHeader,
+    request: Any,
+    work: Later,
+) -> Pending:
+    """Answer with what a coroutine returns; an OttlaError it raises becomes the answer.
+
+    It runs to its end even if the client goes away: half a topic creation is worse than an answer
+    nobody reads.
+    """
+    pending = conn.pending(pipelined=False)
+
+    async def run() -> None:
+        try:
+            pending.complete(await work)
+        except CloseConnection as decision:
+            pending.fail(str(decision))
+        except OttlaError as error:
+            pending.complete(error_answer(api, header, request, error))
+        except asyncio.CancelledError:
+            pending.fail("the server is shutting down")
+            raise
+        except Exception as error:
+            logger.exception("request failed api_key=%d peer=%s", header.api_key, conn.peer)
+            pending.complete(error_answer(api, header, request, OttlaError(str(error))))
+
+    server.tasks.start(run(), f"api-{header.api_key}")
+    return pending

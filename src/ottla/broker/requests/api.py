@@ -1,0 +1,108 @@
+"""Api: how one API is served, all of it in one entry that stands below its handler.
+
+Who may call: every handler module makes its entries, `routes` lists them, the router serves them.
+Invariants: whatever is special about an API is in its entry; nothing else in this room goes by the
+number of an API. Kafka: `ApiKeys` and the cases of `KafkaApis.handle`.
+
+To serve one more API: write its handler, an `Api` below it, and a line in `routes`.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from ottla.broker.requests.portions import InPortions
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ports import Buffer
+from ottla.net.connection import Connection, Pending
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.headers import RequestHeader
+from ottla.wire.schema import Message
+
+Parts = Sequence[Buffer]
+"""An encoded answer, header included; the server adds the size."""
+
+Later = Coroutine[Any, Any, Parts]
+"""What a handler returns that has to wait for ZooKeeper, a peer or a disk: it becomes a task."""
+
+Answer = Parts | Pending | None
+"""What goes back to the connection: an answer, one that comes later, or none at all (acks=0)."""
+
+ServerT_contra = TypeVar("ServerT_contra", contravariant=True)
+"""What the handler may touch of the broker: a protocol of its family."""
+RequestT_contra = TypeVar("RequestT_contra", bound=Message, contravariant=True)
+
+Handle = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], "Answer | Later"]
+"""Plain and quick, or a coroutine function. OttlaError becomes the answer, by `Api.error`."""
+
+HandleInSlices = Callable[[ServerT_contra, RequestHeader, RequestT_contra], Later]
+"""Handles a request that was read in slices, and lets others run meanwhile."""
+
+ErrorBody = Callable[[RequestT_contra, int, int, "str | None"], Message]
+"""(request, version, error code, message) -> the response of a request that failed as a whole."""
+
+
+class Quota(Enum):
+    """Which bounds of its client a request counts against."""
+
+    TIME = "time"
+    TIME_AND_BYTES = "time and bytes"
+    """The size of the request counts, too."""
+    NONE = "none"
+    """Brokers send it: no quota of a client holds it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSlices(Generic[ServerT_contra, RequestT_contra]):
+    """A large frame is read in slices, and handled by a function that works in slices, too."""
+
+    handle: HandleInSlices[ServerT_contra, RequestT_contra]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInSlices:
+    """A large frame is read in slices, and handled as a whole: the request cannot be cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api(Generic[ServerT_contra, RequestT_contra]):
+    """One API as it is served."""
+
+    request: type[RequestT_contra]
+    handle: Handle[ServerT_contra, RequestT_contra]
+    error: ErrorBody[RequestT_contra]
+    quota: Quota = Quota.TIME
+    large: InPortions | InSlices[ServerT_contra, RequestT_contra] | ReadInSlices | None = None
+    """How a large request is handled; None: as a whole."""
+    pipelined: bool = False
+    """A connection's next request of this kind is handled though this one is not answered yet."""
+    control_plane: bool = False
+    """From the controller: its frame never waits for memory that clients hold."""
+    large_answer: bool = False
+    """Not begun while answers that nobody takes fill their memory."""
+    answer_unsupported: Callable[[RequestHeader], Parts] | None = None
+    """How a version that is not served is answered; None: its connection is closed."""
+    is_from_broker: Callable[[RequestHeader, RequestT_contra], bool] | None = None
+    """Tells whether a broker sent a request that clients send as well: it counts as nobody's."""
+
+    @property
+    def key(self) -> ApiKey:
+        return ApiKey(self.request.API_KEY)
+
+    @property
+    def between_brokers(self) -> bool:
+        return self.quota is Quota.NONE
+
+    @property
+    def min_version(self) -> int:
+        return self.request.MIN_VERSION
+
+    @property
+    def max_version(self) -> int:
+        return self.request.MAX_VERSION
+
+    def error_response(self, request: RequestT_contra, version: int, error: OttlaError) -> Message:
+        """Return the response for a request that failed as a whole."""
+        code = error.code if error.code != ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
+        return self.error(request, version, int(code), str(error) or None)

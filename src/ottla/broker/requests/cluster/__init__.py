@@ -1,0 +1,1 @@
+"""Requests about the cluster and this broker: versions, metadata, features, log dirs."""

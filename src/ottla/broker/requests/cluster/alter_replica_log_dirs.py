@@ -1,0 +1,81 @@
+"""AlterReplicaLogDirs: in which log dir a replica is to lie.
+
+Who may call: the router. A replica that is not here yet is created in the dir named for it; one
+that is used moves there in the background; to name the dir it lies in cancels that. Kafka:
+`KafkaApis.handleAlterReplicaLogDirsRequest` (KIP-113).
+"""
+
+import logging
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import LogDirsServer
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def handle(
+    server: LogDirsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: AlterReplicaLogDirsRequest,
+) -> Parts:
+    r = AlterReplicaLogDirsResponse
+    codes: dict[str, dict[int, ErrorCode]] = {}
+    for log_dir in request.dirs:
+        for topic in log_dir.topics:
+            for index in topic.partitions:
+                code = _place(server, TopicPartition(topic.name, index), log_dir.path)
+                codes.setdefault(topic.name, {})[index] = code
+    results = [
+        r.AlterReplicaLogDirTopicResult(
+            topic_name=name,
+            partitions=[
+                r.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                for index, code in found.items()
+            ],
+        )
+        for name, found in codes.items()
+    ]
+    return answer(header, r(results=results))
+
+
+def _place(server: LogDirsServer, tp: TopicPartition, path: str) -> ErrorCode:
+    try:
+        server.replicas.moves.place(tp, path)
+    except OttlaError as error:
+        logger.info("replica not placed tp=%s path=%s error=%s", tp, path, error)
+        return error.code
+    return ErrorCode.NONE
+
+
+ALTER_REPLICA_LOG_DIRS = Api(
+    AlterReplicaLogDirsRequest,
+    handle,
+    error=for_each(
+        AlterReplicaLogDirsResponse,
+        Each(
+            "results",
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult,
+            "dirs.topics",
+            {"topic_name": "name"},
+            Each(
+                "partitions",
+                AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult,
+                "partitions",
+                {"partition_index": ""},
+            ),
+        ),
+    ),
+    large=in_portions("dirs.topics.partitions", "results.partitions", many=MANY_CHANGES),
+)

@@ -1,0 +1,60 @@
+"""ApiVersions: which requests this broker serves, read from the router's own table.
+
+Who may call: the router. Invariants: lists exactly what is registered, so no client is ever told of
+an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, KIP-584).
+"""
+
+import re
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import VersionsServer
+from ottla.broker.requests.error_bodies import code_only
+from ottla.model.errors import ErrorCode
+from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def unsupported(header: RequestHeader) -> list[Buffer]:
+    """Answer a version we do not know: body version 0, and the range to try again with."""
+    entry = ApiVersionsResponse.ApiVersion(
+        api_key=ApiKey.API_VERSIONS,
+        min_version=ApiVersionsRequest.MIN_VERSION,
+        max_version=ApiVersionsRequest.MAX_VERSION,
+    )
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+    return answer(
+        RequestHeader(ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id), response
+    )
+
+
+def handle(
+    server: VersionsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: ApiVersionsRequest,
+) -> Parts:
+    if header.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return answer(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
+    entries = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+        for key, low, high in server.served
+    ]
+    response = ApiVersionsResponse(api_keys=entries, finalized_features_epoch=server.features_epoch)
+    return answer(header, response)
+
+
+API_VERSIONS = Api(
+    ApiVersionsRequest,
+    handle,
+    error=code_only(ApiVersionsResponse),
+    answer_unsupported=unsupported,
+)

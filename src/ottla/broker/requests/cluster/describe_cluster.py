@@ -1,0 +1,67 @@
+"""DescribeCluster: the live brokers of the asking client's listener, and the controller.
+
+Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
+`AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
+"""
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.cluster.server import MetadataServer
+from ottla.broker.requests.error_bodies import code_and_message
+from ottla.broker.requests.operations import CLUSTER_OPERATIONS
+from ottla.model.errors import ErrorCode
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+BROKERS, CONTROLLERS = 1, 2
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+def handle(
+    server: MetadataServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: DescribeClusterRequest,
+) -> Parts:
+    if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        response = DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST if header.api_version == 0 else code,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an "
+            "endpoint of type CONTROLLER"
+            if known
+            else f"Unsupported endpoint type {request.endpoint_type}",
+        )
+        return answer(header, response)
+    snapshot = server.metadata.snapshot
+    brokers = []
+    for broker in snapshot.brokers.values():
+        endpoint = snapshot.endpoint(broker.id, conn.listener)
+        if endpoint is not None:
+            brokers.append(
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=broker.id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=broker.rack,
+                )
+            )
+    known_ids = {b.broker_id for b in brokers}
+    wanted = request.include_cluster_authorized_operations
+    response = DescribeClusterResponse(
+        cluster_id=server.cluster_id,
+        controller_id=snapshot.controller_id if snapshot.controller_id in known_ids else -1,
+        brokers=brokers,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
+    )
+    return answer(header, response)
+
+
+DESCRIBE_CLUSTER = Api(
+    DescribeClusterRequest,
+    handle,
+    error=code_and_message(DescribeClusterResponse),
+    large_answer=True,
+)

@@ -1,0 +1,230 @@
+"""Metadata: brokers, controller, topics; and topics that come into being by being asked for.
+
+Who may call: the router. Invariants: a request about known topics is answered at once from encoded
+blobs; only one that creates topics waits. Kafka: `KafkaApis.handleTopicMetadataRequest` and
+`AutoTopicCreationManager`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.broker.metadata.metadata_blobs import (
+    assemble,
+    describe_topic,
+    encode_topic,
+    is_internal,
+)
+from ottla.broker.requests.answers import answer_body
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.cluster.server import MetadataServer
+from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ottla.broker.requests.portions import in_portions
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import ZERO_UUID, topic_name_problem
+from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection, Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+FIRST_VERSION_BY_ID = 12
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+PATIENCE_S = 1.0
+"""How long a client waits for a broker that was just started, before it is sent elsewhere."""
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class _Question(NamedTuple):
+    """What is asked for: names, ids that name nothing, and what has to be created first."""
+
+    names: list[str]
+    unknown_ids: list[bytes]
+    missing: list[str]
+    creates: bool
+
+
+def handle(
+    server: MetadataServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: MetadataRequest,
+) -> Parts | Later:
+    if server.metadata.ready:
+        question = _question(server, header, request)
+        if not question.creates:
+            return _respond(server, conn, header, request, question, _reasons(question.missing))
+    return _wait(server, conn, header, request)
+
+
+async def _wait(
+    server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
+) -> list[Buffer]:
+    """Answer once a controller has told us of the cluster, and missing topics were created.
+
+    A JVM broker that was told nothing yet answers with no brokers at all, and one that was only
+    told who is alive calls every topic unknown, which some clients take for the truth; ours waits
+    a little and then sends the client elsewhere.
+    """
+    if not await server.metadata.wait_ready(PATIENCE_S):
+        raise CloseConnection(
+            "no controller has told this broker of the cluster and its topics yet"
+        )
+    question = _question(server, header, request)
+    if question.creates:
+        charge = server.mutation_quotas.quota(header).charge
+        errors = await server.topic_creation.auto_create(question.missing, charge)
+    else:
+        errors = _reasons(question.missing)
+    return _respond(server, conn, header, request, question, errors)
+
+
+def _question(server: MetadataServer, header: RequestHeader, request: MetadataRequest) -> _Question:
+    version, asked = header.api_version, request.topics
+    names, unknown_ids = _asked_names(server, request, version)
+    if asked is None or (version == 0 and not asked):
+        return _Question(list(server.metadata.snapshot.topics), unknown_ids, [], creates=False)
+    missing = [n for n in names if not server.metadata.contains(n)]
+    may_create = request.allow_auto_topic_creation and server.config.flag(
+        "auto.create.topics.enable"
+    )
+    return _Question(names, unknown_ids, missing, creates=bool(missing) and may_create)
+
+
+def _reasons(missing: Sequence[str]) -> dict[str, ErrorCode]:
+    return {
+        name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_name_problem(name) is None
+        else ErrorCode.INVALID_TOPIC_EXCEPTION
+        for name in missing
+    }
+
+
+def _asked_names(
+    server: MetadataServer, request: MetadataRequest, version: int
+) -> tuple[list[str], list[bytes]]:
+    """Return the names asked for, each once, and the ids that name nothing we know."""
+    names: dict[str, None] = {}
+    by_id: dict[str, None] = {}
+    unknown: dict[bytes, None] = {}
+    for topic in request.topics or ():
+        topic_id = bytes(topic.topic_id)
+        if version < FIRST_VERSION_BY_ID:
+            if topic.name is None:
+                raise _InvalidRequestError(f"Topic name can not be null for version {version}")
+            if topic_id != ZERO_UUID:
+                raise _InvalidRequestError(
+                    f"Topic IDs are not supported in requests for version {version}"
+                )
+        if topic_id != ZERO_UUID:
+            name = server.metadata.topic_name(topic_id)
+            if name is None:
+                unknown[topic_id] = None
+            else:
+                by_id[name] = None
+        elif topic.name is not None:
+            names[topic.name] = None
+    # One id in the request and the JVM looks at ids only.
+    return list(by_id if by_id or unknown else names), list(unknown)
+
+
+def _failed(
+    name: str | None, topic_id: bytes, error: int
+) -> MetadataResponse.MetadataResponseTopic:
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name is not None and is_internal(name),
+    )
+
+
+def _respond(
+    server: MetadataServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: MetadataRequest,
+    question: _Question,
+    errors: dict[str, ErrorCode],
+) -> list[Buffer]:
+    version = header.api_version
+    listener = conn.listener
+    blobs = [
+        encode_topic(_failed(None, i, ErrorCode.UNKNOWN_TOPIC_ID), version)
+        for i in question.unknown_ids
+    ]
+    with_operations = version >= 8 and request.include_topic_authorized_operations
+    for name in question.names:
+        blob = None
+        if name not in errors:
+            blob = (
+                _with_operations(server, name, listener, version)
+                if with_operations
+                else server.blobs.topic(name, listener, version)
+            )
+        if blob is None:
+            code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            failed = _failed(name, ZERO_UUID, code)
+            if with_operations:
+                failed.topic_authorized_operations = TOPIC_OPERATIONS
+            blob = encode_topic(failed, version)
+        blobs.append(blob)
+    head = _head(server, listener, request, version)
+    head.throttle_time_ms = header.throttle_ms
+    return answer_body(header, assemble(head, version, blobs))
+
+
+def _with_operations(
+    server: MetadataServer, name: str, listener: str, version: int
+) -> bytes | None:
+    snapshot = server.metadata.snapshot
+    state = snapshot.topics.get(name)
+    if state is None:
+        return None
+    topic = describe_topic(snapshot, state, listener, version)
+    topic.topic_authorized_operations = TOPIC_OPERATIONS
+    return encode_topic(topic, version)
+
+
+def _head(
+    server: MetadataServer, listener: str, request: MetadataRequest, version: int
+) -> MetadataResponse:
+    """Return the response without its topics."""
+    snapshot = server.metadata.snapshot
+    brokers = []
+    for broker in snapshot.brokers.values():
+        endpoint = snapshot.endpoint(broker.id, listener)
+        if endpoint is not None:
+            brokers.append(
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
+            )
+    wanted = 8 <= version <= 10 and request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=server.cluster_id,
+        controller_id=snapshot.controller_id,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
+    )
+
+
+def _error(
+    request: MetadataRequest, _version: int, code: int, _message: str | None
+) -> MetadataResponse:
+    return MetadataResponse(
+        topics=[
+            MetadataResponse.MetadataResponseTopic(
+                error_code=code, name=topic.name or "", topic_id=topic.topic_id
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+METADATA = Api(
+    MetadataRequest, handle, error=_error, large=in_portions("topics", "topics"), large_answer=True
+)

@@ -1,0 +1,49 @@
+"""What requests about the cluster may touch of the broker.
+
+Who may call: the handlers of this family; whoever assembles a broker has all of it.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ottla.broker.metadata.metadata_blobs import MetadataBlobs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.topic_creation import TopicCreation
+from ottla.controller.loop import Controller
+from ottla.model.config import BrokerConfig
+from ottla.model.ports import World
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.zookeeper.store import Store
+
+
+class MetadataServer(Protocol):
+    """What Metadata and DescribeCluster may touch."""
+
+    config: BrokerConfig
+    cluster_id: str
+    metadata: MetadataCache
+    blobs: MetadataBlobs
+    topic_creation: TopicCreation
+    mutation_quotas: ControllerMutationQuotas
+
+
+class VersionsServer(Protocol):
+    """What ApiVersions and UpdateFeatures may touch."""
+
+    served: Sequence[tuple[int, int, int]]
+    """(api key, lowest, highest version) of what the router serves"""
+    features_epoch: int
+    controller: Controller
+
+    @property
+    def store(self) -> Store:
+        """The current ZooKeeper session's; ConnectionLostError if there is none."""
+        ...
+
+
+class LogDirsServer(Protocol):
+    """What requests about log dirs may touch."""
+
+    world: World
+    replicas: ReplicaManager

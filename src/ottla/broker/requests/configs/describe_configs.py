@@ -1,0 +1,162 @@
+"""DescribeConfigs: the settings of topics, of this broker and of all brokers.
+
+Who may call: the router. A topic's overrides are read from ZooKeeper, not from the cache, so that
+whoever altered them sees it at once. Kafka: `ConfigHelper.describeConfigs`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from ottla.broker.configs import config_entries
+from ottla.broker.configs.config_entries import Entry, Source
+from ottla.broker.requests.answers import answer_in_slices
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.configs.server import ConfigsServer
+from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
+from ottla.broker.requests.portions import in_portions
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import topic_name_problem
+from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+logger = logging.getLogger(__name__)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+_JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5: "TRACE"}
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class _InvalidTopicError(OttlaError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class _UnknownTopicError(OttlaError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def handle(
+    server: ConfigsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeConfigsRequest,
+) -> Parts:
+    for resource in request.resources:
+        if resource.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
+            raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
+
+    clock = server.world.clock
+    results = [
+        await _describe(server, resource, request)
+        async for resource in InTimeSlices(request.resources, clock)
+    ]
+    return await answer_in_slices(header, DescribeConfigsResponse(results=results), clock)
+
+
+async def _describe(
+    server: ConfigsServer,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+) -> DescribeConfigsResponse.DescribeConfigsResult:
+    result = DescribeConfigsResponse.DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    try:
+        entries = await _entries(server, resource.resource_type, resource.resource_name)
+    except OttlaError as error:
+        result.error_code = error.code
+        result.error_message = str(error)
+        return result
+    wanted = resource.configuration_keys
+    result.configs = [
+        _result(entry, synonyms=request.include_synonyms)
+        for entry in entries
+        if not wanted or entry.name in wanted
+    ]
+    return result
+
+
+async def _entries(server: ConfigsServer, kind: int, name: str) -> Iterable[Entry]:
+    if kind == TOPIC:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise _InvalidTopicError(f"Topic name is invalid: {problem}")
+        if not server.metadata.contains(name):
+            raise _UnknownTopicError
+        overrides: Mapping[str, str] = await server.store.get_entity_configs("topics", name)
+        layers = server.dynamic_configs.layers
+        return list(config_entries.topic_entries(server.config, overrides, layers))
+    if kind == CLIENT_METRICS:
+        raise _InvalidRequestError("Config type client-metrics is only supported on KRaft clusters")
+    if not name:
+        if kind == BROKER:
+            return config_entries.default_entries(server.config, server.dynamic_configs.layers)
+        raise _InvalidRequestError("Broker id must not be empty")
+    try:
+        number = int(name)
+    except ValueError:
+        raise _InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+    if number != server.broker_id:
+        raise _InvalidRequestError(
+            f"Unexpected broker id, expected {server.broker_id} or empty string, "
+            f"but received {name}"
+        )
+    if kind == BROKER:
+        return config_entries.broker_entries(server.config, server.dynamic_configs.layers)
+    return _loggers()
+
+
+def _loggers() -> list[Entry]:
+    names = sorted(n for n in logging.root.manager.loggerDict if n.startswith("ottla"))
+    levels = {"root": logging.root.getEffectiveLevel()} | {
+        n: logging.getLogger(n).getEffectiveLevel() for n in names
+    }
+    source = Source.UNKNOWN
+    return [
+        Entry(name, _JAVA_LEVELS.get(level, str(level)), source, False, False, 0, ())
+        for name, level in levels.items()
+    ]
+
+
+def _result(
+    entry: Entry, *, synonyms: bool
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    dynamic_logger = 6  # the one source that `Source` has no use for
+    source = entry.source or dynamic_logger
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type_number,
+        documentation=None,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(
+                name=s.name, value=s.value, source=s.source
+            )
+            for s in (entry.synonyms if synonyms else ())
+        ],
+    )
+
+
+DESCRIBE_CONFIGS = Api(
+    DescribeConfigsRequest,
+    handle,
+    error=for_each(
+        DescribeConfigsResponse,
+        Each(
+            "results",
+            DescribeConfigsResponse.DescribeConfigsResult,
+            "resources",
+            RESOURCE,
+            message=True,
+        ),
+    ),
+    large=in_portions("resources", "results"),
+    large_answer=True,
+)

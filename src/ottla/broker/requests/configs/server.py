@@ -1,0 +1,27 @@
+"""What requests for settings may touch of the broker.
+
+Who may call: the handlers of this family; whoever assembles a broker has all of it.
+"""
+
+from typing import Protocol
+
+from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.model.config import BrokerConfig
+from ottla.model.ports import World
+from ottla.zookeeper.store import Store
+
+
+class ConfigsServer(Protocol):
+    """What settings of topics and brokers, and quotas of clients, may touch."""
+
+    world: World
+    config: BrokerConfig
+    broker_id: int
+    metadata: MetadataCache
+    dynamic_configs: DynamicConfigs
+
+    @property
+    def store(self) -> Store:
+        """The current ZooKeeper session's; ConnectionLostError if there is none."""
+        ...

@@ -1,0 +1,87 @@
+"""Requests only the controller answers: AlterPartition, AllocateProducerIds, ControlledShutdown.
+
+Who may call: the router. These are handed to the controller of this process. Not the controller, it
+answers NOT_CONTROLLER, by itself or here, and a ControlledShutdown with the code of Kafka's
+ControllerMovedException. Kafka: the handlers of the same names
+in `KafkaApis`.
+"""
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts, Quota
+from ottla.broker.requests.control.server import ControllerServer
+from ottla.broker.requests.error_bodies import code_only
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+
+
+class NotControllerError(OttlaError):
+    """This broker is not the controller; clients ask Metadata who is and go there."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+def require_controller(server: ControllerServer) -> None:
+    """Raise NotControllerError unless this broker is the controller at the moment."""
+    if not server.controller.is_active:
+        raise NotControllerError("This is not the correct controller for this cluster.")
+
+
+async def alter_partition(
+    server: ControllerServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: AlterPartitionRequest,
+) -> Parts:
+    require_controller(server)
+
+    return answer(header, await server.controller.alter_partition(request))
+
+
+async def allocate_producer_ids(
+    server: ControllerServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: AllocateProducerIdsRequest,
+) -> Parts:
+    require_controller(server)
+
+    return answer(header, await server.controller.allocate_producer_ids(request))
+
+
+async def controlled_shutdown(
+    server: ControllerServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: ControlledShutdownRequest,
+) -> Parts:
+    return answer(header, await server.controller.controlled_shutdown(request))
+
+
+CONTROLLED_SHUTDOWN = Api(
+    ControlledShutdownRequest,
+    controlled_shutdown,
+    error=code_only(ControlledShutdownResponse),
+    quota=Quota.NONE,
+)
+ALTER_PARTITION = Api(
+    AlterPartitionRequest,
+    alter_partition,
+    error=code_only(AlterPartitionResponse),
+    quota=Quota.NONE,
+)
+ALLOCATE_PRODUCER_IDS = Api(
+    AllocateProducerIdsRequest,
+    allocate_producer_ids,
+    error=code_only(AllocateProducerIdsResponse),
+    quota=Quota.NONE,
+)

@@ -1,0 +1,197 @@
+"""LeaderAndIsr and StopReplica: the controller tells this broker what to lead, follow and delete.
+
+Who may call: the router. Invariants: a request for an earlier incarnation of this broker changes
+nothing (R8), one of an earlier controller neither (R10; checked again when its turn comes); always
+answered, since the controller sends the next one only then (PROTOCOL 6.2). The work is done in
+slices by `replication.control`.
+
+Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
+"""
+
+import logging
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.control.server import ReplicaServer
+from ottla.broker.requests.error_bodies import code_only
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
+from ottla.replication.control import (
+    apply_leader_and_isr,
+    apply_stop_replica,
+    leader_and_isr_error,
+)
+from ottla.replication.strays import delete_strays
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+logger = logging.getLogger(__name__)
+
+
+def _refusal(server: ReplicaServer, request: LeaderAndIsrRequest | StopReplicaRequest) -> ErrorCode:
+    """Return why a control request is not for us, NONE if it is."""
+    if server.is_stale(request.broker_epoch):
+        code = ErrorCode.STALE_BROKER_EPOCH
+    elif not server.accept_controller_epoch(request.controller_epoch):
+        code = ErrorCode.STALE_CONTROLLER_EPOCH
+    else:
+        return ErrorCode.NONE
+    logger.info(
+        "control request refused api_key=%d error=%s controller=%d controller_epoch=%d "
+        "broker_epoch=%d ours=%d",
+        request.API_KEY,
+        code.name,
+        request.controller_id,
+        request.controller_epoch,
+        request.broker_epoch,
+        server.broker_epoch,
+    )
+    return code
+
+
+def leader_and_isr(
+    server: ReplicaServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: LeaderAndIsrRequest,
+) -> Parts | Later:
+    code = _refusal(server, request)
+    if code is not ErrorCode.NONE:
+        return answer(header, leader_and_isr_error(request, header.api_version, code))
+    return _apply(server, header, request)
+
+
+async def lead_and_follow(
+    server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
+) -> Parts:
+    """Do the same for a request that was read in slices."""
+    code = _refusal(server, request)
+    if code is not ErrorCode.NONE:
+        return answer(header, leader_and_isr_error(request, header.api_version, code))
+    return await _apply(server, header, request)
+
+
+async def _apply(
+    server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
+) -> Parts:
+    await server.topic_configs.refresh(_new_here(server, request))
+    response = await apply_leader_and_isr(
+        server.replicas, request, header.api_version, header.correlation_id
+    )
+    rest = await _without_strays(server, request, response)
+    if rest.topic_states:
+        _amend(response, await apply_leader_and_isr(server.replicas, rest, header.api_version))
+    return answer(header, response)
+
+
+async def _without_strays(
+    server: ReplicaServer, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+) -> LeaderAndIsrRequest:
+    """Delete what we have of deleted topics; return the part of the request it stood in the way of.
+
+    Only where ZooKeeper, too, has the name under the id of the request (R15).
+    """
+    rest = LeaderAndIsrRequest(
+        controller_id=request.controller_id,
+        is_kraft_controller=request.is_kraft_controller,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        type=request.type,
+        live_leaders=request.live_leaders,
+    )
+    for topic, told in zip(request.topic_states, response.topics, strict=False):
+        refused = {
+            p.partition_index
+            for p in told.partition_errors
+            if p.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+        }
+        if not refused or not await _is_now(server, topic.topic_name, bytes(topic.topic_id)):
+            continue
+        dead = [TopicPartition(topic.topic_name, p) for p in sorted(refused)]
+        delete_strays(server.replicas, dead, bytes(topic.topic_id))
+        rest.topic_states.append(
+            LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=topic.topic_name,
+                topic_id=topic.topic_id,
+                partition_states=[
+                    s for s in topic.partition_states if s.partition_index in refused
+                ],
+            )
+        )
+    return rest
+
+
+async def _is_now(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
+    try:
+        info = await server.store.get_topic(topic)
+    except OttlaError as error:
+        logger.info("cannot ask for the id of topic=%s: %s", topic, error)
+        return False
+    return info is not None and info.topic_id == topic_id
+
+
+def _amend(response: LeaderAndIsrResponse, later: LeaderAndIsrResponse) -> None:
+    """Put later answers in the place of earlier ones."""
+    codes = {
+        (bytes(topic.topic_id), p.partition_index): p.error_code
+        for topic in later.topics
+        for p in topic.partition_errors
+    }
+    for topic in response.topics:
+        for p in topic.partition_errors:
+            key = (bytes(topic.topic_id), p.partition_index)
+            p.error_code = codes.get(key, p.error_code)
+
+
+def _new_here(server: ReplicaServer, request: LeaderAndIsrRequest) -> list[str]:
+    """Return the topics of which a first log will be created: their settings are read just now."""
+    logs = server.replicas.logs
+    named = [(s.topic_name, s.partition_index) for s in request.ungrouped_partition_states]
+    named += [
+        (t.topic_name, s.partition_index) for t in request.topic_states for s in t.partition_states
+    ]
+    return list(dict.fromkeys(t for t, p in named if logs.get(TopicPartition(t, p)) is None))
+
+
+def stop_replica(
+    server: ReplicaServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: StopReplicaRequest,
+) -> Parts | Later:
+    code = _refusal(server, request)
+    if code is not ErrorCode.NONE:
+        return answer(header, StopReplicaResponse(error_code=code))
+    return _stop(server, header, request)
+
+
+async def stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
+    """Do the same for a request that was read in slices."""
+    code = _refusal(server, request)
+    if code is not ErrorCode.NONE:
+        return answer(header, StopReplicaResponse(error_code=code))
+    return await _stop(server, header, request)
+
+
+async def _stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
+    return answer(header, await apply_stop_replica(server.replicas, request, header.api_version))
+
+
+LEADER_AND_ISR = Api(
+    LeaderAndIsrRequest,
+    leader_and_isr,
+    error=code_only(LeaderAndIsrResponse),
+    quota=Quota.NONE,
+    large=InSlices(lead_and_follow),
+    control_plane=True,
+)
+STOP_REPLICA = Api(
+    StopReplicaRequest,
+    stop_replica,
+    error=code_only(StopReplicaResponse),
+    quota=Quota.NONE,
+    large=InSlices(stop),
+    control_plane=True,
+)

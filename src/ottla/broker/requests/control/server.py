@@ -1,0 +1,36 @@
+"""What requests between brokers may touch of the broker.
+
+Who may call: the handlers of this family; whoever assembles a broker has all of it.
+"""
+
+from typing import Protocol
+
+from ottla.broker.configs.topic_configs import TopicConfigs
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.controller.loop import Controller
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.zookeeper.store import Store
+
+
+class ReplicaServer(Protocol):
+    """What the controller's requests to a broker may touch."""
+
+    broker_epoch: int
+    replicas: ReplicaManager
+    metadata: MetadataCache
+    topic_configs: TopicConfigs
+
+    @property
+    def store(self) -> Store:
+        """The current ZooKeeper session's; ConnectionLostError if there is none."""
+        ...
+
+    def is_stale(self, request_epoch: int) -> bool: ...
+
+    def accept_controller_epoch(self, epoch: int) -> bool: ...
+
+
+class ControllerServer(Protocol):
+    """What a broker's requests to the controller may touch."""
+
+    controller: Controller

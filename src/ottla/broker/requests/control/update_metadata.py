@@ -1,0 +1,132 @@
+"""UpdateMetadata: the controller tells this broker about the cluster.
+
+Who may call: the router. Invariants: a request for an earlier incarnation of this broker (R8) or
+from an earlier controller (R10) changes nothing; a large one is taken in slice by slice, while
+others wait for it, and seen at once. Kafka:
+`KafkaApis.handleUpdateMetadataRequest` and `ReplicaManager.maybeUpdateMetadataCache`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from ottla.broker.metadata.metadata_cache import LEADER_DURING_DELETE
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.control.server import ReplicaServer
+from ottla.broker.requests.error_bodies import code_only
+from ottla.model import state_changes
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
+from ottla.replication.strays import Assignment, stop_unassigned
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+logger = logging.getLogger(__name__)
+
+LAST_EPOCH = 2**31 - 1
+"""Newer than any leader epoch."""
+
+
+def _refusal(server: ReplicaServer, request: UpdateMetadataRequest) -> ErrorCode:
+    """Return why an update changes nothing here, NONE if it does."""
+    if server.is_stale(request.broker_epoch):
+        logger.info(
+            "UpdateMetadata stale broker_epoch=%d ours=%d controller=%d",
+            request.broker_epoch,
+            server.broker_epoch,
+            request.controller_id,
+        )
+        return ErrorCode.STALE_BROKER_EPOCH
+    if not server.accept_controller_epoch(request.controller_epoch):
+        logger.info(
+            "UpdateMetadata from an old controller=%d epoch=%d",
+            request.controller_id,
+            request.controller_epoch,
+        )
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    return ErrorCode.NONE
+
+
+def handle(
+    server: ReplicaServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: UpdateMetadataRequest,
+) -> Parts | Later:
+    if server.metadata.taking_in.locked():  # a large one of another connection is being taken in
+        return take_in(server, header, request)
+    code = _refusal(server, request)
+    if code is ErrorCode.NONE:
+        told = _told(request)
+        for topic in request.topic_states:
+            stop_unassigned(server.replicas, _assignments(topic))
+        server.metadata.apply(request)
+        _log(server, header, request, told)
+    return answer(header, UpdateMetadataResponse(error_code=code))
+
+
+async def take_in(
+    server: ReplicaServer, header: RequestHeader, request: UpdateMetadataRequest
+) -> Parts:
+    """Take in a large update: what it says is seen all at once, at the end."""
+    async with server.metadata.taking_in:
+        code = _refusal(server, request)
+        if code is ErrorCode.NONE:
+            told = _told(request)
+            for topic in request.topic_states:
+                stop_unassigned(server.replicas, _assignments(topic))
+                await asyncio.sleep(0)
+            for _ in server.metadata.apply_in_slices(request):
+                await asyncio.sleep(0)
+            _log(server, header, request, told)
+    return answer(header, UpdateMetadataResponse(error_code=code))
+
+
+def _told(request: UpdateMetadataRequest) -> tuple[int, int] | None:
+    """Count what an update adds and deletes, before it is emptied; None where nobody listens."""
+    if not request.topic_states or not state_changes.logger.isEnabledFor(logging.INFO):
+        return None
+    leaders = [p.leader for topic in request.topic_states for p in topic.partition_states]
+    deleted = leaders.count(LEADER_DURING_DELETE)
+    return len(leaders) - deleted, deleted
+
+
+def _log(
+    server: ReplicaServer,
+    header: RequestHeader,
+    request: UpdateMetadataRequest,
+    told: tuple[int, int] | None,
+) -> None:
+    """Write Kafka's line into state-change.log, where somebody listens."""
+    if told is None:
+        return
+    line = (
+        f"[Broker id={server.replicas.broker_id}] Add {told[0]} partitions and "
+        f"deleted {told[1]} partitions from metadata cache in response to UpdateMetadata request "
+        f"sent by controller {request.controller_id} epoch {request.controller_epoch} with "
+        f"correlation id {header.correlation_id}"
+    )
+    state_changes.log_lines([line])
+
+
+def _assignments(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Iterator[Assignment]:
+    """Return what an update says of a topic's replicas.
+
+    Of a topic on its way out only assigned replicas will hear by StopReplica: others are out now.
+    """
+    for state in topic.partition_states:
+        going = state.leader == LEADER_DURING_DELETE
+        tp = TopicPartition(topic.topic_name, state.partition_index)
+        yield tp, LAST_EPOCH if going else state.leader_epoch, state.replicas
+
+
+UPDATE_METADATA = Api(
+    UpdateMetadataRequest,
+    handle,
+    error=code_only(UpdateMetadataResponse),
+    quota=Quota.NONE,
+    large=InSlices(take_in),
+    control_plane=True,
+)

@@ -1,0 +1,101 @@
+"""FindCoordinator: which broker keeps a group (or a transactional id).
+
+Who may call: the router. Invariants: answered from the metadata cache, so it may name a broker that
+has just lost the partition: that one answers NOT_COORDINATOR. Asking creates the internal topic.
+Kafka: `KafkaApis.handleFindCoordinatorRequest`.
+"""
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, by_version, code_and_message, for_each
+from ottla.broker.requests.groups.server import FinderServer
+from ottla.broker.requests.portions import in_portions
+from ottla.model.cluster import Endpoint
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import NO_LEADER
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+FIRST_VERSION_WITH_MANY = 4
+FIRST_VERSION_WITH_SHARE = 6
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+NOBODY = -1
+MESSAGES = {ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available."}
+
+
+def handle(
+    server: FinderServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: FindCoordinatorRequest,
+) -> Parts:
+    many = header.api_version >= FIRST_VERSION_WITH_MANY
+    found = []
+    for key in request.coordinator_keys if many else [request.key]:
+        error, node_id, endpoint = _find(server, conn, header, request.key_type, key)
+        found.append((key, error, node_id, endpoint.host, endpoint.port))
+    if many:
+        one = FindCoordinatorResponse.Coordinator
+        coordinators = [
+            one(key=key, node_id=node, host=host, port=port, error_code=error, error_message="")
+            for key, error, node, host, port in found
+        ]
+        return answer(header, FindCoordinatorResponse(coordinators=coordinators))
+    _, error, node, host, port = found[0]
+    response = FindCoordinatorResponse(
+        error_code=error,
+        error_message="NONE" if error is ErrorCode.NONE else MESSAGES.get(error, error.name),
+        node_id=node,
+        host=host,
+        port=port,
+    )
+    return answer(header, response)
+
+
+def _find(
+    server: FinderServer, conn: Connection, header: RequestHeader, key_type: int, key: str
+) -> tuple[ErrorCode, int, Endpoint]:
+    nowhere = Endpoint("", NOBODY)
+    if key_type not in (GROUP, TRANSACTION, SHARE) or (
+        key_type == SHARE and header.api_version < FIRST_VERSION_WITH_SHARE
+    ):
+        return ErrorCode.INVALID_REQUEST, NOBODY, nowhere
+    unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, NOBODY, nowhere)
+    log = server.coordination.logs.get(key_type)
+    if log is None:
+        return unavailable
+    if not server.metadata.contains(log.topic):
+        charge = server.mutation_quotas.quota(header).charge
+        server.coordination.create([log.topic], charge)
+        return unavailable
+    partition = server.metadata.partition(log.topic, log.partition_for(key))
+    if partition is None or partition.leader == NO_LEADER:
+        return unavailable
+    endpoint = server.metadata.endpoint(partition.leader, conn.listener)
+    if endpoint is None:
+        return unavailable
+    return ErrorCode.NONE, partition.leader, endpoint
+
+
+FIND_COORDINATOR = Api(
+    FindCoordinatorRequest,
+    handle,
+    error=by_version(
+        FIRST_VERSION_WITH_MANY,
+        for_each(
+            FindCoordinatorResponse,
+            Each(
+                "coordinators",
+                FindCoordinatorResponse.Coordinator,
+                "coordinator_keys",
+                {"key": ""},
+                message=True,
+                node_id=NOBODY,
+                port=NOBODY,
+            ),
+        ),
+        code_and_message(FindCoordinatorResponse, node_id=NOBODY, host="", port=NOBODY),
+    ),
+    large=in_portions("coordinator_keys", "coordinators", since=FIRST_VERSION_WITH_MANY),
+)

@@ -1,0 +1,115 @@
+"""DescribeGroups, ListGroups, DeleteGroups: groups as administrators see them.
+
+Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
+"""
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, code_only, for_each
+from ottla.broker.requests.groups.server import GroupsServer
+from ottla.broker.requests.operations import GROUP_OPERATIONS
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.model.errors import ErrorCode
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+UNKNOWN_OPERATIONS = -(2**31)
+
+
+def describe_groups(
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeGroupsRequest,
+) -> Parts:
+    r = DescribeGroupsResponse
+    described = []
+    for group_id in request.groups:
+        group = server.groups.describe(group_id)
+        shown = request.include_authorized_operations and group.error is ErrorCode.NONE
+        described.append(
+            r.DescribedGroup(
+                error_code=group.error,
+                group_id=group_id,
+                group_state=group.state,
+                protocol_type=group.protocol_type,
+                protocol_data=group.protocol,
+                members=[
+                    r.DescribedGroupMember(
+                        member_id=m.member_id,
+                        group_instance_id=m.instance_id,
+                        client_id=m.client_id,
+                        client_host=m.client_host,
+                        member_metadata=m.metadata,
+                        member_assignment=m.assignment,
+                    )
+                    for m in group.members
+                ],
+                authorized_operations=GROUP_OPERATIONS if shown else UNKNOWN_OPERATIONS,
+            )
+        )
+    return answer(header, r(groups=described))
+
+
+def list_groups(
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: ListGroupsRequest,
+) -> Parts:
+    error, groups = server.groups.list_groups(request.states_filter, request.types_filter)
+    r = ListGroupsResponse
+    listed = [
+        r.ListedGroup(
+            group_id=g.group_id,
+            protocol_type=g.protocol_type,
+            group_state=g.state,
+            group_type=g.group_type,
+        )
+        for g in groups
+    ]
+    return answer(header, r(error_code=error, groups=listed))
+
+
+def delete_groups(
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DeleteGroupsRequest,
+) -> Parts:
+    r = DeleteGroupsResponse
+    groups = server.groups
+    results = [
+        r.DeletableGroupResult(group_id=group_id, error_code=groups.delete(group_id))
+        for group_id in dict.fromkeys(request.groups_names)
+    ]
+    return answer(header, r(results=results))
+
+
+DESCRIBE_GROUPS = Api(
+    DescribeGroupsRequest,
+    describe_groups,
+    error=for_each(
+        DescribeGroupsResponse,
+        Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
+    ),
+    large=in_portions("groups", "groups"),
+    large_answer=True,
+)
+LIST_GROUPS = Api(
+    ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse), large_answer=True
+)
+DELETE_GROUPS = Api(
+    DeleteGroupsRequest,
+    delete_groups,
+    error=for_each(
+        DeleteGroupsResponse,
+        Each(
+            "results", DeleteGroupsResponse.DeletableGroupResult, "groups_names", {"group_id": ""}
+        ),
+    ),
+    large=in_portions("groups_names", "results", many=MANY_CHANGES),
+)

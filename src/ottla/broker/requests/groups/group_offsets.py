@@ -1,0 +1,334 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that groups have committed.
+
+Who may call: the router. Invariants: a commit is answered when it is in the log of all in-sync
+replicas; partitions that do not exist are refused here and never reach the group. Version 0 of
+commit and fetch is for znodes under /consumers, not for the group's log, as in Kafka.
+Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapter`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict, TypeVar
+
+from ottla.broker.requests.answers import ResultAnswer, answer, by_topic
+from ottla.broker.requests.api import Answer, Api, Later, Parts
+from ottla.broker.requests.error_bodies import (
+    Each,
+    by_version,
+    code_only,
+    for_each,
+    for_each_partition,
+)
+from ottla.broker.requests.groups.server import GroupsServer
+from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
+from ottla.coordinators.group_coordinator import FetchedOffset
+from ottla.coordinators.offsets import Commit
+from ottla.coordinators.results import PartitionErrors
+from ottla.model.errors import ErrorCode
+from ottla.model.ids import TopicPartition
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+NONE = -1
+NO_OFFSET = Commit(NONE, NONE, "", NONE)
+FIRST_FETCH_OF_MANY = 8
+FIRST_FETCH_WITH_TOP_ERROR = 2
+
+ItemT = TypeVar("ItemT")
+
+
+def _existing(
+    server: GroupsServer, asked: Iterable[tuple[TopicPartition, ItemT]]
+) -> tuple[dict[TopicPartition, ItemT], dict[TopicPartition, ErrorCode]]:
+    """Sort what a request asks into that of partitions that exist and errors of the others."""
+    known: dict[TopicPartition, ItemT] = {}
+    results: dict[TopicPartition, ErrorCode] = {}
+    for tp, item in asked:
+        if server.metadata.partition(*tp) is None:
+            results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            known[tp] = item
+    return known, results
+
+
+# --- OffsetCommit -------------------------------------------------------------------------------
+
+
+def offset_commit(
+    server: GroupsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: OffsetCommitRequest,
+) -> Answer | Later:
+    asked = (
+        (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
+    )
+    known, results = _existing(server, asked)
+    if not known:
+        return answer(header, _committed(results))
+    if header.api_version == 0:
+        return _commit_to_znodes(server, header, request, known, results)
+    now_ms = server.world.clock.wall_ms()
+    retention_ms = request.retention_time_ms
+    commits = {
+        tp: Commit(
+            p.committed_offset,
+            p.committed_leader_epoch,
+            p.committed_metadata or "",
+            now_ms if p.commit_timestamp == NONE else p.commit_timestamp,
+            NONE if retention_ms == NONE else now_ms + retention_ms,
+        )
+        for tp, p in known.items()
+    }
+    pending = CommitAnswer(conn, header, results)
+    server.groups.commit(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        commits,
+        pending,
+    )
+    return pending
+
+
+class CommitAnswer(ResultAnswer[PartitionErrors]):
+    """The answer when the offsets are in the log; `refused` are those that were not written."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, conn: Connection, header: RequestHeader, refused: PartitionErrors) -> None:
+        super().__init__(conn, header)
+        self._refused = refused
+
+    def response(self, result: PartitionErrors) -> OffsetCommitResponse:
+        return _committed({**self._refused, **result})
+
+
+def _committed(results: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+    r = OffsetCommitResponse
+    return r(
+        topics=[
+            r.OffsetCommitResponseTopic(
+                name=topic,
+                partitions=[
+                    r.OffsetCommitResponsePartition(partition_index=index, error_code=code)
+                    for index, code in partitions
+                ],
+            )
+            for topic, partitions in by_topic(results.items()).items()
+        ]
+    )
+
+
+# --- OffsetFetch --------------------------------------------------------------------------------
+
+
+def offset_fetch(
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: OffsetFetchRequest,
+) -> Answer | Later:
+    if header.api_version == 0:
+        return _fetch_from_znodes(server, header, request)
+    groups = server.groups
+    r = OffsetFetchResponse
+    if header.api_version >= FIRST_FETCH_OF_MANY:
+        answers = []
+        for group in request.groups:
+            error, found = groups.fetch_offsets(
+                group.group_id, _wanted(group.topics), require_stable=request.require_stable
+            )
+            topics = [
+                r.OffsetFetchResponseTopics(
+                    name=name,
+                    partitions=[
+                        r.OffsetFetchResponsePartitions(**_fields(index, offset))
+                        for index, offset in partitions
+                    ],
+                )
+                for name, partitions in by_topic((f.tp, f) for f in found).items()
+            ]
+            answers.append(
+                r.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+            )
+        return answer(header, r(groups=answers))
+    wanted = _wanted(request.topics)
+    error, found = groups.fetch_offsets(
+        request.group_id, wanted, require_stable=request.require_stable
+    )
+    if error is not ErrorCode.NONE and header.api_version < FIRST_FETCH_WITH_TOP_ERROR:
+        found = [FetchedOffset(tp, None, error) for tp in wanted or ()]
+    return answer(header, _fetched(found, error))
+
+
+def _wanted(
+    topics: Sequence[
+        OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics
+    ]
+    | None,
+) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [TopicPartition(t.name, index) for t in topics for index in t.partition_indexes]
+
+
+class _Fields(TypedDict):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    metadata: str | None
+    error_code: int
+
+
+def _fields(index: int, offset: FetchedOffset) -> _Fields:
+    """Return what the answers of all versions say of a partition."""
+    commit = offset.commit or NO_OFFSET
+    return {
+        "partition_index": index,
+        "committed_offset": commit.offset,
+        "committed_leader_epoch": commit.leader_epoch,
+        "metadata": commit.metadata,
+        "error_code": offset.error,
+    }
+
+
+def _fetched(found: Iterable[FetchedOffset], error: ErrorCode) -> OffsetFetchResponse:
+    r = OffsetFetchResponse
+    topics = [
+        r.OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                r.OffsetFetchResponsePartition(**_fields(index, offset))
+                for index, offset in partitions
+            ],
+        )
+        for name, partitions in by_topic((f.tp, f) for f in found).items()
+    ]
+    return r(topics=topics, error_code=error)
+
+
+# --- OffsetDelete -------------------------------------------------------------------------------
+
+
+def offset_delete(
+    server: GroupsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: OffsetDeleteRequest,
+) -> Parts:
+    asked = (
+        (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
+    )
+    known, results = _existing(server, asked)
+    error, found = server.groups.delete_offsets(request.group_id, list(known))
+    r = OffsetDeleteResponse
+    if error is not ErrorCode.NONE:
+        return answer(header, r(error_code=error))
+    topics = [
+        r.OffsetDeleteResponseTopic(
+            name=topic,
+            partitions=[
+                r.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                for index, code in partitions
+            ],
+        )
+        for topic, partitions in by_topic({**results, **found}.items()).items()
+    ]
+    return answer(header, r(topics=topics))
+
+
+# --- version 0: znodes --------------------------------------------------------------------------
+
+
+async def _commit_to_znodes(
+    server: GroupsServer,
+    header: RequestHeader,
+    request: OffsetCommitRequest,
+    known: Mapping[TopicPartition, OffsetCommitRequest.OffsetCommitRequestPartition],
+    results: dict[TopicPartition, ErrorCode],
+) -> Parts:
+    longest = server.config.integer("offset.metadata.max.bytes")
+    for tp, partition in known.items():
+        if len(partition.committed_metadata or "") > longest:
+            results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        await server.store.set_or_create_consumer_offset(
+            request.group_id, tp, partition.committed_offset
+        )
+        results[tp] = ErrorCode.NONE
+    return answer(header, _committed(results))
+
+
+async def _fetch_from_znodes(
+    server: GroupsServer, header: RequestHeader, request: OffsetFetchRequest
+) -> Parts:
+    found = []
+    for tp in _wanted(request.topics) or ():
+        offset = None
+        if server.metadata.partition(*tp) is not None:
+            offset = await server.store.get_consumer_offset(request.group_id, tp)
+        if offset is None:
+            found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            found.append(FetchedOffset(tp, NO_OFFSET._replace(offset=offset)))
+    return answer(header, _fetched(found, ErrorCode.NONE))
+
+
+# --- how they are served ------------------------------------------------------------------------
+
+OFFSET_COMMIT = Api(
+    OffsetCommitRequest,
+    offset_commit,
+    error=for_each_partition(
+        OffsetCommitResponse,
+        OffsetCommitResponse.OffsetCommitResponseTopic,
+        OffsetCommitResponse.OffsetCommitResponsePartition,
+    ),
+    large=CHANGES_BY_PARTITION,
+)
+OFFSET_FETCH = Api(
+    OffsetFetchRequest,
+    offset_fetch,
+    error=by_version(
+        FIRST_FETCH_OF_MANY,
+        for_each(
+            OffsetFetchResponse,
+            Each(
+                "groups",
+                OffsetFetchResponse.OffsetFetchResponseGroup,
+                "groups",
+                {"group_id": "group_id"},
+            ),
+        ),
+        by_version(
+            FIRST_FETCH_WITH_TOP_ERROR,
+            code_only(OffsetFetchResponse),
+            for_each_partition(
+                OffsetFetchResponse,
+                OffsetFetchResponse.OffsetFetchResponseTopic,
+                OffsetFetchResponse.OffsetFetchResponsePartition,
+                index=("partition_index", ""),
+                partitions="partition_indexes",
+                committed_offset=NONE,
+                metadata="",
+            ),
+        ),
+    ),
+    large=in_portions(
+        "groups.topics.partition_indexes",
+        "groups.topics.partitions",
+        since=FIRST_FETCH_OF_MANY,
+        older=in_portions("topics.partition_indexes", "topics.partitions"),
+    ),
+    large_answer=True,
+)
+OFFSET_DELETE = Api(
+    OffsetDeleteRequest,
+    offset_delete,
+    error=code_only(OffsetDeleteResponse),
+    large=CHANGES_BY_PARTITION,
+)

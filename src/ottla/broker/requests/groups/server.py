@@ -1,0 +1,36 @@
+"""What requests of consumer groups may touch of the broker.
+
+Who may call: the handlers of this family; whoever assembles a broker has all of it.
+"""
+
+from typing import Protocol
+
+from ottla.broker.coordination import Coordination
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.model.config import BrokerConfig
+from ottla.model.ports import World
+from ottla.zookeeper.store import Store
+
+
+class GroupsServer(Protocol):
+    """What members and administrators of groups may touch."""
+
+    world: World
+    config: BrokerConfig
+    metadata: MetadataCache
+    groups: GroupCoordinator
+
+    @property
+    def store(self) -> Store:
+        """The current ZooKeeper session's; ConnectionLostError if there is none."""
+        ...
+
+
+class FinderServer(Protocol):
+    """What FindCoordinator may touch."""
+
+    metadata: MetadataCache
+    mutation_quotas: ControllerMutationQuotas
+    coordination: Coordination

@@ -1,0 +1,274 @@
+"""Large requests: what holds very many elements is read, handled and answered in slices (F46).
+
+Who may call: the router. Invariants: of all large requests together one works on the event loop at
+a time, a few milliseconds; then everything else has its turn. A request that can be cut is handled
+by its usual handler, a portion at a time, each as large as a few milliseconds bear; one that cannot
+holds so few elements that it is handled at once. Whoever is gone is not worked for any further.
+Kafka handles a request in one of several threads and needs nothing like it.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar, cast
+
+from ottla.broker.requests.answers import TaskOwner, answer_later, answer_steps
+from ottla.broker.requests.api import Answer, Api
+from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
+from ottla.model.errors import WireError
+from ottla.model.ports import Buffer
+from ottla.model.steps import Driven
+from ottla.model.time_slices import SLICE_S
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.wire.codec import (
+    MAX_ELEMENTS,
+    decode_request_in_slices,
+    decode_response,
+)
+from ottla.wire.headers import RequestHeader, decode_response_header
+
+T = TypeVar("T")
+Serve = Callable[[Connection, RequestHeader, Any], Answer]
+"""Handles a request for a connection, errors included."""
+
+NOTICEABLE_BYTES = 1024
+"""Smaller frames are never looked at: what they hold is handled at once."""
+
+LEAST, MOST = 1, 512
+"""elements in a portion"""
+
+FIRST = 16
+
+MOST_IN_TASKS = 128
+"""elements in a portion that a task handles: how long it works is not measured"""
+
+MOST_ANSWERED_BYTES = 64 << 20
+"""What the answer to a request in portions may have: an element asks for much more than it is."""
+
+PATIENCE_S = 0.02
+"""A portion that is waiting for longer lets other large requests go on."""
+
+
+class LargeRequests:
+    """The large requests of one server."""
+
+    def __init__(self, server: TaskOwner, monotonic: Callable[[], float]) -> None:
+        self._server = server
+        self._monotonic = monotonic
+        self._lane = asyncio.Semaphore(1)
+        self.total = 0
+
+    def handle(
+        self,
+        api: Api[Any, Any],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        shape: Shape,
+        serve: Serve,
+    ) -> Pending:
+        """Handle a request in portions."""
+        work = self._in_portions(conn, header, request, shape, serve)
+        return answer_later(self._server, api, conn, header, request, work)
+
+    def read_and_handle(
+        self,
+        api: Api[Any, Any],
+        conn: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        pos: int,
+        shape: Shape,
+        serve: Serve,
+    ) -> Pending:
+        """Read a large frame in slices, then handle its request in portions or as a whole."""
+
+        async def work() -> Sequence[Buffer]:
+            try:
+                request = await self._read(header, frame, pos)
+            except WireError as error:
+                raise CloseConnection(str(error)) from error
+            if is_to_be_cut(request, shape):
+                return await self._in_portions(conn, header, request, shape, serve)
+            aside = Aside(conn)
+            async with self._lane:
+                outcome = serve(cast("Connection", aside), header, request)
+                await asyncio.sleep(0)
+            return await aside.parts(outcome)
+
+        return answer_later(self._server, api, conn, header, None, work())
+
+    def read_and_serve(
+        self, conn: Connection, header: RequestHeader, frame: memoryview, pos: int, serve: Serve
+    ) -> Pending:
+        """Read a large Fetch in slices, then serve it as a whole: its session cannot be cut.
+
+        What its handler keeps until there is an answer ends when the client goes.
+        """
+        pending = Deferred(conn)
+
+        async def work() -> None:
+            try:
+                request = await self._read(header, frame, pos)
+                async with self._lane:
+                    if not pending.done:
+                        pending.serve(serve(cast("Connection", pending), header, request))
+                    await asyncio.sleep(0)
+            except (CloseConnection, WireError) as error:
+                pending.fail(str(error))
+            except asyncio.CancelledError:
+                pending.fail("the server is shutting down")
+                raise
+
+        self._server.tasks.start(work(), f"api-{header.api_key}")
+        return pending
+
+    async def _read(self, header: RequestHeader, frame: memoryview, pos: int) -> Any:
+        """Read a request in slices; WireError where it is none."""
+        return await self._in_slices(
+            decode_request_in_slices(
+                header.api_key, header.api_version, frame, pos, rest_ok=True, most=MAX_ELEMENTS
+            )
+        )
+
+    async def _in_slices(self, steps: Generator[object, None, T]) -> T:
+        """Do work that may be long, a few milliseconds of it at a time."""
+        driven = Driven(steps)
+        rest = iter(driven)
+        while True:
+            async with self._lane:
+                until = self._monotonic() + SLICE_S / 2
+                for _ in rest:
+                    if self._monotonic() >= until:
+                        break
+                else:
+                    return driven.result
+                await asyncio.sleep(0)
+
+    async def _in_portions(
+        self, conn: Connection, header: RequestHeader, request: Any, shape: Shape, serve: Serve
+    ) -> Sequence[Buffer]:
+        self.total += 1
+        joined = Joined(shape)
+        size = [FIRST]
+        answered = 0
+        portions = cut(request, shape, size)
+        ends = self._monotonic() + max(getattr(request, "timeout_ms", 0), 0) / 1000
+        while (portion := await self._next(portions)) is not None:
+            if conn.closed:
+                raise CloseConnection("the client is gone")
+            if getattr(portion, "timeout_ms", 0) > 0:  # all portions together have that long
+                portion.timeout_ms = max(int((ends - self._monotonic()) * 1000), 1)
+            aside = Aside(conn)
+            async with self._lane:
+                began = self._monotonic()
+                outcome = serve(cast("Connection", aside), header, portion)
+                took = self._monotonic() - began
+                if isinstance(outcome, Pending):
+                    await asyncio.wait({aside.answered}, timeout=PATIENCE_S)
+                await asyncio.sleep(0)
+            parts = await aside.parts(outcome)
+            answered += sum(map(len, parts))
+            if answered > MOST_ANSWERED_BYTES:
+                raise CloseConnection(f"an answer of more than {MOST_ANSWERED_BYTES} bytes")
+            async with self._lane:
+                began = self._monotonic()
+                joined.add(_decoded(header, parts))
+                took += self._monotonic() - began
+                await asyncio.sleep(0)
+            if took < SLICE_S / 4:
+                most = MOST_IN_TASKS if isinstance(outcome, Pending) else MOST
+                size[0] = min(size[0] * 2, most)
+            elif took > SLICE_S / 2:
+                size[0] = max(size[0] // 2, LEAST)
+        written = await self._in_slices(answer_steps(header, joined.answer))
+        await self._in_slices(joined.forget())
+        return written
+
+    async def _next(self, portions: Generator[Any, None, None]) -> Any:
+        """Return the next portion, None after the last."""
+
+        def steps() -> Generator[None, None, Any]:
+            for portion in portions:
+                if portion is not None:
+                    return portion
+                yield
+            return None
+
+        try:
+            return await self._in_slices(steps())
+        except WireError as error:
+            raise CloseConnection(str(error)) from error
+
+
+def _decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
+    whole = memoryview(b"".join(parts))
+    try:
+        _, at = decode_response_header(header.api_key, header.api_version, whole)
+        return decode_response(header.api_key, header.api_version, whole, at)
+    except WireError as error:
+        raise CloseConnection(f"our error: {error}") from error
+
+
+class Deferred(Pending):
+    """An answer that is awaited before its handler was called, and the handler's connection.
+
+    `inner` is what the handler returned if its answer, too, comes later.
+    """
+
+    __slots__ = ("inner",)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, pipelined=False)
+        self.inner: Pending | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+    def serve(self, outcome: Answer) -> None:
+        """Answer with what the handler returned."""
+        if isinstance(outcome, Pending):
+            self.inner = outcome
+        else:
+            self.complete(outcome)
+
+    def completed(self, inner: Pending) -> None:
+        """Pass the handler's answer on. `Pending.complete` calls it, as that of a connection."""
+        self.complete(inner.parts)
+
+    def drop(self) -> None:
+        super().drop()
+        if self.inner is not None:
+            self.inner.drop()
+
+
+class Aside:
+    """Stands for a connection where a handler's answer is not yet what the client is sent."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self.answered: asyncio.Future[Sequence[Buffer]] = asyncio.get_running_loop().create_future()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
+
+    async def parts(self, outcome: Answer) -> Sequence[Buffer]:
+        """Return the answer, which may be still to come."""
+        if isinstance(outcome, Pending):
+            return await self.answered
+        if outcome is None:
+            raise CloseConnection("a handler without an answer")
+        return outcome
+
+    def pending(self, pipelined: bool) -> Pending:  # noqa: ARG002 - as a connection has it
+        return Pending(cast("Connection", self), pipelined=True)
+
+    def completed(self, pending: Pending) -> None:
+        if not self.answered.done():
+            self.answered.set_result(pending.parts or [])
+
+    def refuse(self, reason: str) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(CloseConnection(reason))
+
+    def let_next(self) -> None:
+        """Nothing waits for this: the client's next request waits for the whole answer."""

@@ -1,0 +1,1 @@
+"""Requests for the records and offsets of partitions, answered by whoever has the log."""

@@ -1,0 +1,277 @@
+"""Fetch: records for consumers and for followers.
+
+Who may call: the router. Invariants: nothing is answered while a parked fetch waits, and then
+exactly once; records are handed on as the log gave them, never copied. Which partitions are read
+and answered is for `replication.fetching` to decide; here a request becomes a `FetchAnswer`, and
+what was found becomes bytes. An incremental answer without partitions is not even encoded.
+
+Kafka: `KafkaApis.handleFetchRequest`. ACLs come in front of this.
+"""
+
+import struct
+from collections.abc import Sequence
+
+from ottla.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_RATE
+from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, ReadInSlices
+from ottla.broker.requests.error_bodies import NONE, Each
+from ottla.broker.requests.records.leader_hints import name_leader
+from ottla.broker.requests.records.server import RecordsServer
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import ZERO_UUID
+from ottla.model.ports import Buffer
+from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.replication.fetch_session import FetchSession
+from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
+from ottla.replication.inter_broker import FUTURE_LOCAL_REPLICA, WHOLE_LOG_QUESTION
+from ottla.wire.codec import encode_response
+from ottla.wire.headers import RequestHeader, response_header
+from ottla.wire.messages.fetch import FetchRequest, FetchResponse
+
+WITH_TOPIC_IDS = 13
+WITH_REPLICA_STATE = 15
+WITH_NODE_ENDPOINTS = 16
+FLEXIBLE = 12
+WITH_RACK = 11
+WITH_SESSIONS = 7
+CONSUMER = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+MOST_UNKNOWN = 10_000
+"""How many more partitions than this broker has a fetch session may name. Each is looked at in one
+go, and costs ten microseconds and some memory; Kafka has no limit."""
+
+# Body of an answer without partitions: throttle time, error, session id, no topics.
+_NOTHING_NEW = struct.Struct(">ihiBB")
+_NOTHING_NEW_OLD = struct.Struct(">ihii")
+
+
+def handle(
+    server: RecordsServer, conn: Connection, header: RequestHeader, request: FetchRequest
+) -> Sequence[Buffer] | Pending:
+    version = header.api_version
+    if version >= WITH_REPLICA_STATE:
+        replica_id = request.replica_state.replica_id
+        replica_epoch = request.replica_state.replica_epoch
+    else:
+        replica_id = request.replica_id
+        replica_epoch = -1
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise OttlaError("no such isolation level", ErrorCode.UNKNOWN_SERVER_ERROR)
+    replicas = server.replicas
+    session = replicas.sessions.open(
+        request.session_id,
+        request.session_epoch if version >= WITH_SESSIONS else -1,
+        is_follower=replica_id >= 0,
+        uses_topic_ids=version >= WITH_TOPIC_IDS,
+        now_ms=replicas.now_ms(),
+    )
+    counted = server.quotas.active and replica_id < 0
+    if replica_id >= 0:
+        conn.serves_broker()
+    if isinstance(session, ErrorCode):
+        failure = FetchResponse(error_code=session)
+        if counted and _withhold(server, conn, header, encode_response(failure, version)):
+            failure.error_code = ErrorCode.NONE
+        return answer(header, failure)
+    session.replica_id = replica_id
+    named = len(session) + sum(len(topic.partitions) for topic in request.topics)
+    if named > MOST_UNKNOWN + 2 * len(replicas.partitions):
+        raise CloseConnection(f"a fetch of {named} partitions; {len(replicas.partitions)} are here")
+    _update(server, session, request, version)
+    counts_rack = version >= WITH_RACK and replica_id < 0 and replicas.rack_aware
+    most_bytes = _most_bytes(server, header, request, replica_id)
+    asked = FetchParameters(
+        version,
+        replica_id,
+        replica_epoch,
+        request.max_wait_ms,
+        request.min_bytes,
+        most_bytes,
+        READ_LOG_END if replica_id != CONSUMER else request.isolation_level,
+        (request.rack_id, conn.listener) if counts_rack else None,
+        replica_id == FUTURE_LOCAL_REPLICA and request.rack_id == WHOLE_LOG_QUESTION,
+    )
+    fetch = FetchAnswer(server, conn, header, session, asked, counted=counted)
+    return fetch.answer() if replicas.fetches.start(fetch) else fetch
+
+
+class FetchAnswer(DelayedFetch):
+    """The answer to one request, at once or later."""
+
+    __slots__ = ("_counted", "_header", "_server")
+
+    def __init__(
+        self,
+        server: RecordsServer,
+        conn: Connection,
+        header: RequestHeader,
+        session: FetchSession,
+        asked: FetchParameters,
+        *,
+        counted: bool,
+    ) -> None:
+        """Prepare; if `counted`, what is sent counts against a quota of the client."""
+        super().__init__(conn, server.replicas.fetches, session, asked)
+        self._counted = counted
+        self._server = server
+        self._header = header
+
+    def room(self) -> int | None:
+        """Return what a consumer may be sent: less where many do not take their answers."""
+        return self.connection.answer_room() if self.asked.replica_id < 0 else None
+
+    def withholds(self) -> bool:
+        server, header = self._server, self._header
+        if not self._counted:
+            return False
+        body = _body(server, self.connection, header.api_version, self)
+        return _withhold(server, self.connection, header, body)
+
+    def answer(self) -> Sequence[Buffer]:
+        return _respond(self._server, self.connection, self._header, self)
+
+
+def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
+    if header.api_version >= WITH_REPLICA_STATE:
+        return request.replica_state.replica_id >= 0
+    return request.replica_id >= 0
+
+
+def _most_bytes(
+    server: RecordsServer, header: RequestHeader, request: FetchRequest, replica_id: int
+) -> int:
+    """Return how much one answer may hold: what the client and we want, and its quota bears."""
+    most = 2**31 - 1
+    if header.api_version >= 3:
+        most = min(request.max_bytes, server.replicas.fetch_max_bytes)
+    quotas = server.quotas
+    if replica_id < 0 and quotas.active:
+        most = int(min(most, quotas.at_once(CONSUMER_RATE, ANONYMOUS, header.client_id or "")))
+    return most
+
+
+def _withhold(
+    server: RecordsServer, conn: Connection, header: RequestHeader, body: Sequence[Buffer]
+) -> bool:
+    """Count what a consumer would be sent against its quota; True if it must wait instead.
+
+    What is not sent does not count. One that its share of the broker's time holds back gets
+    nothing either (KIP-219).
+    """
+    quotas, client = server.quotas, header.client_id or ""
+    size = 4 + sum(map(len, body))
+    now_ms = server.world.clock.monotonic() * 1000
+    wait_ms = quotas.record(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
+    hold_back(conn, header, wait_ms)
+    if header.throttle_ms:
+        quotas.take_back(CONSUMER_RATE, ANONYMOUS, client, size, now_ms)
+    return header.throttle_ms > 0
+
+
+def _update(
+    server: RecordsServer, session: FetchSession, request: FetchRequest, version: int
+) -> None:
+    """Take the request's partitions into the session."""
+    by_id = version >= WITH_TOPIC_IDS
+    for topic in request.topics:
+        topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
+        name = _topic_name(server, topic_id) if by_id else topic.topic
+        for item in topic.partitions:
+            entry = session.entry(name, topic_id, item.partition)
+            entry.fetch_offset = item.fetch_offset
+            entry.log_start_offset = item.log_start_offset
+            entry.max_bytes = item.partition_max_bytes
+            entry.leader_epoch = item.current_leader_epoch
+            entry.last_fetched_epoch = item.last_fetched_epoch
+    for gone in request.forgotten_topics_data:
+        topic_id = bytes(gone.topic_id) if by_id else ZERO_UUID
+        for index in gone.partitions:
+            session.forget(gone.topic, topic_id, index)
+    if by_id and session.unnamed:
+        for entry in session.dirty:
+            if entry.topic is None:
+                entry.topic = _topic_name(server, entry.topic_id)
+
+
+def _topic_name(server: RecordsServer, topic_id: bytes) -> str | None:
+    return server.metadata.topic_name(topic_id) or server.replicas.topic_name(topic_id)
+
+
+def _respond(
+    server: RecordsServer, conn: Connection, header: RequestHeader, fetch: FetchAnswer
+) -> list[Buffer]:
+    version = header.api_version
+    head = response_header(1, version, header.correlation_id)
+    if not fetch.overtaken and not fetch.found.answers and version >= WITH_SESSIONS:
+        if version >= FLEXIBLE:
+            return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
+        return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
+    return [head, *_body(server, conn, version, fetch, header.throttle_ms)]
+
+
+def _body(
+    server: RecordsServer,
+    conn: Connection,
+    version: int,
+    fetch: FetchAnswer,
+    throttle_ms: int = 0,
+) -> Sequence[Buffer]:
+    """Return the encoded answer without its header."""
+    response = FetchResponse(session_id=fetch.session_id, throttle_time_ms=throttle_ms)
+    if fetch.overtaken:
+        response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return encode_response(response, version)
+    last: FetchResponse.FetchableTopicResponse | None = None
+    for entry, data in fetch.found.answers:
+        if last is None or last.topic_id != entry.topic_id or last.topic != (entry.topic or ""):
+            last = FetchResponse.FetchableTopicResponse(
+                topic=entry.topic or "", topic_id=entry.topic_id
+            )
+            response.responses.append(last)
+        last.partitions.append(data)
+        if (
+            data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+            and version >= WITH_NODE_ENDPOINTS
+            and entry.topic is not None
+        ):
+            name_leader(
+                server,
+                conn.listener,
+                (entry.topic, entry.index),
+                data.current_leader,
+                response.node_endpoints,
+                FetchResponse.NodeEndpoint,
+            )
+    return encode_response(response, version)
+
+
+def _error(request: FetchRequest, version: int, code: int, message: str | None) -> FetchResponse:
+    if version >= WITH_TOPIC_IDS:
+        return FetchResponse(error_code=code)
+    partitions = Each(
+        "partitions",
+        FetchResponse.PartitionData,
+        "partitions",
+        {"partition_index": "partition"},
+        high_watermark=NONE,
+    )
+    topics = Each(
+        "responses",
+        FetchResponse.FetchableTopicResponse,
+        "topics",
+        {"topic": "topic"},
+        partitions,
+    )
+    whole = code if version >= WITH_SESSIONS else ErrorCode.NONE
+    return FetchResponse(error_code=whole, **topics.fields(request, code, message))
+
+
+FETCH = Api(
+    FetchRequest,
+    handle,
+    error=_error,
+    large=ReadInSlices(),
+    is_from_broker=is_from_follower,
+    large_answer=True,
+)

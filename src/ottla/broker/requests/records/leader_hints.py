@@ -1,0 +1,66 @@
+"""Leader hints (KIP-951): who leads a partition that we do not, told with the error.
+
+Who may call: the produce and fetch handlers. Invariants: what replication knows goes before what
+the metadata cache knows, since LeaderAndIsr may be ahead of UpdateMetadata; a leader without an
+address on the client's listener is named without an endpoint. Kafka:
+`KafkaApis.getCurrentLeader`.
+"""
+
+from typing import Protocol, TypeVar
+
+from ottla.broker.requests.records.server import RecordsServer
+from ottla.model.ids import NO_EPOCH, NO_LEADER
+
+
+class LeaderField(Protocol):
+    """The `current_leader` of a Produce or Fetch response."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class Node(Protocol):
+    """An entry of `node_endpoints`."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+N = TypeVar("N", bound=Node)
+
+
+def current_leader(server: RecordsServer, topic: str, index: int) -> tuple[int, int]:
+    """Return (leader, leader epoch) of a partition, -1s where nothing is known."""
+    partition = server.replicas.partitions.get((topic, index))  # type: ignore[call-overload]
+    if partition is not None:
+        return partition.leader, partition.leader_epoch
+    state = server.metadata.partition(topic, index)
+    if state is not None:
+        return state.leader, state.leader_epoch
+    return NO_LEADER, NO_EPOCH
+
+
+def name_leader(
+    server: RecordsServer,
+    listener: str,
+    tp: tuple[str, int],
+    field: LeaderField,
+    nodes: list[N],
+    node_type: type[N],
+) -> None:
+    """Fill in a partition's current leader, and its address unless it is there already."""
+    leader, epoch = current_leader(server, *tp)
+    field.leader_id = leader
+    field.leader_epoch = epoch
+    if any(node.node_id == leader for node in nodes):
+        return
+    endpoint = server.metadata.endpoint(leader, listener)
+    if endpoint is not None:
+        node = node_type()
+        node.node_id = leader
+        node.host = endpoint.host
+        node.port = endpoint.port
+        node.rack = server.metadata.snapshot.brokers[leader].rack
+        nodes.append(node)

@@ -1,0 +1,80 @@
+"""OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320).
+
+Who may call: the router. Invariants: only a leader answers, and only to who names its current epoch
+or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
+"""
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import NONE, Each, for_each
+from ottla.broker.requests.portions import BY_PARTITION
+from ottla.broker.requests.records.server import OffsetsServer
+from ottla.model.errors import OttlaError
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(
+    server: OffsetsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: OffsetForLeaderEpochRequest,
+) -> Parts:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers = []
+        for item in topic.partitions:
+            try:
+                epoch, end = server.replicas.last_offset_for_epoch(
+                    topic.topic, item.partition, item.current_leader_epoch, item.leader_epoch
+                )
+            except OttlaError as error:
+                answers.append(
+                    EpochEndOffset(
+                        partition=item.partition,
+                        error_code=error.code,
+                        leader_epoch=-1,
+                        end_offset=-1,
+                    )
+                )
+            else:
+                answers.append(
+                    EpochEndOffset(partition=item.partition, leader_epoch=epoch, end_offset=end)
+                )
+        response.topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=answers
+            )
+        )
+    return answer(header, response)
+
+
+OFFSET_FOR_LEADER_EPOCH = Api(
+    OffsetForLeaderEpochRequest,
+    handle,
+    error=for_each(
+        OffsetForLeaderEpochResponse,
+        Each(
+            "topics",
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult,
+            "topics",
+            {"topic": "topic"},
+            Each(
+                "partitions",
+                EpochEndOffset,
+                "partitions",
+                {"partition": "partition"},
+                leader_epoch=NONE,
+                end_offset=NONE,
+            ),
+        ),
+    ),
+    large=BY_PARTITION,
+    large_answer=True,
+)

@@ -1,0 +1,268 @@
+"""Router: from a frame to its handler and back.
+
+Who may call: `broker.Broker`, which gives `Router.dispatch` to the network servers. Invariants:
+what is in the table is what ApiVersions lists; every OttlaError of a handler becomes a response
+here or in `answers.answer_later`, once; a request we do not know closes its connection, only an
+unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our bug:
+it is logged whole and costs one connection, never the server. A request between brokers is
+answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever.
+Kafka: `KafkaApis.handle` and `RequestContext`.
+"""
+
+import asyncio
+import logging
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import CoroutineType
+from typing import Any, Generic, Protocol, TypeVar
+
+from ottla.broker.metrics.request_times import MASK, RequestTimes
+from ottla.broker.quotas.client_quotas import (
+    ANONYMOUS,
+    PRODUCER_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+)
+from ottla.broker.requests.answers import answer_later, error_answer, hold_back
+from ottla.broker.requests.api import (
+    Answer,
+    Api,
+    HandleInSlices,
+    InSlices,
+    Later,
+    Parts,
+    Quota,
+    ReadInSlices,
+)
+from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
+from ottla.broker.requests.portions import InPortions, is_to_be_cut
+from ottla.broker.tasks import Tasks
+from ottla.model.errors import OttlaError, WireError
+from ottla.model.ports import World
+from ottla.model.steps import Driven
+from ottla.net.connection import CloseConnection, Connection
+from ottla.net.limits import FrameRules
+from ottla.wire.codec import decode_request, decode_request_in_slices
+from ottla.wire.headers import RequestHeader, decode_request_header
+
+logger = logging.getLogger(__name__)
+
+LARGE_FRAME_BYTES = 32 * 1024
+"""From here on a frame is read in slices: about a thousand partitions."""
+_PREFIX = struct.Struct(">hhi")
+
+
+class RouterServer(Protocol):
+    """What the router itself needs of the broker."""
+
+    world: World
+    quotas: ClientQuotas
+    tasks: Tasks
+    served: Sequence[tuple[int, int, int]]
+    """(api key, lowest, highest version), for ApiVersions"""
+
+
+ServerT = TypeVar("ServerT", bound=RouterServer)
+
+
+class _Route(Generic[ServerT]):
+    """An entry, with what every request asks of it at hand."""
+
+    __slots__ = ("api", "handle", "large", "max_version", "min_version")
+
+    def __init__(self, api: Api[ServerT, Any]) -> None:
+        self.api = api
+        self.handle = api.handle
+        self.large = api.large
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+
+
+class Router(Generic[ServerT]):
+    """The table of APIs of one server."""
+
+    def __init__(
+        self,
+        server: ServerT,
+        apis: Iterable[Api[ServerT, Any]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server = server
+        routes = {int(api.key): _Route(api) for api in apis}
+        self._routes = dict(sorted(routes.items()))
+        self.frame_rules = _frame_rules([route.api for route in self._routes.values()])
+        self.times = RequestTimes(monotonic)
+        self._large = LargeRequests(server, monotonic)
+        self._counts = self.times.of
+        server.served = tuple(
+            (key, route.min_version, route.max_version) for key, route in self._routes.items()
+        )
+
+    def dispatch(self, conn: Connection, frame: memoryview) -> Answer:
+        """Handle one frame; CloseConnection if it deserves no answer."""
+        if len(frame) < _PREFIX.size:
+            raise WireError(f"a frame of {len(frame)} bytes holds no request header")
+        api_key, version, correlation_id = _PREFIX.unpack_from(frame)
+        route = self._routes.get(api_key)
+        if route is None:
+            raise CloseConnection(f"api key {api_key} (version {version}) is not served")
+        if not route.min_version <= version <= route.max_version:
+            answer_unsupported = route.api.answer_unsupported
+            if answer_unsupported is not None:
+                return answer_unsupported(RequestHeader(api_key, 0, correlation_id, None))
+            raise CloseConnection(
+                f"api key {api_key} is served in versions {route.min_version} to "
+                f"{route.max_version}, not {version}"
+            )
+        count = self._counts[api_key]
+        self._counts[api_key] = count + 1
+        if count & MASK:
+            return self._handle(route, conn, frame)
+        started_s = self.times.begin()
+        outcome = self._handle(route, conn, frame)
+        self.times.end(api_key, started_s, outcome)
+        return outcome
+
+    def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Answer:
+        """Read a frame and hand it to its handler."""
+        header, pos = decode_request_header(frame)
+        size = len(frame)
+        if size < NOTICEABLE_BYTES or route.large is None:
+            request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+            return self._serve(route, conn, header, request, size)
+        return self._handle_noticeable(route, conn, header, frame, pos)
+
+    def _handle_noticeable(
+        self,
+        route: _Route[ServerT],
+        conn: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+        pos: int,
+    ) -> Answer:
+        """Do so for a frame that may hold very many elements."""
+        size, large, rule = len(frame), self._large, route.large
+
+        def serve(conn: Connection, header: RequestHeader, request: Any) -> Answer:
+            return self._serve(route, conn, header, request, size)
+
+        shape = rule.shape(header.api_version) if isinstance(rule, InPortions) else None
+        if size >= LARGE_FRAME_BYTES:
+            if isinstance(rule, InSlices):
+                work = self._in_slices(route.api, rule.handle, header, frame, pos)
+                return answer_later(self._server, route.api, conn, header, None, work)
+            if isinstance(rule, ReadInSlices):
+                return large.read_and_serve(conn, header, frame, pos, serve)
+            if shape is not None:
+                return large.read_and_handle(route.api, conn, header, frame, pos, shape, serve)
+        request = decode_request(header.api_key, header.api_version, frame, pos, rest_ok=True)
+        if shape is not None and is_to_be_cut(request, shape):
+            return large.handle(route.api, conn, header, request, shape, serve)
+        return self._serve(route, conn, header, request, size)
+
+    def _serve(
+        self,
+        route: _Route[ServerT],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        size: int,
+    ) -> Answer:
+        """Hand a request to its handler."""
+        outcome: Any  # Answer | Later; a check of the exact type is quicker than isinstance
+        try:
+            if self._server.quotas.active:
+                outcome = self._counted(route, conn, header, request, size)
+            else:
+                outcome = route.handle(self._server, conn, header, request)
+            if type(outcome) is not CoroutineType:
+                answered: Answer = outcome
+                return answered
+        except (CloseConnection, WireError):
+            raise
+        except OttlaError as error:
+            return error_answer(route.api, header, request, error)
+        except Exception as error:
+            logger.exception(
+                "handler failed api_key=%d version=%d peer=%s",
+                header.api_key, header.api_version, conn.peer,
+            )  # fmt: skip
+            return _failed(route.api, header, request, error)
+        return answer_later(self._server, route.api, conn, header, request, outcome)
+
+    def _counted(
+        self,
+        route: _Route[ServerT],
+        conn: Connection,
+        header: RequestHeader,
+        request: Any,
+        size: int,
+    ) -> Answer | Later:
+        """Handle a request and count it against its client's quotas; brokers have none.
+
+        What the handling took is known too late for this answer: it holds the next one back.
+        """
+        server, api = self._server, route.api
+        quotas, clock, client = server.quotas, server.world.clock, header.client_id or ""
+        from_broker = api.is_from_broker
+        if api.quota is Quota.NONE or (from_broker is not None and from_broker(header, request)):
+            return route.handle(server, conn, header, request)
+        started_s = clock.monotonic()
+        wait_ms = quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, 0, started_s * 1000)
+        if api.quota is Quota.TIME_AND_BYTES:
+            over_ms = quotas.record(PRODUCER_RATE, ANONYMOUS, client, size, started_s * 1000)
+            wait_ms = max(wait_ms, over_ms)
+        hold_back(conn, header, wait_ms)
+        try:
+            return route.handle(server, conn, header, request)
+        finally:
+            ended_s = clock.monotonic()
+            percent = (ended_s - started_s) * 100
+            quotas.record(REQUEST_PERCENTAGE, ANONYMOUS, client, percent, ended_s * 1000)
+
+    async def _in_slices(
+        self,
+        api: Api[ServerT, Any],
+        handle: HandleInSlices[ServerT, Any],
+        header: RequestHeader,
+        frame: memoryview,
+        pos: int,
+    ) -> Parts:
+        """Read a large frame and handle it, and let others run in between."""
+        steps = Driven(
+            decode_request_in_slices(header.api_key, header.api_version, frame, pos, rest_ok=True)
+        )
+        try:
+            for _ in steps:
+                await asyncio.sleep(0)
+        except WireError as error:
+            raise CloseConnection(str(error)) from error
+        request = steps.result
+        try:
+            return await handle(self._server, header, request)
+        except OttlaError as error:
+            return error_answer(api, header, request, error)
+        except Exception as error:
+            logger.exception("handler failed api_key=%d in slices", header.api_key)
+            return _failed(api, header, request, error)
+
+
+def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
+    """Return what the connections have to know of requests before they are read."""
+
+    def keys(of: Callable[[Api[Any, Any]], bool]) -> frozenset[bytes]:
+        return frozenset(int(api.key).to_bytes(2, "big") for api in apis if of(api))
+
+    return FrameRules(
+        pipelined=next(iter(keys(lambda api: api.pipelined)), b""),
+        control_plane=keys(lambda api: api.control_plane),
+        large_answers=keys(lambda api: api.large_answer),
+    )
+
+
+def _failed(api: Api[Any, Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
+    """Answer a request whose handler has a bug, or raise CloseConnection."""
+    if api.between_brokers:
+        return error_answer(api, header, request, OttlaError(f"our error: {error!r}"))
+    raise CloseConnection(f"our error: {error!r}") from error

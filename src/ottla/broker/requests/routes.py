@@ -1,0 +1,123 @@
+"""Routes: the APIs that this broker serves, one line each. What each is, its entry says.
+
+Who may call: `broker.Broker`, which hands the table to the router; documentation and tests.
+"""
+
+from typing import Any, Protocol
+
+from ottla.broker.requests.api import Api
+from ottla.broker.requests.cluster import (
+    alter_replica_log_dirs,
+    api_versions,
+    describe_cluster,
+    describe_log_dirs,
+    metadata,
+    update_features,
+)
+from ottla.broker.requests.cluster.server import LogDirsServer, MetadataServer, VersionsServer
+from ottla.broker.requests.configs import alter_configs, client_quota_requests, describe_configs
+from ottla.broker.requests.configs.server import ConfigsServer
+from ottla.broker.requests.control import controller_requests, replica_control, update_metadata
+from ottla.broker.requests.control.server import ControllerServer, ReplicaServer
+from ottla.broker.requests.groups import (
+    find_coordinator,
+    group_admin,
+    group_membership,
+    group_offsets,
+)
+from ottla.broker.requests.groups.server import FinderServer, GroupsServer
+from ottla.broker.requests.records import (
+    delete_records,
+    fetch,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+)
+from ottla.broker.requests.records.server import OffsetsServer, RecordsServer
+from ottla.broker.requests.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    leadership,
+)
+from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.requests.transactions import (
+    init_producer_id,
+    producer_transactions,
+    transaction_admin,
+    transaction_markers,
+)
+from ottla.broker.requests.transactions.server import TransactionsServer
+
+
+class Server(
+    RecordsServer,
+    OffsetsServer,
+    GroupsServer,
+    FinderServer,
+    TransactionsServer,
+    TopicsServer,
+    ConfigsServer,
+    MetadataServer,
+    VersionsServer,
+    LogDirsServer,
+    ReplicaServer,
+    ControllerServer,
+    Protocol,
+):
+    """What all handlers together touch: a broker has it, each handler sees its family's part."""
+
+
+_APIS: tuple[Api[Server, Any], ...] = (
+    produce.PRODUCE,
+    fetch.FETCH,
+    list_offsets.LIST_OFFSETS,
+    metadata.METADATA,
+    replica_control.LEADER_AND_ISR,
+    replica_control.STOP_REPLICA,
+    update_metadata.UPDATE_METADATA,
+    controller_requests.CONTROLLED_SHUTDOWN,
+    group_offsets.OFFSET_COMMIT,
+    group_offsets.OFFSET_FETCH,
+    find_coordinator.FIND_COORDINATOR,
+    group_membership.JOIN_GROUP,
+    group_membership.HEARTBEAT,
+    group_membership.LEAVE_GROUP,
+    group_membership.SYNC_GROUP,
+    group_admin.DESCRIBE_GROUPS,
+    group_admin.LIST_GROUPS,
+    api_versions.API_VERSIONS,
+    create_topics.CREATE_TOPICS,
+    delete_topics.DELETE_TOPICS,
+    delete_records.DELETE_RECORDS,
+    init_producer_id.INIT_PRODUCER_ID,
+    offset_for_leader_epoch.OFFSET_FOR_LEADER_EPOCH,
+    producer_transactions.ADD_PARTITIONS_TO_TXN,
+    producer_transactions.ADD_OFFSETS_TO_TXN,
+    producer_transactions.END_TXN,
+    transaction_markers.WRITE_TXN_MARKERS,
+    producer_transactions.TXN_OFFSET_COMMIT,
+    describe_configs.DESCRIBE_CONFIGS,
+    alter_configs.ALTER_CONFIGS,
+    alter_replica_log_dirs.ALTER_REPLICA_LOG_DIRS,
+    describe_log_dirs.DESCRIBE_LOG_DIRS,
+    create_partitions.CREATE_PARTITIONS,
+    group_admin.DELETE_GROUPS,
+    leadership.ELECT_LEADERS,
+    alter_configs.INCREMENTAL_ALTER_CONFIGS,
+    leadership.ALTER_PARTITION_REASSIGNMENTS,
+    leadership.LIST_PARTITION_REASSIGNMENTS,
+    group_offsets.OFFSET_DELETE,
+    client_quota_requests.DESCRIBE_CLIENT_QUOTAS,
+    client_quota_requests.ALTER_CLIENT_QUOTAS,
+    controller_requests.ALTER_PARTITION,
+    update_features.UPDATE_FEATURES,
+    describe_cluster.DESCRIBE_CLUSTER,
+    transaction_admin.DESCRIBE_PRODUCERS,
+    transaction_admin.DESCRIBE_TRANSACTIONS,
+    transaction_admin.LIST_TRANSACTIONS,
+    controller_requests.ALLOCATE_PRODUCER_IDS,
+)
+
+ROUTES: dict[int, Api[Server, Any]] = {int(api.key): api for api in _APIS}
+"""By API key."""

@@ -1,0 +1,177 @@
+"""CreatePartitions: more partitions for a topic, by the broker that is the controller.
+
+Who may call: the router. Invariants: existing partitions keep their replicas; a topic that is being
+reassigned or deleted is left alone. Kafka: `KafkaApis.handleCreatePartitionsRequest`,
+`ZkAdminManager.createPartitions` and `AdminZkClient.addPartitions` (KIP-195).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ottla.broker.quotas.controller_mutation_quota import Charge
+from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
+from ottla.controller.placement import BrokerRack, assign_added
+from ottla.model.cluster import ReplicaAssignment, TopicInfo
+from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+
+STRICT_QUOTA = 3
+"""From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
+
+Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+Wanted = CreatePartitionsRequest.CreatePartitionsTopic
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class _InvalidPartitionsError(OttlaError):
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class _ReassignmentError(OttlaError):
+    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
+def handle(
+    server: TopicsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: CreatePartitionsRequest,
+) -> Parts | Later:
+    if not server.controller.is_active:
+        results = [Result(name=t.name, error_code=ErrorCode.NOT_CONTROLLER) for t in request.topics]
+        return answer(header, CreatePartitionsResponse(results=results))
+
+    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
+
+    async def work() -> list[Buffer]:
+        results = await _add_all(server, request, quota.charge)
+        hold_back(conn, header, quota.wait_ms())
+        return answer(header, CreatePartitionsResponse(results=results))
+
+    return work()
+
+
+async def _add_all(
+    server: TopicsServer, request: CreatePartitionsRequest, charge: Charge
+) -> list[Result]:
+    results: dict[str, Result] = {}
+    added: dict[str, int] = {}
+    times = Counter(t.name for t in request.topics)
+    for wanted in request.topics:
+        name = wanted.name
+        result = results.setdefault(name, Result(name=name))
+        try:
+            if times[name] > 1:
+                raise _InvalidRequestError("Duplicate topic in request.")
+            await _add(server, wanted, charge, validate_only=request.validate_only)
+        except OttlaError as error:
+            result.error_code, result.error_message = error.code, str(error) or None
+        else:
+            added[name] = wanted.count
+    if added and not request.validate_only:
+        creation = server.topic_creation
+        late = await creation.wait_for_leaders(added, max(0, request.timeout_ms))
+        for name in late if request.timeout_ms > 0 else added:
+            results[name].error_code = ErrorCode.REQUEST_TIMED_OUT
+    return list(results.values())
+
+
+async def _add(
+    server: TopicsServer, wanted: Wanted, charge: Charge, *, validate_only: bool
+) -> None:
+    store = server.store
+    name = wanted.name
+    if await store.is_topic_marked_for_deletion(name):
+        raise InvalidTopicError("The topic is queued for deletion.")
+    info = (await store.get_topics([name]))[name]
+    if info is None:
+        raise UnknownTopicError(f"The topic '{name}' does not exist.")
+    if any(a.being_reassigned for a in info.assignment.values()):
+        raise _ReassignmentError(f"A partition reassignment is in progress for the topic '{name}'.")
+    count = len(info.assignment)
+    if wanted.count < count:
+        raise _InvalidPartitionsError(
+            f"Topic currently has {count} partitions, which is higher than the requested "
+            f"{wanted.count}."
+        )
+    if wanted.count == count:
+        raise _InvalidPartitionsError(f"Topic already has {count} partitions.")
+    check_number(wanted.count - count)
+    existing = {p: a.replicas for p, a in info.assignment.items()}
+    brokers = server.metadata.snapshot.brokers
+    if wanted.assignments is None:
+        racks = [BrokerRack(b.id, b.rack) for b in brokers.values()]
+        new = assign_added(racks, existing, wanted.count - count, random=server.world.random)
+    else:
+        given = [tuple(a.broker_ids) for a in wanted.assignments]
+        _check(given, count, wanted.count - count, existing[0], set(brokers))
+        new = dict(enumerate(given, count))
+    if validate_only:
+        return
+    charge(wanted.count - count)
+    everything = dict(info.assignment) | {p: ReplicaAssignment(r) for p, r in new.items()}
+
+    def grow(found: TopicInfo | None) -> TopicInfo:
+        if found != info:
+            raise _ReassignmentError(f"The topic '{name}' was changed by somebody else meanwhile.")
+        return TopicInfo(name, info.topic_id, everything)
+
+    await store.update_topic_assignment(name, grow)
+
+
+def _check(
+    given: Sequence[tuple[int, ...]],
+    count: int,
+    added: int,
+    first: tuple[int, ...],
+    live: set[int],
+) -> None:
+    """Raise InvalidAssignmentError unless the assignments fit the topic and the brokers."""
+    if len(given) != added:
+        raise InvalidAssignmentError(
+            f"Increasing the number of partitions by {added} but {len(given)} assignments provided."
+        )
+    for number, replicas in enumerate(given, count):
+        if len(set(replicas)) != len(replicas):
+            named = ", ".join(map(str, replicas))
+            raise InvalidAssignmentError(
+                "Duplicate brokers not allowed in replica assignment: "
+                f"{named} for partition id {number}."
+            )
+        if not replicas:
+            raise InvalidAssignmentError(
+                f"Cannot have replication factor of 0 for partition id {number}."
+            )
+        unknown = sorted(set(replicas) - live)
+        if unknown:
+            named = ", ".join(map(str, unknown))
+            raise InvalidAssignmentError(f"Unknown broker(s) in replica assignment: {named}.")
+        if len(replicas) != len(first):
+            raise InvalidAssignmentError(
+                f"Inconsistent replication factor: the topic has {len(first)} replicas per "
+                f"partition, the assignment {list(replicas)} does not"
+            )
+
+
+CREATE_PARTITIONS = Api(
+    CreatePartitionsRequest,
+    handle,
+    error=for_each(
+        CreatePartitionsResponse, Each("results", Result, "topics", {"name": "name"}, message=True)
+    ),
+    large=in_portions("topics", "results", unique=1, many=MANY_CHANGES),
+)

@@ -1,0 +1,168 @@
+"""CreateTopics: topics made on request, by the broker that is the controller.
+
+Who may call: the router. Kafka: `KafkaApis.handleCreateTopicsRequest` and
+`ZkAdminManager.createTopics`; a topic whose leaders are not known in time is reported as
+REQUEST_TIMED_OUT although it exists, as the JVM does.
+"""
+
+from collections import Counter
+
+from ottla.broker.configs import config_entries
+from ottla.broker.quotas.controller_mutation_quota import Charge
+from ottla.broker.requests.answers import answer, hold_back
+from ottla.broker.requests.api import Api, Later, Parts
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.topics.server import TopicsServer
+from ottla.broker.topic_creation import (
+    METADATA_TOPIC,
+    CreatedTopic,
+    NewTopic,
+    TopicExistsError,
+)
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import ZERO_UUID
+from ottla.model.ports import Buffer
+from ottla.model.time_slices import InTimeSlices
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+
+DEFAULT = -1
+STRICT_QUOTA = 6
+"""From this version on clients know THROTTLING_QUOTA_EXCEEDED."""
+Result = CreateTopicsResponse.CreatableTopicResult
+
+
+TIERED = "remote.storage.enable"
+
+
+class _InvalidRequestError(OttlaError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class _InvalidConfigError(OttlaError):
+    code = ErrorCode.INVALID_CONFIG
+
+
+def handle(
+    server: TopicsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: CreateTopicsRequest,
+) -> Parts | Later:
+    if not server.controller.is_active:
+        # Kafka's own answer has an empty message here, not null.
+        results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
+        return answer(header, CreateTopicsResponse(topics=results))
+
+    quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
+
+    async def work() -> list[Buffer]:
+        results = await _create_all(server, request, quota.charge)
+        hold_back(conn, header, quota.wait_ms())
+        return answer(header, CreateTopicsResponse(topics=results))
+
+    return work()
+
+
+def _failure(name: str, code: int, message: str | None = None) -> Result:
+    return Result(
+        name=name,
+        error_code=code,
+        error_message=message,
+        num_partitions=DEFAULT,
+        replication_factor=DEFAULT,
+        configs=[],
+    )
+
+
+async def _create_all(
+    server: TopicsServer, request: CreateTopicsRequest, charge: Charge
+) -> list[Result]:
+    results: dict[str, Result] = {}
+    created: dict[str, int] = {}
+    times = Counter(t.name for t in request.topics)
+    async for wanted in InTimeSlices(request.topics, server.world.clock):
+        name = wanted.name
+        if name == METADATA_TOPIC:
+            message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            results[name] = _failure(name, ErrorCode.INVALID_REQUEST, message)
+        elif times[name] > 1:
+            message = "Found multiple entries for this topic."
+            results[name] = _failure(name, ErrorCode.INVALID_REQUEST, message)
+        else:
+            try:
+                topic = _new_topic(server, wanted)
+                done = await server.topic_creation.create(
+                    topic, validate_only=request.validate_only, charge=charge
+                )
+            except OttlaError as error:
+                results[name] = _failure(name, error.code, str(error) or None)
+                continue
+            results[name] = _success(server, topic, done)
+            created[name] = len(done.assignment)
+    if created and not request.validate_only:
+        late = await server.topic_creation.wait_for_leaders(created, max(0, request.timeout_ms))
+        for name in late if request.timeout_ms > 0 else set(created):
+            results[name] = _failure(name, ErrorCode.REQUEST_TIMED_OUT)
+    return [results[t.name] for t in request.topics]
+
+
+def _new_topic(server: TopicsServer, wanted: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+    if server.metadata.contains(wanted.name):
+        raise TopicExistsError(f"Topic '{wanted.name}' already exists.")
+    empty = [c.name for c in wanted.configs if c.value is None]
+    if empty:
+        raise _InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+    if any(c.name == TIERED and str(c.value).lower() == "true" for c in wanted.configs):
+        raise _InvalidConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    given = wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT
+    if wanted.assignments and given:
+        raise _InvalidRequestError(
+            "Both numPartitions or replicationFactor and replicasAssignments were set. "
+            "Both cannot be used at the same time."
+        )
+    number = server.config.integer
+    partitions, factor = wanted.num_partitions, wanted.replication_factor
+    return NewTopic(
+        wanted.name,
+        number("num.partitions") if partitions == DEFAULT else partitions,
+        number("default.replication.factor") if factor == DEFAULT else factor,
+        {a.partition_index: tuple(a.broker_ids) for a in wanted.assignments},
+        {c.name: str(c.value) for c in wanted.configs},
+    )
+
+
+def _success(server: TopicsServer, topic: NewTopic, done: CreatedTopic) -> Result:
+    configs = [
+        CreateTopicsResponse.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in config_entries.topic_entries(server.config, topic.configs)
+    ]
+    return Result(
+        name=done.name,
+        topic_id=done.topic_id or ZERO_UUID,
+        error_message=None,
+        num_partitions=len(done.assignment),
+        replication_factor=len(done.assignment[0]),
+        configs=configs,
+    )
+
+
+CREATE_TOPICS = Api(
+    CreateTopicsRequest,
+    handle,
+    error=for_each(
+        CreateTopicsResponse, Each("topics", Result, "topics", {"name": "name"}, message=True)
+    ),
+    large=in_portions("topics", "topics", unique=1, many=MANY_CHANGES),
+)

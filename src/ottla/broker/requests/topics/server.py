@@ -1,0 +1,30 @@
+"""What requests that change topics may touch of the broker.
+
+Who may call: the handlers of this family; whoever assembles a broker has all of it.
+"""
+
+from typing import Protocol
+
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.topic_creation import TopicCreation
+from ottla.controller.loop import Controller
+from ottla.model.config import BrokerConfig
+from ottla.model.ports import World
+from ottla.zookeeper.store import Store
+
+
+class TopicsServer(Protocol):
+    """What the creation and deletion of topics, elections and reassignments may touch."""
+
+    world: World
+    config: BrokerConfig
+    metadata: MetadataCache
+    controller: Controller
+    topic_creation: TopicCreation
+    mutation_quotas: ControllerMutationQuotas
+
+    @property
+    def store(self) -> Store:
+        """The current ZooKeeper session's; ConnectionLostError if there is none."""
+        ...

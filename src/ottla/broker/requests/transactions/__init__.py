@@ -1,0 +1,1 @@
+"""Requests of transactional and idempotent producers, of coordinators for markers, of operators."""

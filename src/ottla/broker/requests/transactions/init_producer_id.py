@@ -1,0 +1,84 @@
+"""InitProducerId: a number for an idempotent producer; number and epoch for a transactional one.
+
+Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
+"""
+
+from ottla.broker.requests.answers import ResultAnswer, answer
+from ottla.broker.requests.api import Answer, Api, Later
+from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
+from ottla.model.errors import ErrorCode
+from ottla.model.ports import Buffer
+from ottla.net.connection import Connection, Pending
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NONE = -1
+FIRST_VERSION_WITH_FENCED = 4
+
+
+def _answer(header: RequestHeader, producer_id: int) -> list[Buffer]:
+    return answer(header, InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+
+def handle(
+    server: TransactionsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: InitProducerIdRequest,
+) -> Answer | Later:
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        refusal = InitProducerIdResponse(
+            error_code=ErrorCode.INVALID_REQUEST, producer_id=NONE, producer_epoch=NONE
+        )
+        return answer(header, refusal)
+    if request.transactional_id is not None:
+        return _transactional(server, conn, header, request)
+    producer_id = server.producer_ids.take()
+    if producer_id is not None:
+        return _answer(header, producer_id)
+
+    async def wait() -> list[Buffer]:
+        return _answer(header, await server.producer_ids.next())
+
+    return wait()
+
+
+def _transactional(
+    server: TransactionsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: InitProducerIdRequest,
+) -> Pending:
+    pending = InitAnswer(conn, header)
+    expected = None
+    if request.producer_id != NONE:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    server.transactions.init_producer_id(
+        request.transactional_id or "",
+        request.transaction_timeout_ms,
+        expected,
+        pending,
+    )
+    return pending
+
+
+class InitAnswer(ResultAnswer[InitResult]):
+    __slots__ = ()
+
+    def response(self, result: InitResult) -> InitProducerIdResponse:
+        error, producer_id, epoch = result
+        older = self.header.api_version < FIRST_VERSION_WITH_FENCED
+        if error is ErrorCode.PRODUCER_FENCED and older:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH  # all that older producers know of it
+        return InitProducerIdResponse(
+            error_code=error, producer_id=producer_id, producer_epoch=epoch
+        )
+
+
+INIT_PRODUCER_ID = Api(
+    InitProducerIdRequest,
+    handle,
+    error=code_only(InitProducerIdResponse, producer_id=NONE, producer_epoch=NONE),
+)

@@ -1,0 +1,28 @@
+"""What requests of transactions may touch of the broker.
+
+Who may call: the handlers of this family; whoever assembles a broker has all of it.
+"""
+
+from typing import Protocol
+
+from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.transactions.producer_ids import ProducerIds
+from ottla.coordinators.group_coordinator import GroupCoordinator
+from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+from ottla.coordinators.transaction_verifier import TransactionVerifier
+from ottla.model.config import BrokerConfig
+from ottla.model.ports import World
+from ottla.replication.replica_manager import ReplicaManager
+
+
+class TransactionsServer(Protocol):
+    """What producers, coordinators and operators may touch for transactions."""
+
+    world: World
+    config: BrokerConfig
+    replicas: ReplicaManager
+    metadata: MetadataCache
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+    producer_ids: ProducerIds

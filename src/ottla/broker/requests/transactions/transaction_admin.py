@@ -1,0 +1,161 @@
+"""DescribeProducers, DescribeTransactions, ListTransactions: what operators look for (KIP-664).
+
+Who may call: the router. Invariants: answered from memory, at once. Kafka: the handlers of the
+same names in `KafkaApis` and `Partition.activeProducerState`.
+"""
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Api, Parts
+from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
+from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.log.log import Log
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import topic_name_problem
+from ottla.net.connection import Connection
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from ottla.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from ottla.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+NONE = -1
+
+
+def describe_producers(
+    server: TransactionsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeProducersRequest,
+) -> Parts:
+    r = DescribeProducersResponse
+    topics = []
+    for topic in request.topics:
+        error, message = ErrorCode.NONE, None
+        problem = topic_name_problem(topic.name)
+        if problem:
+            error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+        elif not server.metadata.contains(topic.name):
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            message = "This server does not host this topic-partition."
+        partitions = []
+        for index in topic.partition_indexes:
+            answered = r.PartitionResponse(
+                partition_index=index, error_code=error, error_message=message
+            )
+            if error is ErrorCode.NONE:
+                try:
+                    log = server.replicas.hosted(topic.name, index).local_log(leader_only=False)
+                    answered.active_producers = _producers(log)
+                except OttlaError as failure:
+                    answered.error_code = failure.code
+            partitions.append(answered)
+        topics.append(r.TopicResponse(name=topic.name, partitions=partitions))
+    return answer(header, r(topics=topics))
+
+
+def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
+    return [
+        DescribeProducersResponse.ProducerState(
+            producer_id=p.id,
+            producer_epoch=p.epoch,
+            last_sequence=p.last_sequence,
+            last_timestamp=p.last_timestamp,
+            coordinator_epoch=p.coordinator_epoch,
+            current_txn_start_offset=NONE if p.txn_first is None else p.txn_first,
+        )
+        for p in log.producers.producers.values()
+    ]
+
+
+def describe_transactions(
+    server: TransactionsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: DescribeTransactionsRequest,
+) -> Parts:
+    r = DescribeTransactionsResponse
+    states = []
+    for name in request.transactional_ids:
+        error, found = server.transactions.describe(name)
+        state = r.TransactionState(error_code=error, transactional_id=name)
+        if found is not None:
+            topics: dict[str, list[int]] = {}
+            for topic, index in sorted(found.partitions):
+                topics.setdefault(topic, []).append(index)
+            state.producer_id = found.producer_id
+            state.producer_epoch = found.epoch
+            state.transaction_state = found.state.label
+            state.transaction_timeout_ms = found.timeout_ms
+            state.transaction_start_time_ms = found.start_ms
+            state.topics = [r.TopicData(topic=t, partitions=ids) for t, ids in topics.items()]
+        states.append(state)
+    return answer(header, r(transaction_states=states))
+
+
+def list_transactions(
+    server: TransactionsServer,
+    conn: Connection,  # noqa: ARG001
+    header: RequestHeader,
+    request: ListTransactionsRequest,
+) -> Parts:
+    r = ListTransactionsResponse
+    error, found, unknown = server.transactions.select(
+        set(request.producer_id_filters), list(request.state_filters), request.duration_filter
+    )
+    states = [
+        r.TransactionState(
+            transactional_id=t.transactional_id,
+            producer_id=t.producer_id,
+            transaction_state=t.state.label,
+        )
+        for t in found
+    ]
+    return answer(
+        header, r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
+    )
+
+
+DESCRIBE_PRODUCERS = Api(
+    DescribeProducersRequest,
+    describe_producers,
+    error=for_each_partition(
+        DescribeProducersResponse,
+        DescribeProducersResponse.TopicResponse,
+        DescribeProducersResponse.PartitionResponse,
+        index=("partition_index", ""),
+        partitions="partition_indexes",
+        message=True,
+    ),
+    large=in_portions("topics.partition_indexes", "topics.partitions"),
+    large_answer=True,
+)
+DESCRIBE_TRANSACTIONS = Api(
+    DescribeTransactionsRequest,
+    describe_transactions,
+    error=for_each(
+        DescribeTransactionsResponse,
+        Each(
+            "transaction_states",
+            DescribeTransactionsResponse.TransactionState,
+            "transactional_ids",
+            {"transactional_id": ""},
+        ),
+    ),
+    large=in_portions("transactional_ids", "transaction_states"),
+    large_answer=True,
+)
+LIST_TRANSACTIONS = Api(
+    ListTransactionsRequest,
+    list_transactions,
+    error=code_only(ListTransactionsResponse),
+    large_answer=True,
+)

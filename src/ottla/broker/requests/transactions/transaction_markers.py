@@ -1,0 +1,187 @@
+"""WriteTxnMarkers: a coordinator has markers written to partitions that this broker leads.
+
+Who may call: the router. Invariants: a marker counts as written when all in-sync replicas have it;
+the offsets of a group become visible, or are dropped, at that moment. A marker for a partition of
+`__consumer_offsets` that is still being loaded is refused: the loader would miss it. Kafka:
+`KafkaApis.handleWriteTxnMarkersRequest`.
+"""
+
+from collections.abc import Sequence
+
+from ottla.broker.requests.answers import answer
+from ottla.broker.requests.api import Answer, Api, Quota
+from ottla.broker.requests.error_bodies import Each, for_each
+from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.transactions.server import TransactionsServer
+from ottla.log.validate import COORDINATOR
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
+from ottla.model.ports import Buffer
+from ottla.net.connection import Connection
+from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
+from ottla.replication.partition import Partition
+from ottla.wire.headers import RequestHeader
+from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.wire.records import ABORT, COMMIT, build_control_batch
+
+ACKS_ALL = -1
+
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+
+
+def handle(
+    server: TransactionsServer,
+    conn: Connection,
+    header: RequestHeader,
+    request: WriteTxnMarkersRequest,
+) -> Answer:
+    results: list[tuple[Marker, PartitionResult]] = []
+    waiting: list[tuple[int, Partition]] = []
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                result = PartitionResult(topic.name, index)
+                partition = _append(server, marker, result)
+                if partition is not None:
+                    waiting.append((len(results), partition))
+                results.append((marker, result))
+    if not waiting:
+        return answer(header, _response(server, request, results))
+    pending = MarkersAnswer(server, conn, header, request, results)
+    pending.wait(waiting, server.config.integer("request.timeout.ms"))
+    return pending
+
+
+class MarkersAnswer(DelayedProduce):
+    """The answer when the in-sync replicas have all markers."""
+
+    __slots__ = ("_header", "_marked", "_request", "_server")
+
+    def __init__(
+        self,
+        server: TransactionsServer,
+        conn: Connection,
+        header: RequestHeader,
+        request: WriteTxnMarkersRequest,
+        marked: list[tuple[Marker, PartitionResult]],
+    ) -> None:
+        results = [result for _, result in marked]
+        super().__init__(conn, server.replicas, results, pipelined=False)
+        self._server = server
+        self._header = header
+        self._request = request
+        self._marked = marked
+
+    def answer(self) -> Sequence[Buffer]:
+        return answer(self._header, _response(self._server, self._request, self._marked))
+
+    def drop(self) -> None:
+        """Go on though the coordinator hung up: the offsets of a group wait for the markers too."""
+
+
+def _append(
+    server: TransactionsServer, marker: Marker, result: PartitionResult
+) -> Partition | None:
+    """Append one marker; return its partition if the in-sync replicas are to be waited for."""
+    tp = TopicPartition(result.topic, result.index)
+    groups = server.groups.log
+    if tp.topic == GROUP_METADATA_TOPIC and groups.check_status(tp.partition) is not ErrorCode.NONE:
+        result.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return None
+    now_ms = server.world.clock.wall_ms()
+    batch = build_control_batch(
+        COMMIT if marker.transaction_result else ABORT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=now_ms,
+    )
+    try:
+        partition = server.replicas.hosted(*tp)
+    except OttlaError as error:
+        # Kafka's error for a partition of another broker; a coordinator handles both alike.
+        hosted_elsewhere = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        result.failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if hosted_elsewhere else error.code)
+        return None
+    try:
+        result.info = partition.append_as_leader(
+            memoryview(bytearray(batch)), ACKS_ALL, now_ms, COORDINATOR
+        )
+    except OttlaError as error:
+        result.failed(error.code, str(error))
+        return None
+    log = partition.log
+    replicated = log is None or log.high_watermark > result.info.last_offset
+    return None if replicated else partition
+
+
+def _response(
+    server: TransactionsServer,
+    request: WriteTxnMarkersRequest,
+    results: list[tuple[Marker, PartitionResult]],
+) -> WriteTxnMarkersResponse:
+    """Return which markers are written, and complete the offsets of groups."""
+    r = WriteTxnMarkersResponse
+    groups = server.groups
+    by_marker: dict[int, dict[str, list[PartitionResult]]] = {}
+    for marker, result in results:
+        by_marker.setdefault(id(marker), {}).setdefault(result.topic, []).append(result)
+    answers = []
+    for marker in request.markers:
+        topics = by_marker.get(id(marker), {})
+        written = [
+            x.index for x in topics.get(GROUP_METADATA_TOPIC, ()) if x.code is ErrorCode.NONE
+        ]
+        if written:
+            groups.complete_transaction(
+                marker.producer_id, written, committed=marker.transaction_result
+            )
+        answers.append(
+            r.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    r.WritableTxnMarkerTopicResult(
+                        name=topic,
+                        partitions=[
+                            r.WritableTxnMarkerPartitionResult(
+                                partition_index=x.index, error_code=x.code
+                            )
+                            for x in found
+                        ],
+                    )
+                    for topic, found in topics.items()
+                ],
+            )
+        )
+    return r(markers=answers)
+
+
+WRITE_TXN_MARKERS = Api(
+    WriteTxnMarkersRequest,
+    handle,
+    error=for_each(
+        WriteTxnMarkersResponse,
+        Each(
+            "markers",
+            WriteTxnMarkersResponse.WritableTxnMarkerResult,
+            "markers",
+            {"producer_id": "producer_id"},
+            Each(
+                "topics",
+                WriteTxnMarkersResponse.WritableTxnMarkerTopicResult,
+                "topics",
+                {"name": "name"},
+                Each(
+                    "partitions",
+                    WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult,
+                    "partition_indexes",
+                    {"partition_index": ""},
+                ),
+            ),
+        ),
+    ),
+    quota=Quota.NONE,
+    large=in_portions(
+        "markers.topics.partition_indexes", "markers.topics.partitions", many=MANY_CHANGES
+    ),
+)
