@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from ottla.model.errors import OttlaError
 from ottla.wire import codec, compression
 from ottla.wire.apis import APIS
+from ottla.wire.batch_header import crc32c
 from ottla.wire.headers import decode_request_header
-from ottla.wire.records import crc32c
 from ottla.wire.schema import FIXED
 
 INTEGERS = {"b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8}

@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from fuzz_broker import BrokerTarget, Finding, World
 from fuzz_mutations import frames
 
-from ottla.log.validate import BASE, LAST_DELTA, check_follower_batches
+from ottla.log.validate import check_follower_batches
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
@@ -25,6 +25,7 @@ from ottla.net.server import Server
 from ottla.sim.cluster import PORT
 from ottla.sim.scheduler import SimulationError
 from ottla.wire import codec
+from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.wire.headers import decode_request_header, response_header
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.fetch import FetchResponse
@@ -273,9 +274,9 @@ def _readable(world):
         last = -1
         for part in log.read(start, 1 << 20, end).parts:
             for _, header in check_follower_batches(memoryview(part)):
-                base = header[BASE]
+                base = header[BASE_OFFSET]
                 if base <= last:
                     raise Finding(f"offset {base} follows {last}")
-                last = base + header[LAST_DELTA]
+                last = base + header[LAST_OFFSET_DELTA]
                 if last < start:  # the first one may hold the start of the log in its middle
                     raise Finding(f"a batch up to offset {last} of a log from {start}")

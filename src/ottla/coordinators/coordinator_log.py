@@ -30,20 +30,14 @@ from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
+from ottla.model.protocol import NO_PRODUCER_ID
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.compression import NONE as UNCOMPRESSED
-from ottla.wire.records import (
-    NO_PRODUCER_ID,
-    BatchHeader,
-    Record,
-    build_batch,
-    iter_batches,
-    iter_payload,
-    read_payload,
-)
+from ottla.wire.records import Record, build_batch, iter_batches, iter_payload, read_payload
 
 logger = logging.getLogger(__name__)
 

@@ -52,7 +52,8 @@ from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.wire.records import BatchHeader, Record
+from ottla.wire.batch_header import BatchHeader
+from ottla.wire.records import Record
 
 logger = logging.getLogger(__name__)
 

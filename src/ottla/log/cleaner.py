@@ -36,7 +36,6 @@ from ottla.log.manager import LogManager
 from ottla.log.results import NotInMemoryError
 from ottla.log.segment import Segment
 from ottla.log.transactions import read_marker
-from ottla.log.validate import ATTRIBUTES, BASE, CONTROL, COUNT, LAST_DELTA, Header
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import (
     CorruptRecordError,
@@ -48,6 +47,15 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.model.retention_clock import RetentionClock
 from ottla.model.steps import Driven
+from ottla.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LAST_OFFSET_DELTA,
+    RECORD_COUNT,
+    Header,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -212,13 +220,13 @@ class LogCleaner:
                 async for header, batch in batches:
                     if offsets.is_full:
                         return
-                    if header[ATTRIBUTES] & CONTROL:
+                    if header[ATTRIBUTES] & CONTROL_FLAG:
                         transactions.see_marker(header, _ending(header, batch))
                     elif not transactions.see_batch(header):
                         payload = await self._payload(work, header, batch)
                         await self._all(work, note_keys(payload, header, offsets, first))
                     offsets.latest_offset = max(
-                        offsets.latest_offset, header[BASE] + header[LAST_DELTA]
+                        offsets.latest_offset, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
                     )
                     await self._tick(work, len(batch))
             # Offsets may be missing at the segment's end; they are done with, too.
@@ -267,9 +275,11 @@ class LogCleaner:
     ) -> None:
         async with aclosing(self._batches(work, segment, 0)) as batches:
             async for header, batch in batches:
-                control = bool(header[ATTRIBUTES] & CONTROL)
+                control = bool(header[ATTRIBUTES] & CONTROL_FLAG)
                 ending = _ending(header, batch) if control else None
-                decided = rules.check_batch_retention(header, ending, control and not header[COUNT])
+                decided = rules.check_batch_retention(
+                    header, ending, control and not header[RECORD_COUNT]
+                )
                 made: Buffer | None = None
                 if decided.retention is BatchRetention.HEADER_ONLY:
                     made = empty_batch(header)
@@ -293,7 +303,7 @@ class LogCleaner:
     ) -> Buffer | None:
         """Return what stays of a batch: itself where nothing changes, None if nothing is left."""
         attributes = header[ATTRIBUTES]
-        waits = bool(attributes & compaction.DELETE_HORIZON)
+        waits = bool(attributes & DELETE_HORIZON_FLAG)
         if decided.retention is BatchRetention.RETAIN and (waits or not decided.sets_horizon):
             return batch
         payload = await self._payload(work, header, batch)
@@ -318,7 +328,7 @@ class LogCleaner:
     ) -> Buffer | None:
         if not kept.places:
             return empty_batch(header) if retention is BatchRetention.RETAIN_EMPTY else None
-        if len(kept.places) == header[COUNT] and horizon is None:
+        if len(kept.places) == header[RECORD_COUNT] and horizon is None:
             return batch
         made = await self._all(work, draft(payload, header, kept, horizon))
         if made.size < _BIG:
@@ -425,5 +435,5 @@ def dirt_of(log: Log, now_ms: int) -> Dirt:
 
 def _ending(header: Header, batch: memoryview) -> bool | None:
     """Return whether a marker aborts; None for control records of another kind, or none at all."""
-    marker = read_marker(batch) if header[COUNT] else None
+    marker = read_marker(batch) if header[RECORD_COUNT] else None
     return None if marker is None else marker.aborted

@@ -8,7 +8,7 @@ what is cleaned is old, seldom in memory, and one batch of it may have 100 MiB (
 from collections.abc import Iterator
 
 from ottla.log.segment import Segment
-from ottla.log.validate import Header
+from ottla.wire.batch_header import Header
 
 AT_ONCE = 1 << 20
 """So many bytes are read in one go, or one batch."""

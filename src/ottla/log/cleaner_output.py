@@ -10,8 +10,8 @@ import contextlib
 from ottla.log import aborted as aborted_index
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.segment import Segment
-from ottla.log.validate import Header, unpack_header
 from ottla.model.ports import Buffer, Files
+from ottla.wire.batch_header import Header, unpack_header
 
 CLEANED = ".cleaned"
 _INDEXES = (".index", ".timeindex", ".txnindex")

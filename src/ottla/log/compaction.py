@@ -14,19 +14,19 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ottla.log.aborted import AbortedTransaction
-from ottla.log.validate import (
+from ottla.wire.batch_header import (
     ATTRIBUTES,
-    BASE,
-    BASE_TS,
-    CONTROL,
-    LAST_DELTA,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CONTROL_FLAG,
+    LAST_OFFSET_DELTA,
     PRODUCER_EPOCH,
     PRODUCER_ID,
-    TRANSACTIONAL,
+    TRANSACTIONAL_FLAG,
     Header,
 )
 
-DELETE_HORIZON = 0x40
+DELETE_HORIZON_FLAG = 0x40
 """Attribute of a batch whose base timestamp is the time at which its tombstones may go."""
 
 _NEVER = 2**63 - 1
@@ -229,7 +229,7 @@ class Transactions:
 
         `aborted` tells how it ended; None that it is no marker (of another kind, kept).
         """
-        self._reach(header[BASE] + header[LAST_DELTA])
+        self._reach(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA])
         producer_id = header[PRODUCER_ID]
         if aborted is None:
             return False
@@ -246,8 +246,8 @@ class Transactions:
 
     def see_batch(self, header: Header) -> bool:
         """Return whether a batch of data belongs to an aborted transaction."""
-        self._reach(header[BASE] + header[LAST_DELTA])
-        if not header[ATTRIBUTES] & TRANSACTIONAL:
+        self._reach(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA])
+        if not header[ATTRIBUTES] & TRANSACTIONAL_FLAG:
             return False
         found = self._aborted.get(header[PRODUCER_ID])
         if found is None:
@@ -309,7 +309,7 @@ class RecordFilter:
         self, header: Header, aborted: bool | None, empty: bool = False
     ) -> BatchRetentionResult:
         """Decide on a batch; `aborted` and `empty` are a control batch's."""
-        control = bool(header[ATTRIBUTES] & CONTROL)
+        control = bool(header[ATTRIBUTES] & CONTROL_FLAG)
         if not control:
             free = go = self._transactions.see_batch(header)
         elif empty:  # its marker went earlier
@@ -330,7 +330,10 @@ class RecordFilter:
         )
 
     def _is_over(self, header: Header) -> bool:
-        return bool(header[ATTRIBUTES] & DELETE_HORIZON) and header[BASE_TS] <= self._now_ms
+        return (
+            bool(header[ATTRIBUTES] & DELETE_HORIZON_FLAG)
+            and header[BASE_TIMESTAMP] <= self._now_ms
+        )
 
     def _is_last_word(self, header: Header) -> bool:
         if header[PRODUCER_ID] < 0:
@@ -339,8 +342,8 @@ class RecordFilter:
         if last is None:
             return False
         if last.offset is None:
-            return bool(header[ATTRIBUTES] & CONTROL) and header[PRODUCER_EPOCH] == last.epoch
-        return header[BASE] + header[LAST_DELTA] == last.offset
+            return bool(header[ATTRIBUTES] & CONTROL_FLAG) and header[PRODUCER_EPOCH] == last.epoch
+        return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == last.offset
 
     def tombstones_go(self, header: Header) -> bool:
         """Tell whether the tombstones of this batch have outlived delete.retention.ms."""

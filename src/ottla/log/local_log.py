@@ -26,7 +26,7 @@ from ottla.log.results import LogRead
 from ottla.log.segment import Segment
 from ottla.log.tail import TailBudget, TailCache
 from ottla.log.transactions import read_marker
-from ottla.log.validate import BASE, LAST_DELTA, Header, ValidationRules, crc_matches, unpack_header
+from ottla.log.validate import ValidationRules
 from ottla.model.config import TopicConfig
 from ottla.model.errors import (
     CorruptRecordError,
@@ -37,6 +37,14 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
+from ottla.wire.batch_header import (
+    BASE_OFFSET,
+    CRC,
+    LAST_OFFSET_DELTA,
+    Header,
+    crc_matches,
+    unpack_header,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -194,7 +202,7 @@ class LocalLog:
         """Read from the files again if what is in memory from `offset` on has changed (F20)."""
         cached = self._tail.read(offset, max_bytes, self.log_end_offset, True)
         if cached is not None and not all(
-            crc_matches(memoryview(part), unpack_header(part, 0)) for part in cached.parts
+            crc_matches(memoryview(part), unpack_header(part, 0)[CRC]) for part in cached.parts
         ):
             self.corrupt_reads += 1
             _logger.error("corrupt record in memory tp=%s offset=%d", self.tp, offset)
@@ -362,9 +370,9 @@ class LocalLog:
         """Return an offset beyond all that was read, as near as can be told by the index."""
         header: Header = unpack_header(found.parts[-1], 0)
         if not found.from_file:  # one batch per part
-            return header[BASE] + header[LAST_DELTA] + 1
-        index = self._segment_index(header[BASE])
-        upper = self.segments[index].offsets.beyond(header[BASE], found.size)
+            return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        index = self._segment_index(header[BASE_OFFSET])
+        upper = self.segments[index].offsets.beyond(header[BASE_OFFSET], found.size)
         return self.range_of(self.segments[index])[1] if upper is None else upper
 
     def assign_topic_id(self, topic_id: bytes) -> None:

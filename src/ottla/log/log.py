@@ -24,32 +24,30 @@ from ottla.log.segment import Segment
 from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
 from ottla.log.transactions import apply_batch, read_marker
-from ottla.log.validate import (
-    ATTRIBUTES,
-    BASE,
-    BASE_SEQUENCE,
-    BATCH_OVERHEAD,
-    CLIENT,
-    CONTROL,
-    COUNT,
-    LAST_DELTA,
-    LEADER_EPOCH,
-    LENGTH,
-    MAX_TS,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    TRANSACTIONAL,
-    Header,
-    ValidationRules,
-    check_follower_batches,
-    check_leader_batch,
-    stamp,
-)
+from ottla.log.validate import CLIENT, ValidationRules, check_follower_batches, check_leader_batch
 from ottla.model.config import TopicConfig
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.model.steps import drain
+from ottla.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    CONTROL_FLAG,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    TRANSACTIONAL_FLAG,
+    Header,
+    stamp,
+)
 from ottla.wire.record_check import UNLIMITED, Effort
 
 __all__ = ["AppendInfo", "Log", "LogRead", "TimestampOffset", "UnexpectedOffsetError"]
@@ -58,7 +56,6 @@ _logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1
 _UNKNOWN = -2
-NO_TIMESTAMP = -1
 MOST_DELETED = 32
 """segments that retention takes in one go: four files each are renamed"""
 
@@ -212,11 +209,11 @@ class Log(LocalLog):
         if producer_id >= 0:
             repeated = self._check_producer(batch, header, origin, guard)
             if repeated is not None:
-                return self._duplicate(repeated, header[COUNT])
+                return self._duplicate(repeated, header[RECORD_COUNT])
         first = self.log_end_offset
-        last = first + header[LAST_DELTA]
+        last = first + header[LAST_OFFSET_DELTA]
         size = len(batch)
-        max_timestamp = header[MAX_TS]
+        max_timestamp = header[MAX_TIMESTAMP]
         segment = self._active
         if (
             segment.size + size > self._segment_bytes
@@ -226,7 +223,7 @@ class Log(LocalLog):
             if self.owes_recovery_point:
                 self._lower_recovery_point()
             segment = self._segment_for(size, first, last, max_timestamp, now_ms)
-        if header[ATTRIBUTES] & CONTROL:
+        if header[ATTRIBUTES] & CONTROL_FLAG:
             self._expect_marker(segment, batch)
         stamp(batch, first, header[LENGTH], leader_epoch)
         try:
@@ -240,7 +237,7 @@ class Log(LocalLog):
         if producer_id >= 0:
             self._note_producer(segment, (first, *header[1:]), batch)
         self._appends += 1
-        count = header[COUNT]
+        count = header[RECORD_COUNT]
         unflushed = self._unflushed
         self._unflushed = unflushed + count
         if not unflushed or self._unflushed >= self._flush_messages:
@@ -268,9 +265,9 @@ class Log(LocalLog):
         if not headers:
             end = self.log_end_offset
             return AppendInfo(end, end - 1, -1, -1, self.log_start_offset, False, 0, 0)
-        first = headers[0][1][BASE]
+        first = headers[0][1][BASE_OFFSET]
         last_header = headers[-1][1]
-        last = last_header[BASE] + last_header[LAST_DELTA]
+        last = last_header[BASE_OFFSET] + last_header[LAST_OFFSET_DELTA]
         if first < self.log_end_offset:
             if self.log_start_offset < self.log_end_offset or last < self.log_end_offset:
                 raise UnexpectedOffsetError(
@@ -286,12 +283,12 @@ class Log(LocalLog):
         return AppendInfo(
             first,
             last,
-            max(header[MAX_TS] for _, header in headers),
+            max(header[MAX_TIMESTAMP] for _, header in headers),
             NO_TIMESTAMP,
             self.log_start_offset,
             False,
-            headers[-1][0] + last_header[LENGTH] + BATCH_OVERHEAD,
-            sum(header[COUNT] for _, header in headers),
+            headers[-1][0] + last_header[LENGTH] + LOG_OVERHEAD,
+            sum(header[RECORD_COUNT] for _, header in headers),
         )
 
     def _append_run(
@@ -299,25 +296,25 @@ class Log(LocalLog):
     ) -> int:
         """Write as many batches as the active segment takes with one call; return the next."""
         at, header = headers[index]
-        size = header[LENGTH] + BATCH_OVERHEAD
-        last = header[BASE] + header[LAST_DELTA]
+        size = header[LENGTH] + LOG_OVERHEAD
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         now_ms = self._world.clock.wall_ms()
         if self.owes_recovery_point:
             self._lower_recovery_point()
-        segment = self._segment_for(size, header[BASE], last, header[MAX_TS], now_ms)
+        segment = self._segment_for(size, header[BASE_OFFSET], last, header[MAX_TIMESTAMP], now_ms)
         stop = index + 1
         end = at + size
         while stop < len(headers):
             _, header = headers[stop]
-            next_end = end + header[LENGTH] + BATCH_OVERHEAD
-            last = header[BASE] + header[LAST_DELTA]
+            next_end = end + header[LENGTH] + LOG_OVERHEAD
+            last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             if segment.size + next_end - at > self._segment_bytes or last > segment.max_offset:
                 break
             end = next_end
             stop += 1
         run = [(place - at, head) for place, head in headers[index:stop]]
         for place, head in run:
-            if head[ATTRIBUTES] & CONTROL:
+            if head[ATTRIBUTES] & CONTROL_FLAG:
                 self._expect_marker(segment, records[at + place :])
         try:
             segment.append_run(records[at:end], run, self._index_interval)
@@ -325,12 +322,12 @@ class Log(LocalLog):
             raise self._fail(error, "append") from error
         for place, head in run:
             if head[LEADER_EPOCH] != self._latest_epoch and head[LEADER_EPOCH] >= 0:
-                self.assign_epoch_start(head[LEADER_EPOCH], head[BASE])
-            self.log_end_offset = head[BASE] + head[LAST_DELTA] + 1
+                self.assign_epoch_start(head[LEADER_EPOCH], head[BASE_OFFSET])
+            self.log_end_offset = head[BASE_OFFSET] + head[LAST_OFFSET_DELTA] + 1
             if head[PRODUCER_ID] >= 0:
                 self._note_producer(segment, head, records[at + place :])
         self._appends += 1
-        self._unflushed += sum(head[COUNT] for _, head in run)
+        self._unflushed += sum(head[RECORD_COUNT] for _, head in run)
         self._flush_if_due()
         return stop
 
@@ -338,7 +335,7 @@ class Log(LocalLog):
         self, batch: memoryview, header: Header, origin: str, guard: object
     ) -> WrittenBatch | None:
         attributes = header[ATTRIBUTES]
-        if attributes & CONTROL:
+        if attributes & CONTROL_FLAG:
             marker = read_marker(batch)
             if marker is not None:
                 self.producers.check_marker(
@@ -349,11 +346,11 @@ class Log(LocalLog):
             header[PRODUCER_ID],
             header[PRODUCER_EPOCH],
             header[BASE_SEQUENCE],
-            header[COUNT],
-            bool(attributes & TRANSACTIONAL),
+            header[RECORD_COUNT],
+            bool(attributes & TRANSACTIONAL_FLAG),
             origin == CLIENT,
         )
-        if repeated is None and guard is not TRUSTED and attributes & TRANSACTIONAL:
+        if repeated is None and guard is not TRUSTED and attributes & TRANSACTIONAL_FLAG:
             self.producers.check_guard(
                 header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], guard
             )

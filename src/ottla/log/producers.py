@@ -20,10 +20,9 @@ from ottla.model.errors import (
     OutOfOrderSequenceError,
 )
 from ottla.model.ports import Buffer
+from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 BATCHES_KEPT = 5
-NO_SEQUENCE = -1
-NO_EPOCH = -1
 MAX_SEQUENCE = 2**31 - 1
 _SEQUENCES = 2**31
 
@@ -90,7 +89,7 @@ class Producer:
 
     def __init__(self, producer_id: int) -> None:
         self.id = producer_id
-        self.epoch = NO_EPOCH
+        self.epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.txn_first: int | None = None
@@ -189,7 +188,7 @@ class Producers:
 
     @staticmethod
     def _check_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:
-        if producer.epoch == NO_EPOCH:
+        if producer.epoch == NO_PRODUCER_EPOCH:
             return
         if epoch != producer.epoch:
             if base_sequence != 0:

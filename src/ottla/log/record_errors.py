@@ -10,10 +10,10 @@ from mmap import mmap
 from typing import cast
 
 from ottla.model.errors import ErrorCode, RecordsRefusedError
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.compression import Payload
 from ottla.wire.record_check import read_varint
 
-NO_TIMESTAMP = -1
 MOST_ERRORS = 10_000
 """So many are told of one batch. Its other records fail with it, as those of any refused batch."""
 

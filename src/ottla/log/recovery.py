@@ -29,16 +29,16 @@ from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
 from ottla.log.slices import Steps
 from ottla.log.transactions import apply_batch
-from ottla.log.validate import (
-    BASE,
-    LAST_DELTA,
+from ottla.model.errors import CorruptRecordError
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import Buffer, Files, World
+from ottla.wire.batch_header import (
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     LENGTH,
     PRODUCER_ID,
 )
-from ottla.model.errors import CorruptRecordError
-from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import Buffer, Files, World
 
 _log = logging.getLogger(__name__)
 
@@ -256,7 +256,7 @@ class Loader:
         try:
             end = segment.base_offset
             for count, (_, header) in enumerate(segment.headers(0)):
-                end = header[BASE] + header[LAST_DELTA] + 1
+                end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
                 if not count % _HEADERS_AT_ONCE:
                     yield None
         finally:
@@ -439,7 +439,7 @@ class Loader:
                 try:
                     for count, (_, header) in enumerate(segment.headers(0)):
                         if header[LEADER_EPOCH] > epochs.latest:
-                            epochs.assign(header[LEADER_EPOCH], header[BASE])
+                            epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
                         if not count % _HEADERS_AT_ONCE:
                             yield None
                 except CorruptRecordError as error:
@@ -594,7 +594,7 @@ def replaying(
         if found is None:
             continue
         for _, header, batch in segment.batches(found[0]):
-            if header[BASE] >= end:
+            if header[BASE_OFFSET] >= end:
                 return
             if header[PRODUCER_ID] >= 0:
                 done = apply_batch(producers, header, batch)

@@ -18,15 +18,17 @@ from ottla.log.aborted import AbortedTransaction
 from ottla.log.epochs import EpochCache
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
-from ottla.log.segment import NO_TIMESTAMP, Segment
+from ottla.log.segment import Segment
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch
-from ottla.log.validate import (
-    BATCH_OVERHEAD,
-    CONTROL,
-    CRC_FROM,
-    HEADER_SIZE,
-    TRANSACTIONAL,
+from ottla.model.protocol import NO_TIMESTAMP
+from ottla.wire.batch_header import (
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    TRANSACTIONAL_FLAG,
     unpack_header,
 )
 
@@ -71,7 +73,7 @@ def checking(
     problem = ""
     while position < size:
         at = position - start
-        after = at + HEADER_SIZE
+        after = at + HEADER_BYTES
         if after > len(chunk) or left <= 0:
             cold = reader.missing(position, _CHUNK)
             yield cold
@@ -79,20 +81,20 @@ def checking(
             if after > len(chunk):
                 chunk = reader.read(position, _CHUNK)
                 start, at = position, 0
-                if len(chunk) < HEADER_SIZE:
+                if len(chunk) < HEADER_BYTES:
                     problem = f"{len(chunk)} bytes are no batch"
                     break
         (
             base, length, epoch, magic, crc, attributes, last_delta,
             _, timestamp, producer_id, producer_epoch, sequence, _,
         ) = unpack_header(chunk, at)  # fmt: skip
-        batch_size = length + BATCH_OVERHEAD
-        if batch_size < HEADER_SIZE or magic != 2 or position + batch_size > size:
+        batch_size = length + LOG_OVERHEAD
+        if batch_size < HEADER_BYTES or magic != MAGIC_V2 or position + batch_size > size:
             problem = f"size {batch_size}, magic {magic}"
             break
         after = at + batch_size
         if after <= len(chunk):
-            good = crc32c(chunk[at + CRC_FROM : after]) == crc
+            good = crc32c(chunk[at + CRC_START : after]) == crc
         elif batch_size > _LARGE:
             good = (yield from _crc_of_large(reader, position, batch_size)) == crc
         else:
@@ -100,7 +102,7 @@ def checking(
             yield reader.missing(position, wanted)
             chunk = reader.read(position, wanted)
             start, at, after = position, 0, batch_size
-            good = crc32c(chunk[CRC_FROM:after]) == crc
+            good = crc32c(chunk[CRC_START:after]) == crc
         if not good:
             problem = "the CRC does not match"
             break
@@ -126,7 +128,7 @@ def checking(
         left -= 1
         if producer_id >= 0 and base >= producers_from:
             left -= 1
-            if attributes & CONTROL:
+            if attributes & CONTROL_FLAG:
                 header = unpack_header(chunk, at)
                 done = apply_batch(producers, header, memoryview(chunk)[at:after])
                 if done is not None and done.aborted:
@@ -135,7 +137,7 @@ def checking(
                 # As many sequences as offsets: compaction takes records, never sequences.
                 producers.update(
                     producer_id, producer_epoch, sequence, last_delta + 1, base, last, timestamp,
-                    bool(attributes & TRANSACTIONAL),
+                    bool(attributes & TRANSACTIONAL_FLAG),
                 )  # fmt: skip
     segment.settle_indexes(newest, newest_offset, unindexed)
     return Checked(position, next_offset, problem)
@@ -143,7 +145,7 @@ def checking(
 
 def _crc_of_large(reader: Reader, position: int, batch_size: int) -> Steps[int]:
     crc = 0
-    done = CRC_FROM
+    done = CRC_START
     while done < batch_size:
         yield reader.missing(position + done, min(_LARGE, batch_size - done))
         part = reader.read(position + done, min(_LARGE, batch_size - done))

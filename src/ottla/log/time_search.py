@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
-from ottla.log.validate import BASE, LAST_DELTA, LEADER_EPOCH, MAX_TS
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError
 from ottla.model.steps import Driven
+from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH, MAX_TIMESTAMP
 from ottla.wire.records import iter_records
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ class _Look(_Job):
         if place is None:
             return
         for _, header, batch in segment.batches(place[0]):
-            self.problem_at = header[BASE] + header[LAST_DELTA] + 1
-            if header[MAX_TS] < timestamp:
+            self.problem_at = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            if header[MAX_TIMESTAMP] < timestamp:
                 continue
             for record in iter_records(batch):
                 if record.timestamp >= timestamp and record.offset >= self._log_start_offset:

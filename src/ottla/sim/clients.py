@@ -17,6 +17,7 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.net.client import Client
 from ottla.sim.history import History, Read, Stable, Write
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -24,7 +25,6 @@ from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import (
     ABORT,
-    BatchHeader,
     Record,
     build_batch,
     crc_ok,

@@ -7,7 +7,6 @@ import pytest
 
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.compaction import (
-    DELETE_HORIZON,
     BatchRetention,
     Lags,
     LastWritten,
@@ -20,7 +19,7 @@ from ottla.log.compaction import (
     find_dirt,
     group_segments,
 )
-from ottla.log.validate import CONTROL, TRANSACTIONAL
+from ottla.wire.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 
 NEVER = 2**63 - 1
 NO_LAGS = Lags(0, NEVER)
@@ -166,10 +165,10 @@ def test_a_record_stays_if_it_is_its_keys_last():
 @pytest.mark.parametrize("horizon", [0, 1000, 1001])
 def test_a_marker_goes_after_its_data_and_its_horizon(horizon):
     """CommitMarkerRemoval, AbortMarkerRemoval, CommitMarkerRetentionWithEmptyBatch."""
-    bits = CONTROL | TRANSACTIONAL | (DELETE_HORIZON if horizon else 0)
+    bits = CONTROL_FLAG | TRANSACTIONAL_FLAG | (DELETE_HORIZON_FLAG if horizon else 0)
     marker = header(5, attributes=bits, base_ts=horizon)
     with_data = rules()
-    assert with_data.check_batch_retention(header(4, attributes=TRANSACTIONAL), None) == (
+    assert with_data.check_batch_retention(header(4, attributes=TRANSACTIONAL_FLAG), None) == (
         BatchRetention.DELETE_EMPTY,
         False,
     )
@@ -191,10 +190,10 @@ def test_aborted_data_goes_and_the_index_entry_with_it():
     """CleanSegmentsWithAbort, AbortMarkerRetentionWithEmptyBatch."""
     entry = AbortedTransaction(7, 3, 5, 6)
     decide = rules(aborted=[entry])
-    data, marker = header(3, 1, attributes=TRANSACTIONAL), header(5, attributes=CONTROL)
-    other = header(3, 1, producer_id=8, attributes=TRANSACTIONAL)
+    data, marker = header(3, 1, attributes=TRANSACTIONAL_FLAG), header(5, attributes=CONTROL_FLAG)
+    other = header(3, 1, producer_id=8, attributes=TRANSACTIONAL_FLAG)
     assert (
-        decide.check_batch_retention(header(1, attributes=TRANSACTIONAL), None).retention
+        decide.check_batch_retention(header(1, attributes=TRANSACTIONAL_FLAG), None).retention
         is BatchRetention.DELETE_EMPTY
     ), "before it"
     assert decide.check_batch_retention(data, None).retention is BatchRetention.DELETE
@@ -223,9 +222,9 @@ def test_a_producers_last_batch_stays_without_records():
 
 def test_an_empty_control_batch_goes():
     """CleanEmptyControlBatch."""
-    empty = header(5, attributes=CONTROL | TRANSACTIONAL, count=0)
+    empty = header(5, attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG, count=0)
     assert rules().check_batch_retention(empty, None, empty=True).retention is BatchRetention.DELETE
     kept = rules(producers={7: LastWritten(0, None)}).check_batch_retention(empty, None, empty=True)
     assert kept.retention is BatchRetention.HEADER_ONLY
-    other_kind = header(5, attributes=CONTROL)
+    other_kind = header(5, attributes=CONTROL_FLAG)
     assert rules().check_batch_retention(other_kind, None) == (BatchRetention.RETAIN, False)
