@@ -11,10 +11,9 @@ from ottla.controller import channels
 from ottla.controller.batch import LEADER_AND_ISR
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import FullResyncDue, LeaderBalanceDue
-from ottla.controller.loop import NotControllerError
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, NotControllerError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper import jute, znodes

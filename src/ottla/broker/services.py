@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.state import BrokerState, check_broker_transition
 from ottla.model.errors import ConnectionLostError
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 
 if TYPE_CHECKING:
     from ottla.broker.batch_checks import BatchChecks
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 @dataclass(slots=True)

@@ -18,7 +18,6 @@ from ottla.controller.states import (
     replica_machine,
 )
 from ottla.model.cluster import (
-    EPOCH_DURING_DELETE,
     BrokerInfo,
     Eligible,
     LeaderIsrAndControllerEpoch,
@@ -26,6 +25,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.model.protocol import EPOCH_DURING_DELETE
 
 NO_ASSIGNMENT = ReplicaAssignment(())
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from ottla.controller.context import Context
 from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr, MinIsr
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 
 SETTLED_MS = 60_000
 """So long a min.insync.replicas must have stood: a leader may hear of it late."""
-UNKNOWN_LIFE = -1
 
 
 def believed(context: Context, broker: int, tp: TopicPartition) -> bool:
@@ -84,7 +84,7 @@ def next_eligible(
             if broker in context.whole:  # it was away when this state was written
                 lives[broker] = context.lives[broker]
         elif broker not in context.brokers or believed(context, broker, tp):
-            lives[broker] = context.lives.get(broker, UNKNOWN_LIFE)
+            lives[broker] = context.lives.get(broker, UNKNOWN_BROKER_EPOCH)
     left = tuple((b, lives[b]) for b in replicas if b in lives and b not in after.isr)
     if not left:
         return None

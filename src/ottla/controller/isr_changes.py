@@ -20,11 +20,11 @@ from ottla.controller.context import Context
 from ottla.model.cluster import RECOVERED, RECOVERING, LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 TOPIC_IDS_FROM = 2
 EPOCHS_FROM = 3
-NO_BROKER_EPOCH = -1
 
 Answer = ErrorCode | LeaderAndIsr
 
@@ -183,7 +183,7 @@ def _note_epochs(
     stale = tuple(
         b
         for b, epoch in epochs.items()
-        if epoch != NO_BROKER_EPOCH
+        if epoch != UNKNOWN_BROKER_EPOCH
         and (known := context.brokers.get(b)) is not None
         and known.epoch != epoch
     )
@@ -193,10 +193,10 @@ def _note_epochs(
         b
         for b in proposed.isr
         if b not in members
-        and epochs.get(b, NO_BROKER_EPOCH) == NO_BROKER_EPOCH
+        and epochs.get(b, UNKNOWN_BROKER_EPOCH) == UNKNOWN_BROKER_EPOCH
         and context.had_former_life(b, tp, proposed.partition_epoch)
     )
-    given = {b: epoch for b, epoch in epochs.items() if epoch != NO_BROKER_EPOCH}
+    given = {b: epoch for b, epoch in epochs.items() if epoch != UNKNOWN_BROKER_EPOCH}
     if given:
         found.epochs[tp] = given
     if stale:

@@ -29,7 +29,7 @@ from ottla.controller.term import ControllerTerm
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
+from ottla.model.errors import ControllerMovedError, ErrorCode, NotControllerError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.net.client import PeerConnection
@@ -56,12 +56,6 @@ HIGH_WATERMARK_FROZEN_FROM = (3, 7)
 min.insync.replicas (KAFKA-15583): what eligible replicas rest on."""
 RESIGNATION_BACKOFF_S = 0.5
 """Between a failed failover and resigning, so that failing brokers do not spin."""
-
-
-class NotControllerError(OttlaError):
-    """This broker is not the controller, or no longer."""
-
-    code = ErrorCode.NOT_CONTROLLER
 
 
 class Controller:

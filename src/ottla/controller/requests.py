@@ -26,6 +26,7 @@ from ottla.controller.states import PartitionReplica, PartitionState, ReplicaSta
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -33,8 +34,6 @@ from ottla.wire.messages.controlled_shutdown import (
 )
 
 _log = Logger("requests")
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> Steps[None]:

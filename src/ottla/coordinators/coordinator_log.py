@@ -30,7 +30,7 @@ from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
-from ottla.model.protocol import NO_PRODUCER_ID
+from ottla.model.protocol import ACKS_ALL, NO_PRODUCER_ID
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
 from ottla.replication.partition import Partition
@@ -52,7 +52,6 @@ TRIES_IN_MEMORY = 3
 RETRY_S = 2.0
 """A partition that cannot be read is not served; loading is tried again after this time."""
 
-ACKS_ALL = -1
 
 AppendCallback = Callable[[ErrorCode, int], None]
 """Called when an append ends, with the error and the base offset of the batch.

@@ -11,8 +11,6 @@ from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
-EPOCH_DURING_DELETE = -2
-"""The leader epoch of a StopReplica that deletes a topic (`LeaderAndIsr.EpochDuringDelete`)."""
 
 RECOVERED = 0
 RECOVERING = 1

@@ -328,6 +328,30 @@ class UnknownTopicError(OttlaError):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+class InvalidPartitionsError(OttlaError):
+    """A number of partitions that cannot be."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactorError(OttlaError):
+    """More replicas than brokers, or none."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class ProducerFencedError(OttlaError):
+    """A newer producer with the same transactional id exists."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class NotControllerError(OttlaError):
+    """The broker is not the controller, or no longer; clients ask Metadata who is, and go there."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
 class ControllerMovedError(OttlaError):
     """A higher controller epoch exists: whoever sees this stops being the controller."""
 

@@ -25,7 +25,9 @@ ACKS_ALL = -1
 
 CONSUMER, DEBUGGING_CONSUMER, FUTURE_LOCAL_REPLICA = -1, -2, -3
 """Replica ids of those that are no broker: clients, clients that may read a follower, and the copy
-of a log in another folder of the same broker (KIP-113)."""
+of a log in another folder of the same broker (KIP-113). A replica tells its log end to the second
+(ListOffsets), and gives its log up to that end to the third (Fetch); to a JVM broker the second is
+a consumer in a Fetch, which gets nothing above the high watermark (`FetchIsolation.of`)."""
 
 UNKNOWN_BROKER_EPOCH = -1
 """A request does not tell its sender's, or its receiver's, broker epoch (KIP-380)."""
@@ -35,3 +37,9 @@ LEADER_DURING_DELETE = -2
 
 EPOCH_DURING_DELETE = -2
 """StopReplica carries it as the leader epoch of a partition whose topic is deleted."""
+
+UNDEFINED = -1
+"""OffsetForLeaderEpoch: the epoch, or its end offset, is not known there (KIP-101)."""
+
+NO_GENERATION = -1
+"""OffsetCommit of a consumer that is no member of a group."""

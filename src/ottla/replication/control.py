@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.log.log import Log
-from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING, LeadershipUpdate
+from ottla.model.cluster import RECOVERING, LeadershipUpdate
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.model.protocol import EPOCH_DURING_DELETE
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.damage import DamageDecision
 from ottla.replication.partition import Partition

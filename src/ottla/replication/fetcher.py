@@ -33,6 +33,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.protocol import EARLIEST, LATEST, UNDEFINED
 from ottla.model.time_slices import TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
@@ -46,8 +47,6 @@ from ottla.replication.leader_session import (
     Wanted,
 )
 from ottla.replication.offset_queries import (
-    EARLIEST,
-    LATEST,
     MOST_AT_ONCE,
     OffsetResults,
     offset_or_raise,
@@ -55,12 +54,7 @@ from ottla.replication.offset_queries import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import (
-    UNDEFINED,
-    EpochEnd,
-    restart_point,
-    truncation_point,
-)
+from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)

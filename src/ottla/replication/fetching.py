@@ -27,6 +27,7 @@ from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.net.connection import Pending
 from ottla.replication.fetch_session import (
     FINAL_EPOCH,
@@ -44,8 +45,6 @@ from ottla.wire.messages.fetch import FetchResponse
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
 
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 READ_LOG_END = 2
 """Isolation of followers and of the debugging consumer: all there is."""
 

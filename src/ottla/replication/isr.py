@@ -22,11 +22,10 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ottla.model.errors import ErrorCode
+from ottla.model.protocol import UNKNOWN_OFFSET
 
 NEVER = float("-inf")
 """The time of something that did not happen yet; zero would lie on a clock that starts at zero."""
-
-UNKNOWN_OFFSET = -1
 
 
 class Follower:

@@ -31,10 +31,9 @@ from ottla.model.errors import (
     UnknownLeaderEpochError,
 )
 from ottla.model.ids import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.protocol import ACKS_ALL
 from ottla.replication import isr as rules
 from ottla.replication.isr import AfterRejection, Follower, IsrState
-
-ACKS_ALL = -1
 
 INELIGIBLE_PAUSE_MS = 500
 """After the controller called a replica ineligible, it is not proposed again for this long."""

@@ -38,11 +38,10 @@ from ottla.model.cluster import RECOVERING, Endpoint, LeadershipUpdate
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.ports import World
+from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, FUTURE_LOCAL_REPLICA, LATEST
 from ottla.model.time_slices import InTimeSlices, TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
-    DEBUGGING_REPLICA,
-    FUTURE_LOCAL_REPLICA,
     WHOLE_LOG_QUESTION,
     FetcherSettings,
     fetch_version,
@@ -52,7 +51,7 @@ from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITHOUT_IDS,
 )
-from ottla.replication.offset_queries import EARLIEST, LATEST, OffsetResults, query_offsets
+from ottla.replication.offset_queries import OffsetResults, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -368,7 +367,7 @@ class TailRecovery:
     ) -> OffsetResults:
         version = list_offsets_version(self._settings.level)
         pairs = [(one.partition.tp, NO_EPOCH) for one in wanted]
-        return await query_offsets(peer, version, self._ask_s, DEBUGGING_REPLICA, pairs, timestamp)
+        return await query_offsets(peer, version, self._ask_s, DEBUGGING_CONSUMER, pairs, timestamp)
 
     def _request(self, wanted: list[tuple[Recovering, int, int]]) -> tuple[FetchRequest, int]:
         """Return a fetch from offsets with the epochs that lead to them, and its version."""

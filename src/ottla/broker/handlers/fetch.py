@@ -18,10 +18,11 @@ from ottla.broker.quotas import ANONYMOUS, CONSUMER_RATE
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
+from ottla.model.protocol import FUTURE_LOCAL_REPLICA
 from ottla.net.connection import CloseConnection
 from ottla.replication.fetch_session import FetchSession
 from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
-from ottla.replication.inter_broker import FUTURE_LOCAL_REPLICA, WHOLE_LOG_QUESTION
+from ottla.replication.inter_broker import WHOLE_LOG_QUESTION
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
-from ottla.broker.metadata_cache import LEADER_DURING_DELETE
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import LEADER_DURING_DELETE
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse

@@ -22,8 +22,8 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST
 from ottla.pipelines.source.ranges import OffsetRange
 from ottla.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD, unpack_extent
 from ottla.wire.messages.fetch import FetchRequest
