@@ -19,15 +19,13 @@ from ottla.wire.batch_header import (
     BASE_OFFSET,
     BASE_TIMESTAMP,
     CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
     LAST_OFFSET_DELTA,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     TRANSACTIONAL_FLAG,
     Header,
 )
-
-DELETE_HORIZON_FLAG = 0x40
-"""Attribute of a batch whose base timestamp is the time at which its tombstones may go."""
 
 _NEVER = 2**63 - 1
 _MAX_RELATIVE_OFFSET = 2**31 - 1

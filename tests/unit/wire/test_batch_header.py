@@ -98,13 +98,14 @@ def test_the_checksum_of_large_batches_in_pieces_is_that_of_the_whole(size):
 def test_no_other_module_knows_the_layout():
     """A format of `struct` that reads across the fields of a batch header, or a flag's number."""
     formats = re.compile(r"\"[>!](\d*x)?(qii|qi4x|qhii|hiqqq|\d+xqhi)")
-    numbers = re.compile(r"(attributes|records\[\w+\]) & (0x|\d)")
+    numbers = re.compile(r"(attributes|records\[\w+\]) & (0x|\d)|_(FLAG|MASK) = (0x)?\d")
+    places = re.compile(r"(MAGIC|ATTRIBUTES|FLAGS|CRC|PRODUCER|LAST_DELTA)_(AT|START) = \d")
     found = [
         f"{path.relative_to(SOURCE)}:{n}"
         for path in sorted(SOURCE.rglob("*.py"))
         if path.name != "batch_header.py"
         for n, line in enumerate(path.read_text().split("\n"), 1)
-        if formats.search(line) or numbers.search(line)
+        if any(p.search(line) for p in (formats, numbers, places))
     ]
     assert not found
     assert formats.search('struct.Struct(">qi4xbI2xi")')
