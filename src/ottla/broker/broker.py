@@ -297,7 +297,7 @@ class Broker:
         for cold in self.logs.loading(self.services.topic_configs.get):
             if cold is not None:
                 with contextlib.suppress(OSError):  # whoever reads is told
-                    await self.world.workers.run(cold.file.bring, cold.size, cold.position)
+                    await self.world.workers.run(cold.file.prefetch, cold.size, cold.position)
                 turn = TimeSlice(clock)
             elif turn.over:
                 await turn.next()
@@ -439,4 +439,4 @@ class Broker:
         if self._loaded:
             await self.logs.shutdown_with(self.world.workers)
         else:
-            self.logs.give_up()
+            self.logs.abort_startup()

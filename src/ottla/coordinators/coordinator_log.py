@@ -441,7 +441,7 @@ class CoordinatorLog:
                 return log.read(offset, READ_BYTES, log.log_end_offset, now=True)
             except NotInMemoryError as place:
                 with contextlib.suppress(OSError):  # the next read raises it again
-                    await self._world.workers.run(place.file.bring, place.size, place.position)
+                    await self._world.workers.run(place.file.prefetch, place.size, place.position)
         # It is evicted from memory as fast as it is read: wait for the disk.
         return log.read(offset, READ_BYTES, log.log_end_offset)
 

@@ -1,9 +1,9 @@
-"""Batches under the cleaner's hands: walked record by record, and built again from what stays.
+"""Filter the records of a batch for the cleaner, and build the batch again from those retained.
 
 Who may call: `cleaner`. Pure functions over bytes. Kafka: `MemoryRecords.filterTo`,
 `DefaultRecordBatch.writeEmptyHeader` and `MemoryRecordsBuilder` with a delete horizon. Invariants:
 base offset, last offset delta, leader epoch, producer id, epoch and sequence of a batch never
-change; a record keeps its offset and its timestamp; what is built has a right CRC.
+change; a record should_retain its offset and its timestamp; what is built has a right CRC.
 """
 
 from collections.abc import Generator, Iterator
@@ -36,7 +36,7 @@ from ottla.wire.record_check import read_varint, varint
 
 _MAX_BATCH_BYTES = 2**31 - 1
 _STEP = 512
-"""records looked at between two chances to let others run: about a millisecond"""
+"""records between two yields: about a millisecond"""
 
 _LITTLE, _LITTLE_COMPRESSED = 1 << 18, 1 << 14
 """payloads, and compressed ones, up to this size take less than a millisecond"""
@@ -44,8 +44,8 @@ _LITTLE, _LITTLE_COMPRESSED = 1 << 18, 1 << 14
 _Place = tuple[int, int, int, int, int, bytes | None, bool]
 
 
-class Kept(NamedTuple):
-    """What stays of a batch's records."""
+class RetainedRecords(NamedTuple):
+    """The records of a batch that are retained."""
 
     places: list[tuple[int, int, int, int]]
     """(start, end, timestamp delta, where the offset delta begins) of each, in the payload"""
@@ -62,7 +62,7 @@ def payload_of(batch: memoryview, header: Header) -> bytes:
 
 
 def small_payload_of(batch: memoryview, header: Header) -> bytes | None:
-    """Return the same if it is little, None if it is not."""
+    """Return a batch's records, decompressed, if they are few bytes; else None."""
     codec, body = header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_BYTES:]
     if not codec:
         return bytes(body) if len(body) <= _LITTLE else cast("bytes", body)
@@ -98,10 +98,10 @@ def walk(payload: bytes, count: int) -> Iterator[_Place]:
         raise CorruptRecordError("a record ends beyond its batch") from error
 
 
-def note_keys(
+def add_keys(
     payload: bytes, header: Header, offsets: OffsetMap, start: int
 ) -> Generator[None, None, None]:
-    """Put the batch's keys from offset `start` on into the map; yields now and then."""
+    """Add the keys of records from offset `start` on to the map; yields every `_STEP` records."""
     base = header[BASE_OFFSET]
     for number, (_, _, _, _, delta, key, _) in enumerate(walk(payload, header[RECORD_COUNT]), 1):
         if key is not None and base + delta >= start:
@@ -112,23 +112,23 @@ def note_keys(
 
 def filter_records(
     payload: bytes, header: Header, rules: RecordFilter
-) -> Generator[None, None, Kept]:
-    """Find the records that stay; yields now and then."""
+) -> Generator[None, None, RetainedRecords]:
+    """Find the records to retain; yields every `_STEP` records."""
     places = []
     tombstones = False
-    tombstones_go = rules.tombstones_go(header)
+    may_delete_tombstones = rules.may_delete_tombstones(header)
     base = header[BASE_OFFSET]
     for number, place in enumerate(walk(payload, header[RECORD_COUNT]), 1):
         start, end, timestamp, offset_at, delta, key, has_value = place
-        if rules.keeps(key, base + delta, tombstones_go and not has_value):
+        if rules.should_retain(key, base + delta, may_delete_tombstones and not has_value):
             places.append((start, end, timestamp, offset_at))
             tombstones = tombstones or not has_value
         if not number % _STEP:
             yield
-    return Kept(places, tombstones)
+    return RetainedRecords(places, tombstones)
 
 
-class Draft(NamedTuple):
+class NewBatch(NamedTuple):
     """A batch to be built: its new header fields, its records and their size uncompressed."""
 
     attributes: int
@@ -139,12 +139,13 @@ class Draft(NamedTuple):
     size: int
 
 
-def draft(
-    payload: bytes, header: Header, kept: Kept, new_horizon_ms: int | None
-) -> Generator[None, None, Draft]:
-    """Put together what stays; `new_horizon_ms` becomes the base timestamp. Yields now and then.
+def new_batch(
+    payload: bytes, header: Header, kept: RetainedRecords, new_horizon_ms: int | None
+) -> Generator[None, None, NewBatch]:
+    """Build the retained records; `new_horizon_ms` becomes the base timestamp.
 
-    Without a horizon the base timestamp is that of the first record that stays, as Kafka has it.
+    Yields every `_STEP` records. Without a horizon the base timestamp is that of the first retained
+    record, as in Kafka.
     """
     attributes = header[ATTRIBUTES]
     base = old_base = header[BASE_TIMESTAMP]
@@ -166,7 +167,7 @@ def draft(
         if not number % _STEP:
             yield
     youngest = old_base + max(place[2] for place in kept.places)
-    return Draft(
+    return NewBatch(
         attributes,
         base,
         header[MAX_TIMESTAMP] if fixed else youngest,
@@ -176,7 +177,7 @@ def draft(
     )
 
 
-def assemble(header: Header, made: Draft) -> bytes:
+def encode_batch(header: Header, made: NewBatch) -> bytes:
     """Return the batch of `made`, compressed as it was; a worker may do it for a large one."""
     body = b"".join(made.parts)
     codec = header[ATTRIBUTES] & CODEC_MASK
@@ -191,7 +192,7 @@ def assemble(header: Header, made: Draft) -> bytes:
 
 
 def empty_batch(header: Header) -> bytes:
-    """Return a batch without records that still tells its producer's sequence and epoch."""
+    """Return a batch without records, whose header keeps its producer's sequence and epoch."""
     attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
     return _rebuilt(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP], 0, b"")
 
@@ -204,7 +205,7 @@ def _rebuilt(
     count: int,
     body: bytes,
 ) -> bytes:
-    """Return a batch that keeps all else of its header."""
+    """Return a batch with these fields and the others of `header`."""
     return pack_batch(
         header[BASE_OFFSET],
         header[LEADER_EPOCH],

@@ -11,7 +11,7 @@ from ottla.log.segment import Segment
 from ottla.wire.batch_header import Header
 
 AT_ONCE = 1 << 20
-"""So many bytes are read in one go, or one batch."""
+"""Bytes per read; a larger batch is read whole."""
 
 
 class SegmentInput:
@@ -56,7 +56,7 @@ class SegmentInput:
         return self._probe.size if place is None else place[0]
 
     def close(self) -> None:
-        """Give the descriptor back: at once, or when a worker that reads is done."""
+        """Close the descriptor: at once, or when a worker that is reading is done."""
         self._closed = True
         if not self._reading:
             self._probe.close()

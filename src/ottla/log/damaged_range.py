@@ -1,4 +1,4 @@
-"""How far damage reaches: the offsets around one that cannot be read (fault F20).
+"""Finds the unreadable offsets around one that cannot be read (fault F20).
 
 Who may call: `local_log`. Reads a few MiB of one segment at most.
 """
@@ -42,7 +42,7 @@ def damaged_range(segment: Segment, offset: int, upper: int) -> tuple[int, int]:
 
 
 def _after_bad(segment: Segment, position: int) -> int | None:
-    """Return where to look for a good batch after a bad one."""
+    """Return where a good batch may begin after a bad one."""
     with contextlib.suppress(CorruptRecordError):
         for at, header in segment.headers(position):
             if at > position:

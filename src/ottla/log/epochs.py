@@ -11,7 +11,7 @@ from ottla.model.protocol import UNDEFINED
 
 
 class EpochCache:
-    """Epoch and start offset of each leader's term over this log."""
+    """Leader epochs of this log, with the start offset of each."""
 
     __slots__ = ("_epochs", "_starts", "changed")
 
@@ -34,9 +34,9 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; drop what contradicts it.
+        """Set the start offset of `epoch`; drop entries that contradict it.
 
-        The newer fact wins: entries with an equal or higher epoch or start offset go, since no
+        The newer entry wins: entries with an equal or higher epoch or start offset go, since no
         record of theirs can be in the log any more. Returns whether anything changed.
         """
         assert epoch >= 0, epoch

@@ -1,4 +1,4 @@
-"""Good batches: how much of what was read from a file is what had been written (fault F20).
+"""Good batches: which of the bytes read from a file are whole batches with the right CRC (F20).
 
 Who may call: `segment`. Pure.
 """

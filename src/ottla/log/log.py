@@ -19,7 +19,7 @@ from ottla.log.local_log import LocalLog
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
 from ottla.log.recovery import Loaded, Loader, loading_snapshot, replaying
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
-from ottla.log.retention import Limits, SegmentFacts, expired_segments
+from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.log.segment import Segment
 from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
@@ -56,8 +56,8 @@ _logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1
 _UNKNOWN = -2
-MOST_DELETED = 32
-"""segments that retention takes in one go: four files each are renamed"""
+MAX_SEGMENTS_AT_ONCE = 32
+"""segments that retention deletes per call: four files of each are renamed"""
 
 
 class Log(LocalLog):
@@ -75,16 +75,16 @@ class Log(LocalLog):
         super().__init__(tp, folder, config, world, loaded, budget)
         self.high_watermark = loaded.log_start_offset
         self.cut_bytes = loaded.cut_bytes
-        self.suspect = loaded.suspect
-        """whether its end may be lost, as far as its files say"""
+        self.may_be_incomplete = loaded.may_be_incomplete
+        """whether records may be missing at its end, as far as its files say"""
         self.marked_unclean = loaded.marked_unclean
         """whether a mark in its folder says so: it was not shown to be complete before (R18)"""
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
-        """told before the first append to where flushed records were truncated"""
+        """called before the first append at an offset where flushed records were truncated"""
         self.on_truncated: Callable[[Log], None] | None = None
-        """told of each truncation"""
-        self.owes_recovery_point = False
-        """whether the checkpoint on disk still counts records as flushed that were truncated"""
+        """called at each truncation"""
+        self.recovery_point_pending = False
+        """whether the checkpoint on disk still has a recovery point above a truncation"""
         self._latest_epoch = self.epochs.latest
         self._idle_since_s = world.clock.monotonic()
         self._idle_at_offset = self.log_end_offset
@@ -141,7 +141,7 @@ class Log(LocalLog):
         log.cleaned_offset = cleaned_offset
         # A log that ends before its written point has lost what was there: what is appended in its
         # place must not count as flushed after the next crash.
-        log.owes_recovery_point = log.recovery_point < recovery_point
+        log.recovery_point_pending = log.recovery_point < recovery_point
         return log
 
     def __repr__(self) -> str:
@@ -161,7 +161,7 @@ class Log(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided (read_committed's bound)."""
+        """Below it every transaction has ended (the bound of read_committed)."""
         first = self.producers.first_unstable_offset
         if first is None or first >= self.high_watermark:
             return self.high_watermark
@@ -220,7 +220,7 @@ class Log(LocalLog):
             or max_timestamp > self._roll_timestamp
             or last > segment.max_offset
         ):
-            if self.owes_recovery_point:
+            if self.recovery_point_pending:
                 self._lower_recovery_point()
             segment = self._segment_for(size, first, last, max_timestamp, now_ms)
         if header[ATTRIBUTES] & CONTROL_FLAG:
@@ -299,7 +299,7 @@ class Log(LocalLog):
         size = header[LENGTH] + LOG_OVERHEAD
         last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         now_ms = self._world.clock.wall_ms()
-        if self.owes_recovery_point:
+        if self.recovery_point_pending:
             self._lower_recovery_point()
         segment = self._segment_for(size, header[BASE_OFFSET], last, header[MAX_TIMESTAMP], now_ms)
         stop = index + 1
@@ -372,7 +372,7 @@ class Log(LocalLog):
         done = apply_batch(self.producers, header, batch)
         if done is not None and done.aborted:
             try:
-                segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             except OSError as error:
                 raise self._fail(error, "write of an aborted transaction") from error
 
@@ -463,15 +463,15 @@ class Log(LocalLog):
         return segment.aborted
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record at least as young as `timestamp`, None if there is none.
+        """Return the first record with a timestamp of at least `timestamp`, None if there is none.
 
-        Here and now; `time_search.first_from` is for a worker.
+        On this thread; `time_search.find_by_timestamp` lets a worker read.
         """
-        return time_search.run_now(time_search.first_from(self, timestamp))
+        return time_search.run_now(time_search.find_by_timestamp(self, timestamp))
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp (ListOffsets -3), here and now."""
-        return time_search.run_now(time_search.first_of_youngest(self))
+        return time_search.run_now(time_search.find_max_timestamp(self))
 
     # Epochs and offsets ----------------------------------------------------------------
 
@@ -493,7 +493,7 @@ class Log(LocalLog):
         """Set the high watermark, kept between log start and log end; return what it is."""
         high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.high_watermark = high_watermark
-        self.producers.on_high_watermark(high_watermark)
+        self.producers.on_high_watermark_updated(high_watermark)
         return high_watermark
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
@@ -512,11 +512,11 @@ class Log(LocalLog):
         self._latest_epoch = self.epochs.latest
         return True
 
-    def take_over(self, current: "Log") -> None:
-        """Become in memory what `current` is, which holds the very same records.
+    def copy_state_from(self, current: "Log") -> None:
+        """Take the in-memory state of `current`, a log with the same records.
 
-        Its producers, guards of transactions under verification among them, and its epochs: also
-        one in which nothing was written yet must be answerable.
+        That is its producers, with the guards of transactions under verification, and its epochs,
+        also one in which nothing was written yet.
         """
         self.epochs = EpochCache(current.epochs.entries)
         self.epochs.changed = True
@@ -594,17 +594,17 @@ class Log(LocalLog):
         self._unsynced_folders = [self.dir]
         if self.recovery_point > offset:
             self.recovery_point = offset
-            self.owes_recovery_point = True
+            self.recovery_point_pending = True
         if self.on_truncated is not None:
             self.on_truncated(self)
 
     def _lower_recovery_point(self) -> None:
-        """Have the lowered point written: what is appended now, a crash must not count as flushed.
+        """Write the lowered recovery point: a crash must not count new records as flushed.
 
         Not when it is truncated: after an election that may be thousands of logs of one dir, and
         the first of them to be appended to has the point of each written.
         """
-        self.owes_recovery_point = False
+        self.recovery_point_pending = False
         if self.on_recovery_point_lowered is not None:
             self.on_recovery_point_lowered(self)
         if self.failed is not None:
@@ -612,7 +612,7 @@ class Log(LocalLog):
 
     def _reload_producers(self) -> None:
         end = self.log_end_offset
-        decided = {f: marker for f, marker in self.producers.decided.items() if marker < end}
+        decided = {f: marker for f, marker in self.producers.unreplicated.items() if marker < end}
         start = drain(
             loading_snapshot(
                 self.producers,
@@ -627,7 +627,7 @@ class Log(LocalLog):
             drain(replaying(self.producers, self.segments, start, end))
         except CorruptRecordError as error:
             self.note_damage(None, error)
-        self.producers.know_decided(decided)
+        self.producers.add_unreplicated(decided)
 
     # Retention -------------------------------------------------------------------------
 
@@ -638,12 +638,12 @@ class Log(LocalLog):
         """
         if self.failed is not None:
             raise self.failed
-        some = self.segments[: MOST_DELETED + 1]
-        newer = self.segments[MOST_DELETED + 1 :]
+        some = self.segments[: MAX_SEGMENTS_AT_ONCE + 1]
+        newer = self.segments[MAX_SEGMENTS_AT_ONCE + 1 :]
         try:
             expired = expired_segments(
                 [
-                    SegmentFacts(s.base_offset, s.size, partial(s.largest_timestamp, now=now))
+                    RetainedSegment(s.base_offset, s.size, partial(s.largest_timestamp, now=now))
                     for s in some
                 ],
                 Limits(self.config.retention_ms, self.config.retention_bytes),
@@ -680,7 +680,7 @@ class Log(LocalLog):
         return expired.count
 
     def _idle_ms(self) -> int:
-        """Return how long nothing was appended, counted from when somebody asked first."""
+        """Return how long nothing was appended, since the first call that found it so."""
         now_s = self._world.clock.monotonic()
         if self.log_end_offset != self._idle_at_offset:
             self._idle_at_offset = self.log_end_offset

@@ -1,11 +1,10 @@
-"""Recovery: from the files of a partition's folder to a log that can be used.
+"""Loads the log of a partition's folder, and recovers it after an unclean stop.
 
 Who may call: `log.Log.open`. Kafka: `LogLoader` and `LogSegment.recover`. After a
 clean stop nothing but names, sizes and the small checkpoint files is read. After an unclean one
 everything from the segment of the recovery point on is read and checked: the log is cut at the
 first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).
-What may be long goes in slices (`slices`): a start must not keep the ZooKeeper session from its
-pings.
+Long work runs in slices (`slices`), so that the ZooKeeper session's pings go out during a start.
 Invariants: what was flushed before the recovery point is never cut; leftovers of interrupted
 deletions and compactions are finished or undone exactly as a JVM broker would.
 """
@@ -18,12 +17,12 @@ from dataclasses import dataclass, field
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage, decided
+from ottla.log import checkpoints, damage, unreplicated
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.aborted_file import file_name
 from ottla.log.damage import Range
 from ottla.log.epochs import EpochCache
-from ottla.log.flush import DRAFT
+from ottla.log.flush import TEMPORARY_SUFFIX
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
@@ -53,12 +52,12 @@ _BYTES_AT_ONCE = 1 << 20
 _COST_OF_BATCH = 1000
 """A batch takes as long as so many more bytes in it would."""
 _MOST_REPLAYED = 1 << 30
-"""So many bytes more than it must a start reads for the sake of the last stable offset."""
+"""Bytes that a start reads in addition, at most, to find unreplicated transactions."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a folder held."""
+    """The log found in a folder."""
 
     segments: list[Segment]
     producers: Producers
@@ -70,18 +69,18 @@ class Loaded:
     recovery_point: int = 0
     fresh: bool = False
     """True if the folder itself may not be durable yet."""
-    suspect: bool = False
+    may_be_incomplete: bool = False
     """True if records may be gone from the end: after a crash, or where the end was unreadable"""
     marked_unclean: bool = False
-    """True if an earlier start suspected it, and it was not shown to be complete since (R18)"""
+    """True if an earlier start found it maybe incomplete, and it is not resolved since (R18)"""
     cut_bytes: int = 0
     deleted_files: list[str] = field(default_factory=list)
     damaged: tuple[Range, ...] | None = None
-    """what cannot be read, None if nothing is known of that; empty if it is not known where"""
+    """unreadable offsets, None if there are none; empty if it is not known which"""
     marked: bool = False
-    """whether the mark beside the log says so"""
-    decided_noted: bool = False
-    """whether there is a file of decided transactions beside the log"""
+    """whether the damage file says so"""
+    has_unreplicated_file: bool = False
+    """whether there is a file of unreplicated transactions beside the log"""
 
 
 @dataclass(slots=True)
@@ -147,7 +146,7 @@ class Loader:
     def begin(self) -> Loaded:
         """Begin an empty log in a folder that was made just now."""
         loaded = self._loaded
-        loaded.segments = [Segment.promise(self._files, self._folder, 0, self._now_ms)]
+        loaded.segments = [Segment.create_lazily(self._files, self._folder, 0, self._now_ms)]
         loaded.log_start_offset = loaded.recovery_point = 0
         loaded.fresh = True
         return loaded
@@ -157,14 +156,16 @@ class Loader:
         names = yield from self._clean_up()
         loaded.snapshots = names.snapshots
         loaded.marked_unclean = UNCLEAN_MARK in names.others
-        loaded.suspect = not self._clean
+        loaded.may_be_incomplete = not self._clean
         for count, base in enumerate(names.logs):
             loaded.segments.append(self._open_segment(base))
             if not count % _FILES_AT_ONCE:
                 yield None
         self._read_topic_id(names)
-        if damage.MARK in names.others:
-            loaded.damaged = damage.decode(self._files.read_bytes(self._path(damage.MARK))).ranges
+        if damage.DAMAGE_FILE in names.others:
+            loaded.damaged = damage.decode(
+                self._files.read_bytes(self._path(damage.DAMAGE_FILE))
+            ).ranges
             loaded.marked = True
         epochs_known = self._read_epochs(names)
         if not self._clean:
@@ -176,10 +177,10 @@ class Loader:
         self._settle_snapshots()
         if not self._producers_known:
             yield from self._load_producers(loaded.log_end_offset)
-        loaded.decided_noted = decided.NAME in names.others
-        if loaded.decided_noted and self._clean:
-            data = self._files.read_bytes(self._path(decided.NAME))
-            loaded.producers.know_decided(decided.decode(data, loaded.log_end_offset))
+        loaded.has_unreplicated_file = unreplicated.NAME in names.others
+        if loaded.has_unreplicated_file and self._clean:
+            data = self._files.read_bytes(self._path(unreplicated.NAME))
+            loaded.producers.add_unreplicated(unreplicated.decode(data, loaded.log_end_offset))
         return loaded
 
     # Names -----------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class Loader:
     def _clean_up(self) -> Steps[_Names]:
         """Finish or undo what an interrupted deletion or compaction left; sort the rest."""
         names = self._files.listdir(self._folder)
-        for name in [n for n in names if n.endswith(DRAFT)]:
+        for name in [n for n in names if n.endswith(TEMPORARY_SUFFIX)]:
             self._remove(name)
             names.remove(name)
         if any(n.endswith((".deleted", ".cleaned", ".swap")) for n in names):
@@ -267,7 +268,7 @@ class Loader:
         size = self._files.size(self._path(file_name(base, ".log")))
         segment = Segment.open(self._files, self._folder, base, size, self._now_ms)
         if file_name(base, ".txnindex") not in self._indexes:
-            segment.know_aborted([])
+            segment.set_aborted([])
         return segment
 
     def _path(self, name: str) -> str:
@@ -352,7 +353,7 @@ class Loader:
         return segment.base_offset == end
 
     def _drop_from(self, index: int, reason: str) -> None:
-        """Drop the segments from `index` on: what follows torn records is no log."""
+        """Drop the segments from `index` on, which follow torn records."""
         segments = self._loaded.segments
         later = segments[index:]
         _log.warning("log cut tp=%s reason=%s later_segments=%d", self._tp, reason, len(later))
@@ -405,7 +406,7 @@ class Loader:
                 loaded.log_end_offset = end
         if not segments:
             start = loaded.log_start_offset
-            make = Segment.create if start else Segment.promise
+            make = Segment.create if start else Segment.create_lazily
             segments.append(make(self._files, self._folder, start, self._now_ms))
             loaded.log_end_offset = start
         loaded.log_start_offset = max(loaded.log_start_offset, segments[0].base_offset)
@@ -422,7 +423,7 @@ class Loader:
             if self._on_damage is not None:
                 self._on_damage()
             self._clean = False
-            self._loaded.suspect = True
+            self._loaded.may_be_incomplete = True
             self._recovered_from = last.base_offset
             self._loaded.epochs.truncate_from_end(last.base_offset)
             yield from self._load_producers(last.base_offset)
@@ -448,7 +449,7 @@ class Loader:
         epochs.truncate_from_start(loaded.log_start_offset)
 
     def _found_damage(self, error: CorruptRecordError) -> None:
-        """Go on without what cannot be read: the log is damaged below its recovery point (F20)."""
+        """Continue without the unreadable offsets: damage below the recovery point (F20)."""
         _log.error("corrupt record tp=%s found while loading error=%s", self._tp, error)
         self._loaded.damaged = self._loaded.damaged or ()
         self._loaded.marked = False
@@ -456,7 +457,7 @@ class Loader:
     # Producers -------------------------------------------------------------------------
 
     def _settle_snapshots(self) -> None:
-        """Drop snapshots that may lie about what was recovered, or that nothing needs.
+        """Drop snapshots that may not match what was recovered, or that nothing needs.
 
         Kept are those at segment bases and the newest one (Kafka's `removeStraySnapshots`).
         """
@@ -476,7 +477,7 @@ class Loader:
         loaded.snapshots = keep
 
     def _load_producers(self, upto: int) -> Steps[None]:
-        """Know the producers of all batches below `upto`, from a snapshot and what follows it."""
+        """Load the producers of all batches below `upto`, from a snapshot and later batches."""
         loaded = self._loaded
         usable = [offset for offset in loaded.snapshots if offset <= upto]
         newer = loaded.snapshots[len(usable) :]
@@ -497,10 +498,10 @@ class Loader:
             # Flushed long ago and damaged since: who reads there is told. What follows counts.
             self._found_damage(error)
         if not self._clean and self._high_watermark is not None:
-            yield from self._find_decided(self._high_watermark, start)
+            yield from self._find_unreplicated(self._high_watermark, start)
 
-    def _find_decided(self, mark: int, upto: int) -> Steps[None]:
-        """Know the transactions whose markers lie from the high watermark on, but below `upto`.
+    def _find_unreplicated(self, mark: int, upto: int) -> Steps[None]:
+        """Find the transactions whose markers lie from the high watermark on, but below `upto`.
 
         The snapshot at `upto` does not hold them. A clean stop names them in a file; after a crash
         they are found in the batches, from a snapshot below the high watermark on.
@@ -523,8 +524,8 @@ class Loader:
             yield from replaying(before, loaded.segments, begin, upto)
         except CorruptRecordError as error:
             self._found_damage(error)
-        before.on_high_watermark(mark)
-        loaded.producers.know_decided(before.decided)
+        before.on_high_watermark_updated(mark)
+        loaded.producers.add_unreplicated(before.unreplicated)
 
 
 def loading_snapshot(
@@ -582,7 +583,7 @@ def replaying(
     segments: list[Segment],
     start: int,
     end: int,
-    note_aborted_from: int = _NEVER,
+    append_aborted_from: int = _NEVER,
 ) -> Steps[None]:
     """Apply the batches in [start, end); note aborted transactions where that is asked for."""
     work = 0
@@ -598,8 +599,8 @@ def replaying(
                 return
             if header[PRODUCER_ID] >= 0:
                 done = apply_batch(producers, header, batch)
-                if done is not None and done.aborted and segment.base_offset >= note_aborted_from:
-                    segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                if done is not None and done.aborted and segment.base_offset >= append_aborted_from:
+                    segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             work += _COST_OF_BATCH + header[LENGTH]
             if work >= _BYTES_AT_ONCE:
                 work = 0

@@ -47,7 +47,7 @@ _HEADER_CHUNK = 1 << 16
 _SLICE = 1500
 """so many headers between two yields"""
 MOST_AT_ONCE = 4 << 20
-"""What one read takes from a file at most: it is checked and copied in one turn of the loop."""
+"""Bytes per read at most: they are checked and copied in one callback."""
 
 
 class Segment(AbortedFile):
@@ -87,14 +87,14 @@ class Segment(AbortedFile):
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._index_is_true = False
-        """whether the index was built from the batches, so that it is not to blame"""
+        """whether the index was built from the batches, so that it cannot be wrong"""
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = -1
 
     @classmethod
     def create(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
-        """Create an empty segment with its file, whose name keeps where the log goes on."""
-        segment = cls.promise(files, folder, base_offset, now_ms)
+        """Create an empty segment with its file, whose name says where the log continues."""
+        segment = cls.create_lazily(files, folder, base_offset, now_ms)
         file = files.open(segment.path(".log"), create=True)
         if file.size():
             file.truncate(0)
@@ -102,10 +102,10 @@ class Segment(AbortedFile):
         return segment
 
     @classmethod
-    def promise(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
-        """Describe an empty segment whose file comes with its first batch.
+    def create_lazily(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
+        """Return an empty segment whose file is created with its first batch.
 
-        Only for a log that begins at 0: a folder without segments says the same.
+        Only for a log that begins at 0: a folder without segments means the same.
         """
         segment = cls(files, folder, base_offset, now_ms)
         segment._start_empty()
@@ -113,7 +113,7 @@ class Segment(AbortedFile):
 
     @classmethod
     def open(cls, files: Files, folder: str, base_offset: int, size: int, now_ms: int) -> "Segment":
-        """Describe a segment that is there; nothing is read before it is needed."""
+        """Return a segment of an existing file; nothing is read before it is needed."""
         segment = cls(files, folder, base_offset, now_ms)
         segment.size = size
         if size == 0:
@@ -224,14 +224,14 @@ class Segment(AbortedFile):
         """Whether the largest timestamp can be told without reading anything."""
         return self._max_timestamp is not None
 
-    def know_max_timestamp(self, probe: "Segment") -> None:
-        """Take over what was found by a worker in a probe of this segment, unless it is known."""
+    def adopt_max_timestamp(self, probe: "Segment") -> None:
+        """Set the largest timestamp that a worker found in a probe, unless it is known."""
         if self._max_timestamp is None and probe.size == self.size:
             self._max_timestamp = probe.max_timestamp
             self._max_timestamp_offset = probe.max_timestamp_offset
 
     def largest_timestamp(self, *, now: bool = False) -> int:
-        """Return what retention goes by: records without timestamps count from our opening.
+        """Return the timestamp for retention; without one, the time when the segment was opened.
 
         NotInMemoryError with `now`, where the indexes have to be loaded for it.
         """
@@ -281,25 +281,25 @@ class Segment(AbortedFile):
         return probe
 
     def _adopt(self, loaded: "Segment") -> None:
-        """Take over what a worker loaded: of this segment as it still is."""
+        """Take the indexes that a worker loaded of this segment, which did not change since."""
         self._loader = None
         self._offsets, self._times = loaded.offsets, loaded.times
         self._max_timestamp = loaded.max_timestamp
         self._max_timestamp_offset = loaded.max_timestamp_offset
         self._index_is_true = loaded._index_is_true  # noqa: SLF001
-        self.know_aborted(loaded._aborted)  # noqa: SLF001
+        self.set_aborted(loaded._aborted)  # noqa: SLF001
         self.bytes_since_index = loaded.bytes_since_index
         self.index_changed = self.index_changed or loaded.index_changed
         self.used = True
 
     def load_all(self) -> None:
-        """Load the indexes and find the largest timestamp, so that nothing more is read for it."""
+        """Load the indexes and find the largest timestamp."""
         _ = self.offsets, self.times, self.max_timestamp
         with contextlib.suppress(CorruptIndexError):  # whoever needs it builds it again
             _ = self.aborted
 
     def _times_agree(self) -> bool:
-        """Tell whether the last time index entry is true; retention deletes by what it says."""
+        """Return whether the last time index entry matches its batch; retention relies on it."""
         assert self._times is not None
         timestamp, offset = self._times.last()
         if timestamp < 0:
@@ -366,9 +366,9 @@ class Segment(AbortedFile):
         self.finish_indexes()
 
     def resume(self, index: OffsetIndex, position: int) -> tuple[int, Header] | None:
-        """Return the first good batch beyond `position` that the index leads to, and its place.
+        """Return the first good batch beyond `position` that the index leads to, and its position.
 
-        Not by looking for something that looks like a batch: a record may well contain one.
+        Never by searching for bytes that look like a batch: a record may contain such bytes.
         """
         for offset, at in index.after(position):
             try:
@@ -381,11 +381,11 @@ class Segment(AbortedFile):
         return None
 
     def set_indexes(self, offsets: OffsetIndex, times: TimeIndex, *, true: bool) -> None:
-        """Take over indexes that somebody else has; `true`: they were built from the batches."""
+        """Set the indexes; `true`: they were built from the batches."""
         self._offsets, self._times, self._index_is_true = offsets, times, true
 
     def settle_indexes(self, max_timestamp: int, its_offset: int, unindexed: int) -> None:
-        """Note what such a check found besides: the largest timestamp, and where it is."""
+        """Set the largest timestamp that a check found, and its offset."""
         self._max_timestamp, self._max_timestamp_offset = max_timestamp, its_offset
         self.bytes_since_index = unindexed
         if len(self.offsets) >= self.index_limit:
@@ -655,21 +655,21 @@ class Segment(AbortedFile):
         return found[1][BASE_OFFSET]
 
     def cut(self, size: int) -> None:
-        """Shorten the file only; the caller sees to the indexes."""
+        """Truncate the file only; the caller truncates the indexes."""
         self.file.truncate(size)
         self.size = size
         self._loader = None
         self.bytes_since_index = 0
 
     def close(self) -> None:
-        """Give back descriptors; nothing is written."""
+        """Close the descriptors; nothing is written."""
         if self._file is not None:
             self._file.close()
             self._file = None
         self.close_synced()
 
     def relocate(self, folder: str) -> None:
-        """Go on in this folder: the one that the files lie in was given this name."""
+        """Use this path from now on: the folder was renamed to it."""
         self._folder = folder
         if self._file is not None:
             self._file.moved(self.path(".log"))
@@ -677,7 +677,7 @@ class Segment(AbortedFile):
             file.moved(self.path(".txnindex"))
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files so that a start cleans up what we do not; return their new paths."""
+        """Rename the files to .deleted, so that a start removes them; return their new paths."""
         self.close()
         renamed = []
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):

@@ -1,10 +1,10 @@
-"""Check a segment batch by batch after an unclean stop: what is whole, indexed and accounted for.
+"""Checks a segment batch by batch after an unclean stop; builds indexes, epochs and producers.
 
 Who may call: `recovery`. Kafka: `LogSegment.recover`. One loop with everything in it,
-because a segment may hold a million batches and a start waits for it (F19). Invariants: nothing is
-believed that was not checked: the CRC, offsets that go up, leader epochs that never go back (where
-they do, an unflushed truncation came undone at a power loss, and what lies behind belongs to
-another history); at the first bad batch it ends. Epochs, producers and indexes then know exactly
+because a segment may hold a million batches and a start waits for it (F19). Invariants: everything
+is checked: the CRC, increasing offsets, leader epochs that never decrease (where they do, a power
+loss undid an unflushed truncation, and the following batches were truncated before); the check ends
+at the first bad batch. Epochs, producers and indexes then know exactly
 the batches before it.
 """
 
@@ -38,7 +38,7 @@ _CHUNK = 256 << 10
 _LARGE = 1 << 20
 """A batch above it is checked in pieces of this size."""
 _SLICE = 1500
-"""so many plain batches, or half as many of producers, between two yields"""
+"""batches between two yields; a batch of a producer counts twice"""
 
 
 class Checked(NamedTuple):
@@ -132,7 +132,7 @@ def checking(
                 header = unpack_header(chunk, at)
                 done = apply_batch(producers, header, memoryview(chunk)[at:after])
                 if done is not None and done.aborted:
-                    segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                    segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             else:
                 # As many sequences as offsets: compaction takes records, never sequences.
                 producers.update(

@@ -1,4 +1,4 @@
-"""Batches of producers, applied to their state: data batches and transaction markers.
+"""Applies batches with a producer id to the producers' state: data batches and markers.
 
 Who may call: `log` and `recovery`. The decider is `producers`; this module reads from a batch
 what it needs. Kafka: `ProducerAppendInfo.append` and `EndTransactionMarker`.

@@ -45,7 +45,7 @@ class File(Protocol):
         """Tell whether these bytes can be read without waiting for a disk, as far as is known."""
         ...
 
-    def bring(self, size: int, offset: int) -> None:
+    def prefetch(self, size: int, offset: int) -> None:
         """Read these bytes so that they are in memory; may be called by a worker."""
         ...
 

@@ -104,7 +104,7 @@ async def apply_leader_and_isr(
                 if request.controller_epoch < replicas.controller_epoch:
                     # A replica that the newer controller has just let go must not come back.
                     return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
-        await replicas.settle_truncations()  # clients learn next who leads
+        await replicas.make_truncations_durable()  # clients learn next who leads
         took_s = replicas.clock.monotonic() - began_s
         applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
         _notify(replicas, applied)
@@ -159,7 +159,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         if decision is DamageDecision.REBUILD:
             replicas.damaged.set_aside(tp)
         if replicas.logs.get(tp) is None and not update.is_new:
-            replicas.logs.suspect(tp)  # an empty disk in the place of a known one
+            replicas.logs.mark_incomplete(tp)  # an empty disk in the place of a known one
         if partition is None:
             log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
             partition = Partition(tp, replicas)

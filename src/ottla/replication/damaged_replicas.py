@@ -256,7 +256,7 @@ class DamagedReplicas:
         if log.damage_remembered and known.written == mark:
             return
         data = ranges.encode(log.tp, *mark)
-        if not await self._logs.write_beside(self._world.workers, log, ranges.MARK, data):
+        if not await self._logs.write_beside(self._world.workers, log, ranges.DAMAGE_FILE, data):
             return
         known.written = mark
         if log.damaged == mark[0]:
@@ -271,7 +271,7 @@ class DamagedReplicas:
         log.damaged = None
         log.damage_remembered = False
         self._known.pop(log.tp, None)
-        path = f"{log.dir}/{ranges.MARK}"
+        path = f"{log.dir}/{ranges.DAMAGE_FILE}"
         try:
             await self._world.workers.run(self._world.files.remove, path)
         except FileNotFoundError:

@@ -101,7 +101,7 @@ class FetcherHost(Protocol):
         """Note that a log holds all that was acknowledged (R18)."""
         ...
 
-    async def settle_truncations(self) -> None:
+    async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable: then records may be appended there."""
         ...
 
@@ -235,7 +235,7 @@ class LeaderFetcher:
         if self._unproven:
             await self._ask_ends()
         self._hold_back()
-        await self._host.settle_truncations()
+        await self._host.make_truncations_durable()
         built = self._session.build()
         if built is None:
             await self._idle()

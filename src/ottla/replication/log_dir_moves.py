@@ -259,14 +259,14 @@ class LogDirMoves:
         if partition.topic_id not in (ZERO_UUID, future.topic_id):
             future.assign_topic_id(partition.topic_id)  # here, as what fails here is tried again
         self._match(move, log, future)
-        if self._logs.owes_truncations:
-            await self._logs.settle_truncations(self._world.workers)
+        if self._logs.has_pending_truncations:
+            await self._logs.make_truncations_durable(self._world.workers)
             return
         try:
             self._copy(log, future, now=not move.brought)
         except NotInMemoryError as place:
             with contextlib.suppress(OSError):  # the next read fails
-                await self._world.workers.run(place.file.bring, place.size, place.position)
+                await self._world.workers.run(place.file.prefetch, place.size, place.position)
             move.brought = True
             return
         move.brought = False

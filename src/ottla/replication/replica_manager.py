@@ -270,9 +270,9 @@ class ReplicaManager:
         """Note that a log holds all that was acknowledged (R18)."""
         self.logs.unclean.discard(tp)
 
-    async def settle_truncations(self) -> None:
+    async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable; a worker sees to it."""
-        await self.logs.settle_truncations(self.world.workers)
+        await self.logs.make_truncations_durable(self.world.workers)
 
     def expect_followers(self, partitions: Sequence[Partition]) -> None:
         """Have the fetches of all who have these partitions to follow anew come round quickly."""

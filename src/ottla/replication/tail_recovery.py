@@ -78,7 +78,7 @@ class RecoveryHost(Protocol):
 
     def endpoint(self, broker_id: int) -> Endpoint | None: ...
 
-    async def settle_truncations(self) -> None:
+    async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable: then records may be appended there."""
         ...
 
@@ -302,7 +302,7 @@ class TailRecovery:
         wanting = [o for o in self._pending.values() if broker in o.pending_replicas]
         moved = False
         for first in range(0, len(wanting), MOST_ASKED):
-            await self._host.settle_truncations()
+            await self._host.make_truncations_durable()
             some = [o for o in wanting[first : first + MOST_ASKED] if self._waits(o)]
             if some:
                 moved = await self._ask_for(peer, broker, some) or moved

@@ -21,7 +21,7 @@ from ottla.broker.handlers import (
     replica_control,
 )
 from ottla.broker.tasks import Tasks
-from ottla.log.boot_notes import BOOT_NOTE
+from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.files import OsFiles
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
@@ -111,13 +111,13 @@ class Disk(OsFiles):
                 raise OSError(5, "Input/output error")
             return write(parts, offset)
 
-        def bring(size, offset):
-            file.bring(size, offset)
+        def prefetch(size, offset):
+            file.prefetch(size, offset)
             self.brought += 1
             self.cold = self.gone
 
         proxy = Proxy()
-        proxy.pwrite, proxy.bring = pwrite, bring
+        proxy.pwrite, proxy.prefetch = pwrite, prefetch
         proxy.in_memory = lambda size, offset: not self.cold
         names = ("path", "reader", "worker_lock", "pread", "size", "truncate", "fsync", "close")
         for name in names:
@@ -326,7 +326,9 @@ class Node:
         else:
             self.logs.abandon()
             # The machine crashed, not the process alone: the next start finds another boot.
-            (pathlib.Path(self.cluster.folder) / str(self.id) / BOOT_NOTE).unlink(missing_ok=True)
+            (pathlib.Path(self.cluster.folder) / str(self.id) / BOOT_ID_FILE).unlink(
+                missing_ok=True
+            )
 
     def lose_tail(self, keep, index=0):
         """Let a power loss take all records from offset `keep` on; the node is stopped."""

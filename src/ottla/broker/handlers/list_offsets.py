@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.answers import answer, answer_later
 from ottla.log.log import Log, TimestampOffset
-from ottla.log.time_search import first_from, first_of_youngest
+from ottla.log.time_search import find_by_timestamp, find_max_timestamp
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_EPOCH
 from ottla.model.ports import Buffer
@@ -132,7 +132,7 @@ async def _lookup(
     partition, log = _log(server, request, version, topic, item)
     found: TimestampOffset | None = None
     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        search = first_from(log, timestamp) if timestamp >= 0 else first_of_youngest(log)
+        search = find_by_timestamp(log, timestamp) if timestamp >= 0 else find_max_timestamp(log)
         found = await server.replicas.disk_reads.search(search)
         partition, now = _log(server, request, version, topic, item)
         if now is not log:
