@@ -53,7 +53,7 @@ def a3_a_start_does_all_recovery_in_one_callback(patch):
     def at_once(self, topic_configs):
         for cold in loading(self, topic_configs):
             if cold is not None:
-                cold.file.bring(cold.size, cold.position)
+                cold.file.prefetch(cold.size, cold.position)
         return
         yield
 

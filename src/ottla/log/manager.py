@@ -103,10 +103,7 @@ class LogManager:
     # Start -----------------------------------------------------------------------------
 
     def expect_registration(self) -> None:
-        """Until `registered`, write no boot id file in a dir with missing records.
-
-        To be called before loading.
-        """
+        """Before loading: no boot id file in dirs with missing records until `registered`."""
         self._boot_ids.registered = False
 
     def registered(self) -> None:

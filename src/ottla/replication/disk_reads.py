@@ -33,7 +33,7 @@ class DiskReads:
                 await self._workers.run(job)
         return driven.result
 
-    def bring(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
+    def read_from_disk(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
         """Have all places read, then call `then`, in a later turn of the loop."""
         waits: dict[asyncio.Task[None], None] = {}
         for place in places:

@@ -80,7 +80,7 @@ class FetchHost(Protocol):
         """Return how long a fetch may be parked."""
         ...
 
-    def bring(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
+    def read_from_disk(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
         """Have a worker read these, then call `then`."""
         ...
 
@@ -274,7 +274,7 @@ class FetchPath:
         self.read(fetch, observe=True)
         found = fetch.found
         if found.not_in_memory:
-            self._host.bring(found.not_in_memory, fetch.note_disk_was_read)
+            self._host.read_from_disk(found.not_in_memory, fetch.note_disk_was_read)
         waits_for_disk = bool(found.not_in_memory) and not found.size and not found.urgent
         if (
             (found.size >= fetch.min_bytes and not waits_for_disk)

@@ -148,7 +148,7 @@ class ReplicaManager:
             config.integer("alter.log.dirs.replication.quota.window.size.seconds") * 1000.0,
         )
         self.disk_reads = DiskReads(world.workers)
-        self.bring = self.disk_reads.bring
+        self.read_from_disk = self.disk_reads.read_from_disk
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
         self.alter = AlterPartitionManager(
