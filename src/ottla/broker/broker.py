@@ -47,9 +47,9 @@ from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import World
 from ottla.model.time_slices import TimeSlice
-from ottla.net.answer_memory import AnswerMemory
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
+from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.errors import SessionExpiredError
@@ -79,7 +79,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         ),
         idle_ms=idle_ms if idle_ms >= 0 else NEVER_MS,
         queued_bytes=number("queued.max.request.bytes"),
-        queued_answer_bytes=number("ottla.queued.max.response.bytes"),
+        queued_response_bytes=number("ottla.queued.max.response.bytes"),
     )
 
 
@@ -346,8 +346,8 @@ class Broker:
         )
         connection_quotas.rate_of = self.services.quotas.connection_rate
         budget = FrameMemory(limits.queued_bytes)
-        answers = AnswerMemory(limits.queued_answer_bytes)
-        broker_answers = AnswerMemory(limits.queued_answer_bytes)
+        answers = ResponseMemory(limits.queued_response_bytes)
+        broker_responses = ResponseMemory(limits.queued_response_bytes)
         between_brokers = self.config.broker_only_listeners
         turn = DispatchTimeSlice(self.world.clock.monotonic)
         for endpoint in self.config.listeners:
@@ -363,7 +363,7 @@ class Broker:
                 else connection_quotas,
                 budget=budget,
                 answers=answers,
-                broker_answers=broker_answers,
+                broker_responses=broker_responses,
                 turn=turn,
                 answered=self.router.times.answered,
                 between_brokers=endpoint.listener in between_brokers,

@@ -291,7 +291,7 @@ class Controller:
         try:
             await self._resign_if_moved(cause)
             term = self._term
-            if term is not None and await term.store.give_up_if_fenced(term.fence):
+            if term is not None and await term.store.delete_controller_if_fenced(term.fence):
                 self._end_term("its epoch was overwritten", cause)
         except OttlaError as error:
             logger.info("cannot find out who is the controller: %s", error)

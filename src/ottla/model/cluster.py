@@ -51,10 +51,10 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Who leads a partition and who is in sync.
+    """The leader and the in-sync replicas of a partition.
 
     `partition_epoch` is the version of the state znode: every change compares and swaps on it.
-    `recovery_state` is RECOVERING after an unclean election until the leader says otherwise.
+    `recovery_state` is RECOVERING after an unclean election until the leader reports RECOVERED.
     """
 
     leader: int
@@ -82,7 +82,7 @@ class LeaderIsrAndControllerEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """Who may lead a partition besides its ISR.
+    """The eligible leader replicas of a partition: who may lead it besides its ISR (KIP-966).
 
     Valid for one version of the state znode (`partition_epoch`). `lives` pairs each replica with
     the broker epoch of the life it was in sync in, -1 where that is not known. `zxid` and
@@ -135,7 +135,7 @@ class ReplicaAssignment:
 
 
 class LeadershipUpdate(NamedTuple):
-    """What a controller says of one partition to a broker that has a replica of it.
+    """What a controller sends a broker about one partition of which it has a replica.
 
     As `LeaderAndIsr` and `ReplicaAssignment` in one, since thousands come at once. `topic_id` is 16
     bytes, ZERO_UUID if the controller names none; `is_new` tells that the replica has never been

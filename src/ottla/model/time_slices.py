@@ -1,4 +1,4 @@
-"""Time slices: how work that may take long shares the event loop with everything else.
+"""Time slices: how long work shares the event loop with everything else.
 
 Who may call: every coroutine whose work grows with partitions, records or requests. Invariants:
 everything else that is ready runs before `next` or a `checkpoint` that returns True ends, so state

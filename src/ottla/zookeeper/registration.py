@@ -1,4 +1,4 @@
-"""Who is here: the cluster's id, brokers and the controller's election.
+"""Registration: the cluster's id, brokers and the controller's election.
 
 Who may call: `store`. Invariants: a broker's epoch is the czxid of its znode; an ephemeral znode
 is only believed to be ours if its owner is our session, and only deleted if its owner is a former
@@ -157,7 +157,7 @@ class Registration(Access):
         log.info("updated broker=%d endpoints=%s", info.id, ",".join(map(str, info.endpoints)))
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Take our registration away before the session ends (controlled shutdown)."""
+        """Delete our registration before the session ends (controlled shutdown)."""
         found = await self.get_data_and_stat(znodes.broker_path(broker_id))
         if found is not None and found[1].ephemeral_owner == self.session.session_id:
             await self._delete_if_there(znodes.broker_path(broker_id))
@@ -296,7 +296,7 @@ class Registration(Access):
             await self.write(Delete(znodes.CONTROLLER, stat.version))
         return True
 
-    async def give_up_if_fenced(self, fence: int) -> bool:
+    async def delete_controller_if_fenced(self, fence: int) -> bool:
         """Delete a /controller of ours where /controller_epoch has another version than `fence`.
 
         No other broker was elected then: somebody wrote the epoch by hand, and nothing this
@@ -326,6 +326,6 @@ class Registration(Access):
     async def delete_controller(
         self, expected_controller_epoch_zk_version: int = ANY_VERSION
     ) -> None:
-        """Give the controllership up; another broker's election follows."""
+        """Delete /controller, so that another broker is elected."""
         with contextlib.suppress(NoNodeError):
             await self.write(Delete(znodes.CONTROLLER), expected_controller_epoch_zk_version)

@@ -122,7 +122,7 @@ class FetchAnswer(DelayedFetch):
 
     def room(self) -> int | None:
         """Return what a consumer may be sent: less where many do not take their answers."""
-        return self.connection.answer_room() if self.asked.replica_id < 0 else None
+        return self.connection.max_response_bytes() if self.asked.replica_id < 0 else None
 
     def withholds(self) -> bool:
         server, header = self._server, self._header

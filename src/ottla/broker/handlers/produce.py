@@ -430,7 +430,7 @@ class Progress:
                     self.refused(error)
                 else:
                     self.append_one(UNLIMITED, checked)
-            pending.let_next()
+            pending.unblock_next()
             pending.settle(self.finish())
         except CloseConnection as decision:
             pending.fail(str(decision))
