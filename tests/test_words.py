@@ -41,8 +41,7 @@ LEFT: dict[str, int] = {
     r"\boffice\b": 7,
     r"\bfates?\b": 99,
     r"\bhast[yi]": 4,
-    r"\btp=%": 25,
-    r"\bwhy=%": 3,
+    r"\btp=%": 1,
 }
 SELF = {"tests/test_words.py", "docs/GLOSSARY.md"}
 

@@ -54,7 +54,7 @@ LISTENED_TO = (
     "ottla.broker.handlers.replica_control",
     "ottla.replication.control",
 )
-NOT_TOLD = "leader and isr controller=|delete partition=|start|shut"
+NOT_TOLD = "LeaderAndIsr received |delete replica |start|shut"
 
 
 class BrokerWorld:

@@ -124,7 +124,7 @@ def test_an_invalid_target_by_znode(case, caplog):
         )
         assert same
         assert good.target == (3, 1), "the rest is done"
-        assert f"reassignment refused {where}" in caplog.text
+        assert f"reassignment refused partition={where}" in caplog.text
         left = await cluster.admin.get_partition_reassignment()
         assert left == {T1: (3, 1)}, "what is refused is taken off the list"
 

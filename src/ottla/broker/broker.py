@@ -249,7 +249,7 @@ class Broker:
             await store.propagate_log_dir_event(self.broker_id)
         except SessionExpiredError as error:
             # With the next session the controller asks for everything, and hears of it then.
-            logger.warning("log dir event not written: %s", error)
+            logger.warning("log dir event not written error=%s", error)
 
     async def start(self) -> None:
         """Start every part; StartupError (one line) if something in the world is wrong."""
@@ -266,7 +266,7 @@ class Broker:
         await store.create_top_level_paths()
         proposed = uuid_to_text(self.world.random.randbytes(16))
         server.cluster_id = await store.create_or_get_cluster_id(proposed)
-        logger.info("starting broker_id=%d cluster_id=%s", self.broker_id, server.cluster_id)
+        logger.info("starting broker=%d cluster_id=%s", self.broker_id, server.cluster_id)
         await server.topic_configs.load(store)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
@@ -280,7 +280,7 @@ class Broker:
         self.tasks.start(self.membership.run(), "membership")
         server.enter(BrokerState.RUNNING)
         logger.info(
-            "started broker_id=%d listeners=%s",
+            "started broker=%d listeners=%s",
             self.broker_id,
             ",".join(str(e) for e in self.broker_info().endpoints),
         )

@@ -110,7 +110,7 @@ async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitSt
     try:
         await page.open()
     except OSError as error:
-        logger.warning("no metrics socket=%s error=%s", path, error.strerror or error)
+        logger.warning("status socket not opened path=%s error=%s", path, error.strerror or error)
         return
     steps.callback(page.close)
     sampling = asyncio.get_running_loop().create_task(metrics.run(), name="metrics")
@@ -123,7 +123,7 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int)
     stop = asyncio.Event()
 
     def on_signal(number: int) -> None:
-        logger.info("signal received name=%s", signal.Signals(number).name)
+        logger.info("signal received signal=%s", signal.Signals(number).name)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

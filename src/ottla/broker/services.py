@@ -68,7 +68,7 @@ class BrokerServices:
     def enter(self, state: BrokerState) -> None:
         """Change to another state; IllegalTransitionError if the table does not have it."""
         check_broker_transition(self.state, state)
-        logger.info("broker state=%s from=%s", state.name, self.state.name)
+        logger.info("broker state changed state=%s before=%s", state.name, self.state.name)
         self.state = state
 
     @property

@@ -192,7 +192,11 @@ class Driver:
                 logging.getLogger(f"{_ROOM}.{module}").log(level, text, *values)
             case e.LogRefusals(refusals):
                 for refused in refusals:
-                    logger.error("epoch=%d refused %s", self._context.epoch, refused)
+                    logger.error(
+                        "transition refused controller_epoch=%d reason=%s",
+                        self._context.epoch,
+                        refused,
+                    )
                 self._state_change_logger.refused(refusals)
             case e.StartTimer(delay_s, event):
                 self._surroundings.start_timer(delay_s, event)

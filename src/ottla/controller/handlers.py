@@ -107,7 +107,7 @@ async def handle(term: ControllerTerm, cause: int, event: Event) -> Any:
         case happened.JournalRotated():
             await run(cause, lambda changes: snapshot.take(changes, snapshot.ROTATED))
         case _:
-            logger.warning("event=%s has no handler", type(event).__name__)
+            logger.warning("event without a handler event=%s", type(event).__name__)
     return None
 
 
@@ -301,7 +301,7 @@ async def stop_replica_response(
     if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
         # Meant for its earlier life. Its bounce halts the deletion and its start resumes it: if
         # this response comes after both, a deletion it halted would stay halted.
-        logger.info("deletion refused broker=%d: for an earlier life of it", broker)
+        logger.info("deletion refused broker=%d reason=stale broker epoch", broker)
         return
     errors = {
         TopicPartition(e.topic_name, e.partition_index): e.error_code
@@ -385,7 +385,7 @@ async def _give_id(term: ControllerTerm, info: TopicInfo) -> TopicInfo:
         topic_id = term.world.random.randbytes(16)
     named = replace(info, topic_id=topic_id)
     await term.store.set_topic_assignment(info.name, named, term.fence)
-    logger.info("topic=%s got an id", info.name)
+    logger.info("topic got an id topic=%s", info.name)
     return named
 
 

@@ -267,21 +267,21 @@ class Controller:
         try:
             result = await self._dispatch(cause, event, term)
         except ControllerMovedError as error:
-            logger.info("controller moved event=%s: %s", type(event).__name__, error)
+            logger.info("controller moved event=%s reason=%s", type(event).__name__, error)
             self._refuse(event)
             await self._after_move(cause)
         except SessionExpiredError as error:
-            logger.info("event=%s ends with the session: %s", type(event).__name__, error)
+            logger.info("event failed event=%s error=%s", type(event).__name__, error)
             self._fail(event, error)
         except ConnectionLossError as error:
-            logger.warning("event=%s failed: %s", type(event).__name__, error)
+            logger.warning("event failed event=%s error=%s", type(event).__name__, error)
             self._fail(event, error)
             await self._recover(cause, event)
         except OttlaError as error:
-            logger.error("event=%s failed: %s", type(event).__name__, error)  # noqa: TRY400
+            logger.error("event failed event=%s error=%s", type(event).__name__, error)  # noqa: TRY400
             self._fail(event, error)
         except Exception as error:
-            logger.exception("event=%s failed", type(event).__name__)
+            logger.exception("event failed event=%s", type(event).__name__)
             self._fail(event, OttlaError(str(error)))
         else:
             if isinstance(event, RequestReceived) and not event.answer.done():
@@ -294,7 +294,7 @@ class Controller:
             if term is not None and await term.store.delete_controller_if_fenced(term.fence):
                 self._end_term("its epoch was overwritten", cause)
         except OttlaError as error:
-            logger.info("cannot find out who is the controller: %s", error)
+            logger.info("controller not known error=%s", error)
 
     async def _recover(self, cause: int, event: Event) -> None:
         """After ZooKeeper failed us in the middle: what was half done is undone by a new term."""
@@ -375,9 +375,9 @@ class Controller:
                 self._id, max(self._last_epoch, self._heard_epoch())
             )
         except ControllerMovedError as error:
-            logger.info("not elected: %s", error)
+            logger.info("not elected reason=%s", error)
             return
-        logger.info("elected epoch=%d epoch_zk_version=%d", epoch, version)
+        logger.info("elected controller_epoch=%d epoch_zk_version=%d", epoch, version)
         self._last_epoch = epoch
         term = self._term = self._new_term(store, epoch, version)
         term.journal.event(cause, Elected(epoch=epoch, controller=self._id))
@@ -387,7 +387,7 @@ class Controller:
         except (ControllerMovedError, SessionExpiredError):
             raise
         except Exception:
-            logger.exception("failover failed epoch=%d", epoch)
+            logger.exception("failover failed controller_epoch=%d", epoch)
             await self._resign(term, "its failover failed", cause)
 
     def _new_term(self, store: Store, epoch: int, epoch_zk_version: int) -> ControllerTerm:
@@ -445,7 +445,7 @@ class Controller:
         self._past_elections = self._elections()
         term, self._term = self._term, None
         if term is not None:
-            logger.info("resigned epoch=%d: %s", term.context.epoch, reason)
+            logger.info("resigned controller_epoch=%d reason=%s", term.context.epoch, reason)
             term.journal.event(cause, Resigned(reason=reason))
             term.end()
 

@@ -53,7 +53,9 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     if found.writes or found.renew:
         yield _received(request, version, found)
     for tp, reason in found.reasons.items():
-        yield _log.info("AlterPartition refused broker=%d %s: %s", request.broker_id, tp, reason)
+        yield _log.info(
+            "AlterPartition refused broker=%d partition=%s reason=%s", request.broker_id, tp, reason
+        )
         answer = found.answers[tp]
         code = answer.name if isinstance(answer, ErrorCode) else "NONE"
         decision = _decision(context, tp, found, version)
@@ -78,7 +80,7 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
 def _refuse(changes: StateChanges, request: AlterPartitionRequest, error: ErrorCode) -> Steps[None]:
     known = changes.context.brokers.get(request.broker_id)
     yield _log.info(
-        "AlterPartition refused broker=%d epoch=%d error=%s",
+        "AlterPartition refused broker=%d broker_epoch=%d error=%s",
         request.broker_id,
         request.broker_epoch,
         error.name,
@@ -140,7 +142,9 @@ def controlled_shutdown(
     if known is None:
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
     if UNKNOWN_BROKER_EPOCH != request.broker_epoch < known.epoch:
-        yield _log.info("controlled shutdown refused broker=%d: stale epoch", broker_id)
+        yield _log.info(
+            "controlled shutdown refused broker=%d reason=stale broker epoch", broker_id
+        )
         yield Record(
             journaled.ShutdownRefused(
                 broker=broker_id, broker_epoch=request.broker_epoch, known_epoch=known.epoch

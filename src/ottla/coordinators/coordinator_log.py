@@ -272,7 +272,7 @@ class CoordinatorLog:
         index = partition.tp.partition
         self.on_resigned(partition)
         leadership = self._leaderships[index] = Leadership(index, partition.leader_epoch)
-        logger.debug("loading partition=%s epoch=%d", partition.tp, leadership.epoch)
+        logger.debug("loading partition=%s leader_epoch=%d", partition.tp, leadership.epoch)
         self._waiting.append(leadership)
         self._start()
 
@@ -290,7 +290,7 @@ class CoordinatorLog:
             self._counts.unloaded += 1
             self._unload(index)
             logger.debug(
-                "unloaded partition=%s epoch=%d loaded=%s",
+                "unloaded partition=%s leader_epoch=%d loaded=%s",
                 partition.tp, partition.leader_epoch, leadership.loaded,
             )  # fmt: skip
 
@@ -309,9 +309,7 @@ class CoordinatorLog:
                 except OttlaError as error:
                     self._schedule_retry(leadership, error)
                 except Exception as error:
-                    logger.exception(
-                        "load failed topic=%s partition=%d", self.topic, leadership.index
-                    )
+                    logger.exception("load failed partition=%s-%d", self.topic, leadership.index)
                     self._schedule_retry(leadership, error)
         finally:
             self._loader = None
@@ -347,7 +345,7 @@ class CoordinatorLog:
         if leadership.ended or self._closed:
             return
         logger.error(
-            "partition not served topic=%s partition=%d error=%s; trying again",
+            "partition not served, trying again partition=%s-%d error=%s",
             self.topic, leadership.index, error,
         )  # fmt: skip
         leadership.reading = None
@@ -381,7 +379,7 @@ class CoordinatorLog:
         self._counts.last_load_ms = (clock.monotonic() - reading.started_s) * 1000
         logger.log(
             logging.INFO if reading.records else logging.DEBUG,
-            "loaded partition=%s-%d epoch=%d records=%d took_ms=%.0f",
+            "loaded partition=%s-%d leader_epoch=%d records=%d took_ms=%.0f",
             self.topic, leadership.index, leadership.epoch, reading.records,
             self._counts.last_load_ms,
         )  # fmt: skip
@@ -494,7 +492,7 @@ class CoordinatorLog:
             wall_ms = replicas.clock.wall_ms()
             info = partition.append_as_leader(memoryview(batch), acks, wall_ms, COORDINATOR, guard)
         except OttlaError as failure:
-            logger.info("append failed topic=%s partition=%d error=%s", self.topic, index, failure)
+            logger.info("append failed partition=%s-%d error=%s", self.topic, index, failure)
             on_done(failure.code, -1)
             return
         log = partition.log

@@ -278,7 +278,8 @@ class TransactionCoordinator:
             error = _ERRORS.get(failure, failure)
             if error is not ErrorCode.NONE:
                 logger.info(
-                    "transaction not stored id=%s state=%s error=%s offset=%d attempts=%d",
+                    "transaction not stored transactional_id=%s state=%s error=%s offset=%d "
+                    "attempts=%d",
                     store.transactional_id, store.to.state.label, failure.name, base_offset,
                     store.attempts + 1,
                 )  # fmt: skip

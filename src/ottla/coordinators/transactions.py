@@ -241,7 +241,10 @@ class Transactions:
                 )
             except ProducerFencedError as fenced:
                 self._effects.append(
-                    info(f"producer fenced id={request.transactional_id} reason={fenced}")
+                    info(
+                        f"producer fenced transactional_id={request.transactional_id} "
+                        f"reason={fenced}"
+                    )
                 )
                 self._effects.append(Reply(request_id, InitResult(ErrorCode.PRODUCER_FENCED)))
             else:
@@ -371,8 +374,10 @@ class Transactions:
                     self.timed_out_total += 1
                     self._effects.append(
                         info(
-                            f"transaction timed out id={transaction.transactional_id} "
-                            f"producer_id={transaction.producer_id} epoch={transaction.epoch} "
+                            "transaction timed out "
+                            f"transactional_id={transaction.transactional_id} "
+                            f"producer_id={transaction.producer_id} "
+                            f"producer_epoch={transaction.epoch} "
                             f"timeout_ms={transaction.timeout_ms}"
                         )
                     )

@@ -139,14 +139,14 @@ class LogCleaner:
             return True
         except CleaningAbortedError:
             self.aborted += 1
-            logger.info("cleaning aborted tp=%s", log.tp)
+            logger.info("log cleaning aborted partition=%s", log.tp)
         except (StorageError, OutOfDescriptorsError):
             pass  # said by now: its dir is offline, or it is tried again later
         except (CorruptRecordError, InvalidRecordError) as error:
             self.uncleanable[log.tp] = log
             if isinstance(error, CorruptRecordError):
                 log.note_damage(None, error)
-            logger.error("log cannot be cleaned tp=%s error=%s", log.tp, error)  # noqa: TRY400
+            logger.error("log cannot be cleaned partition=%s error=%s", log.tp, error)  # noqa: TRY400
         return False
 
     # Choosing --------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class LogCleaner:
         await self._logs.write_cleaned_offsets(self._world.workers, log)
         self.cleanings += 1
         logger.info(
-            "cleaned tp=%s offsets=%d..%d keys=%d bytes=%d->%d",
+            "log cleaned partition=%s offsets=%d..%d keys=%d bytes=%d->%d",
             log.tp,
             dirt.first_dirty,
             end,

@@ -152,7 +152,11 @@ class LocalLog:
         failure = self.mark_offline(f"{doing} failed: {error}")
         if first:
             _logger.error(
-                "log failed tp=%s dir=%s doing=%s error=%s", self.tp, self.dir, doing, error
+                "log failed partition=%s dir=%s operation=%s error=%s",
+                self.tp,
+                self.dir,
+                doing,
+                error,
             )
             if self.on_failure is not None:
                 self.on_failure(self, error)
@@ -180,7 +184,7 @@ class LocalLog:
             if self.damaged is not None:
                 return
             self.damaged = known
-            _logger.error("corrupt record tp=%s error=%s", self.tp, error)
+            _logger.error("corrupt record partition=%s error=%s", self.tp, error)
         elif any(first <= offset < end for first, end in known):
             return
         else:
@@ -191,7 +195,7 @@ class LocalLog:
                 raise self._fail(failure, "read") from failure
             self.damaged = damage.with_range(known, first, end)
             _logger.error(
-                "corrupt record tp=%s offset=%d unreadable=%d..%d error=%s",
+                "corrupt record partition=%s offset=%d unreadable=%d..%d error=%s",
                 self.tp, offset, first, end - 1, error,
             )  # fmt: skip
         self.damage_remembered = False
@@ -205,7 +209,7 @@ class LocalLog:
             crc_matches(memoryview(part), unpack_header(part, 0)[CRC]) for part in cached.parts
         ):
             self.corrupt_reads += 1
-            _logger.error("corrupt record in memory tp=%s offset=%d", self.tp, offset)
+            _logger.error("corrupt record in memory partition=%s offset=%d", self.tp, offset)
             self._tail.clear()
 
     def _flush_if_due(self) -> None:

@@ -438,7 +438,7 @@ class Log(LocalLog):
             try:
                 entries = self.segments[index].aborted
             except CorruptIndexError as error:
-                _logger.warning("aborted index rebuilt tp=%s reason=%s", self.tp, error)
+                _logger.warning("aborted index rebuilt partition=%s error=%s", self.tp, error)
                 entries = self._rebuild_aborted(index)
             more, complete = overlapping(entries, offset, upto_offset)
             found += more
@@ -544,7 +544,12 @@ class Log(LocalLog):
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        _logger.info("truncated tp=%s from=%d to=%d", self.tp, self.log_end_offset, offset)
+        _logger.info(
+            "truncated partition=%s from_offset=%d to_offset=%d",
+            self.tp,
+            self.log_end_offset,
+            offset,
+        )
         try:
             cut = self.segments[self._segment_index(offset)]
             _ = cut.file, cut.aborted  # opened before anything is changed (F45)
@@ -569,7 +574,7 @@ class Log(LocalLog):
         """Drop everything and begin again, empty, at `offset`."""
         if self.failed is not None:
             raise self.failed
-        _logger.info("truncated fully tp=%s start=%d", self.tp, offset)
+        _logger.info("truncated fully partition=%s to_offset=%d", self.tp, offset)
         try:
             self._delete_files(self.segments)
             self.segments = [self._begin_at(offset)]
@@ -671,7 +676,7 @@ class Log(LocalLog):
         self._latest_epoch = self.epochs.latest
         self._unsynced_folders = [self.dir]
         _logger.info(
-            "segments deleted tp=%s count=%d reason=%s log_start=%d",
+            "segments deleted partition=%s count=%d reason=%s log_start_offset=%d",
             self.tp,
             expired.count,
             expired.reason,

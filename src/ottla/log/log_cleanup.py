@@ -56,7 +56,7 @@ class LogCleanup:
         except NotInMemoryError as place:
             self._to_bring.append((log, place.with_traceback(None)))
         except OttlaError as error:
-            _logger.warning("retention failed tp=%s error=%s", log.tp, error)
+            _logger.warning("retention failed partition=%s error=%s", log.tp, error)
         log.expire_producers(now_ms)
         log.release_idle()
         self._remove_deleted(log)
@@ -71,6 +71,6 @@ class LogCleanup:
                 await workers.run(place.file.prefetch, place.size, place.position)
             except OSError as error:
                 if log.failed is None:
-                    _logger.warning("retention failed tp=%s error=%s", log.tp, error)
+                    _logger.warning("retention failed partition=%s error=%s", log.tp, error)
                 continue
             self._queue.append(log)

@@ -119,7 +119,7 @@ def read_offsets(files: Files, log_dir: LogDir, names: set[str]) -> Steps[None]:
                 yield None
         except CheckpointError as error:
             known.clear()
-            _logger.warning("checkpoint ignored file=%s reason=%s", log_dir.file(name), error)
+            _logger.warning("checkpoint ignored path=%s error=%s", log_dir.file(name), error)
 
 
 def folders(files: Files, log_dir: LogDir, names: Iterable[str]) -> Iterator[str]:

@@ -183,7 +183,7 @@ class LogManager:
         if name.endswith(STRAY) and self.aside.recognize(log_dir.file(name)):
             return
         if tp is None or name.endswith(STRAY) or (name.endswith(FUTURE) and logs is self._logs):
-            _logger.warning("folder ignored dir=%s name=%s", log_dir.path, name)
+            _logger.warning("folder ignored dir=%s folder=%s", log_dir.path, name)
             return
         if tp in logs and not self._resolve_duplicate_folder(logs[tp], log_dir, name):
             return
@@ -424,7 +424,7 @@ class LogManager:
             self._dir_failed(log_dir, error)
             return
         self._removals.add(target, delay_s)
-        _logger.info("log deleted tp=%s folder=%s", tp, target)
+        _logger.info("log deleted partition=%s folder=%s", tp, target)
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"

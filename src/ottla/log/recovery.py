@@ -209,7 +209,7 @@ class Loader:
         there = set(found.logs)
         for offset, name in found.indexes:
             if offset not in there:
-                _log.warning("orphan index removed tp=%s file=%s", self._tp, name)
+                _log.warning("orphan index removed partition=%s file=%s", self._tp, name)
                 self._remove(name)
         return found
 
@@ -245,7 +245,7 @@ class Loader:
         for name in sorted(swaps, key=lambda n: not n.endswith(".log.swap")):
             self._files.rename(self._path(name), self._path(name.removesuffix(".swap")))
         if swaps:
-            _log.info("finished an interrupted swap tp=%s files=%d", self._tp, len(swaps))
+            _log.info("finished an interrupted swap partition=%s files=%d", self._tp, len(swaps))
 
     def _swap_end(self, name: str) -> Steps[int]:
         """Return the offset after the last batch of a `.log.swap`."""
@@ -287,7 +287,7 @@ class Loader:
         try:
             self._loaded.topic_id = checkpoints.decode_partition_metadata(data)
         except checkpoints.CheckpointError as error:
-            _log.warning("partition.metadata ignored tp=%s reason=%s", self._tp, error)
+            _log.warning("partition.metadata ignored partition=%s error=%s", self._tp, error)
 
     def _read_epochs(self, names: _Names) -> bool:
         """Read the epochs; False if they must be found in the batches instead."""
@@ -298,7 +298,7 @@ class Loader:
             self._loaded.epochs = EpochCache(checkpoints.decode_epochs(data))
         except checkpoints.CheckpointError as error:
             if any(s.size for s in self._loaded.segments):
-                _log.warning("leader epochs rebuilt tp=%s reason=%s", self._tp, error)
+                _log.warning("leader epochs rebuilt partition=%s error=%s", self._tp, error)
             return False
         return True
 
@@ -338,7 +338,7 @@ class Loader:
             base = segment.base_offset
             names = file_name(base, ".index"), file_name(base, ".timeindex")
             if segment.size and not all(name in self._indexes for name in names):
-                _log.warning("index rebuilt tp=%s segment=%d", self._tp, base)
+                _log.warning("index rebuilt partition=%s segment=%d", self._tp, base)
                 yield from segment.rebuilding_indexes(self._interval)
 
     def _follows(self, segment: Segment, before: Segment, end: int) -> bool:
@@ -356,7 +356,9 @@ class Loader:
         """Drop the segments from `index` on, which follow torn records."""
         segments = self._loaded.segments
         later = segments[index:]
-        _log.warning("log cut tp=%s reason=%s later_segments=%d", self._tp, reason, len(later))
+        _log.warning(
+            "log cut partition=%s reason=%s later_segments=%d", self._tp, reason, len(later)
+        )
         for gone in later:
             self._loaded.deleted_files += gone.mark_deleted()
         del segments[index:]
@@ -370,7 +372,7 @@ class Loader:
             segment, loaded.epochs, loaded.producers, self._producers_from, self._interval
         )
         if problem:
-            _log.warning("bad batch tp=%s byte=%d: %s", self._tp, size, problem)
+            _log.warning("bad batch partition=%s position=%d reason=%s", self._tp, size, problem)
         cut = segment.size - size
         if cut:
             segment.cut(size)
@@ -392,7 +394,8 @@ class Loader:
                 end = yield from self._read_log_end(last)
             if end < loaded.log_start_offset:
                 _log.warning(
-                    "log end below log start, starting over tp=%s end=%d start=%d",
+                    "log end below log start, starting over partition=%s log_end_offset=%d "
+                    "log_start_offset=%d",
                     self._tp,
                     end,
                     loaded.log_start_offset,
@@ -419,7 +422,7 @@ class Loader:
             return (yield from last.finding_end())
         except CorruptRecordError as error:
             # The clean marker lied, or somebody wrote into the file since.
-            _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
+            _log.warning("log end unreadable, recovering partition=%s error=%s", self._tp, error)
             if self._on_damage is not None:
                 self._on_damage()
             self._clean = False
@@ -450,7 +453,7 @@ class Loader:
 
     def _found_damage(self, error: CorruptRecordError) -> None:
         """Continue without the unreadable offsets: damage below the recovery point (F20)."""
-        _log.error("corrupt record tp=%s found while loading error=%s", self._tp, error)
+        _log.error("corrupt record found while loading partition=%s error=%s", self._tp, error)
         self._loaded.damaged = self._loaded.damaged or ()
         self._loaded.marked = False
 
@@ -547,7 +550,7 @@ def loading_snapshot(
             data, crc = yield from _reading_snapshot(files, path)
             parts = decode_snapshot(data, crc)
         except (CorruptRecordError, FileNotFoundError) as error:
-            _log.warning("producer snapshot dropped path=%s reason=%s", path, error)
+            _log.warning("producer snapshot dropped path=%s error=%s", path, error)
             with contextlib.suppress(FileNotFoundError):
                 files.remove(path)
             snapshots.pop()

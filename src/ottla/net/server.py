@@ -210,7 +210,7 @@ class Server:
         self._turned_away_quiet_until = now + REFUSED_LOG_INTERVAL_S
         count, self._turned_away = self._turned_away, 0
         logger.warning(
-            "connections refused count=%d last_peer=%s:%d listener=%s reason=%r",
+            "connections refused count=%d peer=%s:%d listener=%s reason=%r",
             count,
             *connection.peer,
             self.listener,

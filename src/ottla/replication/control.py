@@ -82,7 +82,7 @@ async def apply_leader_and_isr(
     async with replicas.control_lock:
         if request.controller_epoch < replicas.controller_epoch:
             logger.warning(
-                "leader and isr refused controller=%d epoch=%d ours=%d",
+                "LeaderAndIsr refused controller=%d controller_epoch=%d ours=%d",
                 request.controller_id, request.controller_epoch, replicas.controller_epoch,
             )  # fmt: skip
             return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -112,7 +112,8 @@ async def apply_leader_and_isr(
         replicas.fetchers.close_idle()
         # One line for the whole request: a line per partition would cost more than its transition.
         logger.info(
-            "leader and isr controller=%d epoch=%d partitions=%d leaders=%d followers=%d bad=%d",
+            "LeaderAndIsr received controller=%d controller_epoch=%d partitions=%d leaders=%d "
+            "followers=%d bad=%d",
             request.controller_id, request.controller_epoch, len(errors),
             applied.led, applied.followed, sum(code != 0 for code in errors.values()),
         )  # fmt: skip
@@ -140,7 +141,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
     partition = replicas.partitions.get(tp)
     known_id = _known_topic_id(replicas, tp, partition)
     if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
-        logger.error("leader and isr for another topic id partition=%s", tp)
+        logger.error("LeaderAndIsr partition refused partition=%s reason=another topic id", tp)
         return ErrorCode.INCONSISTENT_TOPIC_ID
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
     if update.leader_epoch < epoch:
@@ -152,7 +153,9 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
     if update.leader_epoch == epoch and partition is not None:
         return _same_epoch(replicas, partition, topic_id)
     if replicas.broker_id not in update.replicas:
-        logger.warning("leader and isr for a foreign partition partition=%s", tp)
+        logger.warning(
+            "LeaderAndIsr partition refused partition=%s reason=not assigned to this broker", tp
+        )
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
@@ -174,17 +177,17 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         _transition(replicas, partition, log, update, applied)
         replicas.moves.resume(partition)
     except StorageError as error:
-        logger.error("leader and isr: storage failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("LeaderAndIsr storage failed partition=%s error=%s", tp, error)  # noqa: TRY400
         if partition is not None:
             replicas.take_offline(partition)
         else:
             replicas.offline[tp] = None
         return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
-        logger.error("leader and isr failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("LeaderAndIsr failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return _code_for_controller(error)
     except Exception:  # our bug: the request's other partitions have no part in it
-        logger.exception("leader and isr failed partition=%s", tp)
+        logger.exception("LeaderAndIsr failed partition=%s", tp)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
 
@@ -266,7 +269,8 @@ def _lead(
         if update.recovery_state == RECOVERING:
             # As in Kafka there is nothing to recover from: its first ISR change says so.
             logger.warning(
-                "elected uncleanly partition=%s epoch=%d: what only others had from offset=%d on "
+                "unclean election partition=%s leader_epoch=%d offset=%d: what only others had "
+                "from this offset on "
                 "is lost",
                 partition.tp, partition.leader_epoch, log.log_end_offset,
             )  # fmt: skip
@@ -340,7 +344,7 @@ async def apply_stop_replica(
     async with replicas.control_lock:
         if request.controller_epoch < replicas.controller_epoch:
             logger.warning(
-                "stop replica refused controller=%d epoch=%d ours=%d",
+                "StopReplica refused controller=%d controller_epoch=%d ours=%d",
                 request.controller_id, request.controller_epoch, replicas.controller_epoch,
             )  # fmt: skip
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -394,15 +398,15 @@ def _stop(
             partition.release_waiting()
     if not delete:
         return ErrorCode.NONE
-    logger.info("delete partition=%s epoch=%d", tp, epoch)
+    logger.info("delete replica partition=%s leader_epoch=%d", tp, epoch)
     try:
         replicas.logs.delete_stray_folder(tp)
     except StorageError as error:
         replicas.offline[tp] = None
-        logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("delete failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
-        logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("delete failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return _code_for_controller(error)
     except Exception:  # our bug: the request's other partitions have no part in it
         logger.exception("delete failed partition=%s", tp)

@@ -337,7 +337,9 @@ class ReplicaManager:
         for partition in self.partitions.values():
             future = partition.future
             if future is not None and future.failed is not None:
-                logger.warning("move ended partition=%s: its target failed", partition.tp)
+                logger.warning(
+                    "log dir move ended partition=%s reason=the target dir failed", partition.tp
+                )
                 self.moves.remove((partition.tp,))
                 partition.future = None
         for partition in failed:

@@ -233,7 +233,7 @@ class TailRecovery:
         await wait_at_most(self._wake, FIRST_RETRY_S if soon else LONGEST_RETRY_S)
 
     def _unreachable(self, broker: int, error: ConnectionLostError) -> None:
-        logger.debug("no log end of broker=%d error=%s", broker, error)
+        logger.debug("log ends not read broker=%d error=%s", broker, error)
         self._forget_cuts(broker)
         peer = self._peers.pop(broker, None)
         if peer is not None:
@@ -253,7 +253,8 @@ class TailRecovery:
             del self._pending[tp]
             if one.taken:
                 logger.warning(
-                    "log end recovered from other replicas partition=%s taken=%d end=%d",
+                    "log end recovered from other replicas partition=%s records=%d "
+                    "log_end_offset=%d",
                     tp, one.taken, one.log.log_end_offset,
                 )  # fmt: skip
             one.finish()
@@ -264,7 +265,8 @@ class TailRecovery:
         if one.unclean_allowed:
             self.unproven_total += 1
             logger.warning(
-                "leading without having heard partition=%s brokers=%s end=%d: records that only "
+                "leading without their log ends partition=%s brokers=%s log_end_offset=%d: "
+                "records that only "
                 "they have will be lost; unclean leader election is allowed here",
                 tp, missing, end,
             )  # fmt: skip
@@ -272,7 +274,8 @@ class TailRecovery:
         if now_ms >= one.next_warning_ms:
             one.next_warning_ms = now_ms + self._host.lag_ms
             logger.error(
-                "not leading partition=%s end=%d: after a crash its log may lack acknowledged "
+                "not leading partition=%s log_end_offset=%d: after a crash its log may lack "
+                "acknowledged "
                 "records, and brokers %s were not heard. Start them, or accept the loss with "
                 "unclean.leader.election.enable=true",
                 tp, end, missing,
@@ -432,7 +435,9 @@ class TailRecovery:
             raise
         except OttlaError as error:
             # It may have what cannot be read there: that is no word of having nothing.
-            logger.warning("log end not recovered partition=%s broker=%d %s", tp, broker, error)
+            logger.warning(
+                "log end not recovered partition=%s broker=%d error=%s", tp, broker, error
+            )
             return False
         return one.log.log_end_offset > end
 
@@ -456,7 +461,8 @@ class TailRecovery:
         )
         before = log.log_end_offset, latest
         logger.warning(
-            "cut before leading partition=%s to=%d end=%d: broker %d knows a later epoch than %d",
+            "truncated before leading partition=%s to_offset=%d log_end_offset=%d: broker %d "
+            "knows a later epoch than %d",
             one.partition.tp, point.offset, log.log_end_offset, broker, latest,
         )  # fmt: skip
         log.truncate_to(point.offset)

@@ -69,7 +69,7 @@ class Access:
 
     def ignore(self, error: MalformedZnodeError) -> None:
         """Log that a znode's content is ignored (F41)."""
-        log.error("ignored path=%s: %s", error.path, error.reason)
+        log.error("malformed znode ignored path=%s reason=%s", error.path, error.reason)
         if self._on_malformed is not None:
             self._on_malformed(error)
 

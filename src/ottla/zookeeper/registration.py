@@ -121,7 +121,9 @@ class Registration(Access):
                     await self.update_broker_info(info)
                 return self._registered(info, found[1].czxid)
             if owner and owner == self._previous_session_id:
-                log.info("deleting path=%s of our former session %#x", path, owner)
+                log.info(
+                    "deleting a znode path=%s session=%#x reason=of our former session", path, owner
+                )
                 await self._delete_if_there(path)
                 continue
             left_s = give_up_s - clock.monotonic()
@@ -131,12 +133,14 @@ class Registration(Access):
                     "uses this id, or its session has not expired yet",
                     path=path,
                 )
-            log.info("waiting path=%s owner=%#x left_s=%.1f", path, owner, left_s)
+            log.info("waiting for a znode path=%s session=%#x left_s=%.1f", path, owner, left_s)
             await self._wait_until_gone(path, left_s)
 
     def _registered(self, info: BrokerInfo, czxid: int) -> int:
         endpoints = ",".join(map(str, info.endpoints))
-        log.info("registered broker=%d epoch=%d endpoints=%s", info.id, czxid, endpoints)
+        log.info(
+            "broker registered broker=%d broker_epoch=%d endpoints=%s", info.id, czxid, endpoints
+        )
         return czxid
 
     async def _delete_if_there(self, path: str) -> None:
@@ -154,7 +158,11 @@ class Registration(Access):
     async def update_broker_info(self, info: BrokerInfo) -> None:
         data = znodes.encode_broker(info, self.session.world.clock.wall_ms())
         await self.write(Set(znodes.broker_path(info.id), data))
-        log.info("updated broker=%d endpoints=%s", info.id, ",".join(map(str, info.endpoints)))
+        log.info(
+            "registration updated broker=%d endpoints=%s",
+            info.id,
+            ",".join(map(str, info.endpoints)),
+        )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Delete our registration before the session ends (controlled shutdown)."""
@@ -291,7 +299,7 @@ class Registration(Access):
         else:
             if named == broker_id or stat.ephemeral_owner != self.session.session_id:
                 return False
-        log.error("deleting path=%s: somebody else wrote it", znodes.CONTROLLER)
+        log.error("deleting a znode path=%s reason=somebody else wrote it", znodes.CONTROLLER)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self.write(Delete(znodes.CONTROLLER, stat.version))
         return True
@@ -308,7 +316,7 @@ class Registration(Access):
             return False
         if epoch is not None and epoch[1].version == fence:
             return False
-        log.error("path=%s was written by somebody else: electing anew", znodes.CONTROLLER_EPOCH)
+        log.error("electing again path=%s reason=somebody else wrote it", znodes.CONTROLLER_EPOCH)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self.write(Delete(znodes.CONTROLLER, controller[1].version))
         return True

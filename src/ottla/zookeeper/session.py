@@ -492,7 +492,7 @@ class Session:
         self._pings.clear()
         self._state = SessionState.CONNECTED
         log.info(
-            "session %s id=%#x server=%s timeout_ms=%d",
+            "session %s session=%#x server=%s timeout_ms=%d",
             "continued" if again else "opened",
             self.session_id,
             server,
@@ -532,7 +532,12 @@ class Session:
         if self._fence():
             return
         self._state = SessionState.SUSPENDED
-        log.warning("session suspended id=%#x server=%s: %s", self.session_id, self.server, reason)
+        log.warning(
+            "session suspended session=%#x server=%s reason=%s",
+            self.session_id,
+            self.server,
+            reason,
+        )
         self._out.clear()
         self._pings.clear()
         self._arm(max(self._deadline_s - self.world.clock.monotonic(), 0.001))
@@ -551,7 +556,7 @@ class Session:
             except SessionExpiredError:
                 return
             except (OSError, ConnectionLossError, WireError) as error:
-                log.debug("session not continued id=%#x: %s", self.session_id, error)
+                log.debug("session not continued session=%#x error=%s", self.session_id, error)
             await asyncio.sleep(pause_s * (0.5 + self.world.random.random()))
             pause_s = min(1.0, pause_s * 2)
 
@@ -571,7 +576,7 @@ class Session:
         self._state = SessionState.DEAD
         self.death = reason
         level = logging.INFO if reason == CLOSED else logging.WARNING
-        log.log(level, "session dead id=%#x: %s", self.session_id, reason)
+        log.log(level, "session dead session=%#x reason=%s", self.session_id, reason)
         if self._timer is not None:
             self._timer.cancel()
         if self._reattaching is not None and self._reattaching is not asyncio.current_task():
