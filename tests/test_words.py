@@ -38,10 +38,7 @@ TERMS = {
     r"\bwhy=%": "reason=",
 }
 LEFT: dict[str, int] = {
-    r"\boffice\b": 7,
-    r"\bfates?\b": 99,
-    r"\bhast[yi]": 4,
-    r"\btp=%": 1,
+    r"tp=%": 1,
 }
 SELF = {"tests/test_words.py", "docs/GLOSSARY.md"}
 

@@ -1,10 +1,10 @@
 """The fuzz target of answers: a false broker, which a real one follows, obeys or asks.
 
 b9 is registered in ZooKeeper and listens, but answers what the input says. Broker b0 is real and
-in office: it follows b9's partitions (Fetch, ListOffsets, OffsetForLeaderEpoch) and as controller
-tells it (LeaderAndIsr, UpdateMetadata, StopReplica); `net.client` asks it (ApiVersions, Metadata).
-It must hold: nothing uncaught, nothing logged with a traceback; what b0 took over can be read to
-its end; the witness is served by b0 as ever.
+the controller: it follows b9's partitions (Fetch, ListOffsets, OffsetForLeaderEpoch) and as
+controller tells it (LeaderAndIsr, UpdateMetadata, StopReplica); `net.client` asks it (ApiVersions,
+Metadata). It must hold: nothing uncaught, nothing logged with a traceback; what b0 took over can be
+read to its end; the witness is served by b0 as ever.
 
 An input is one byte of flags, then frames: api key and version (int16 each) and an answer's body.
 A request is answered with the next frame of its key, else with what an honest broker would say.

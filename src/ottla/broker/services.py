@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.state import BrokerState, check_broker_transition
 from ottla.model.errors import ConnectionLostError
-from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH, is_stale_broker_epoch
 
 if TYPE_CHECKING:
     from ottla.broker.batch_checks import BatchChecks
@@ -80,11 +80,8 @@ class BrokerServices:
 
     def accept_controller_epoch(self, epoch: int) -> bool:
         """Take note of a controller's epoch; tell whether it is not older than any seen (R10)."""
-        if epoch < self.replicas.controller_epoch:
-            return False
-        self.replicas.controller_epoch = epoch
-        return True
+        return self.replicas.accept_controller_epoch(epoch)
 
     def is_stale(self, request_epoch: int) -> bool:
         """Tell whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
-        return request_epoch != UNKNOWN_BROKER_EPOCH and request_epoch < self.broker_epoch
+        return is_stale_broker_epoch(request_epoch, self.broker_epoch)

@@ -6,7 +6,6 @@ watch is left again by the same read; the order of steps is the procedures' (`br
 Kafka: the `process*` methods of `KafkaController`, and `initializeControllerContext`.
 """
 
-import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -31,6 +30,7 @@ from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ControllerMovedError, ErrorCode
 from ottla.model.ids import TopicPartition, is_usable_uuid, topic_name_problem
+from ottla.model.time_slices import yield_to_loop
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -167,14 +167,14 @@ async def _read_context(term: ControllerTerm, cause: int) -> dict[TopicPartition
         for partition, assignment in info.assignment.items():
             if assignment.being_reassigned:
                 context.reassigning[TopicPartition(info.name, partition)] = None
-        await asyncio.sleep(0)
+        await yield_to_loop()
     await term.driver.run(cause, lambda _changes: _watch_registrations(list(context.brokers)))
     for some in context.partitions_in_slices(READ_SLICE):
         created_at: dict[TopicPartition, int] = {}
         read = await store.get_topic_partition_states(some, written_at, created_at)
         context.leadership.update(read)
         note_first_lives(context, created_at)
-        await asyncio.sleep(0)
+        await yield_to_loop()
     await _read_eligible(term)
     for broker in context.brokers.values():
         term.channels.add(broker)
@@ -374,7 +374,7 @@ async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[To
         parsed += len(infos[-1].assignment)
         if parsed >= SLICE:
             parsed = 0
-            await asyncio.sleep(0)
+            await yield_to_loop()
     return [info if info.topic_id is not None else await _give_id(term, info) for info in infos]
 
 

@@ -32,6 +32,7 @@ from ottla.model.config import BrokerConfig
 from ottla.model.errors import ControllerMovedError, ErrorCode, NotControllerError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing
 from ottla.wire.messages.allocate_producer_ids import (
@@ -259,7 +260,7 @@ class Controller:
                 self._busy = False
                 self._refuse(event)
             if self._queue:
-                await asyncio.sleep(0)  # many small events make one long step
+                await yield_to_loop()  # many small events make one long step
 
     async def _handle(self, cause: int, event: Event) -> None:
         """Handle one event and whatever goes wrong in it."""

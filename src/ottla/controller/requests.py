@@ -26,7 +26,7 @@ from ottla.controller.states import PartitionReplica, PartitionState, ReplicaSta
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
-from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
+from ottla.model.protocol import is_stale_broker_epoch
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -141,7 +141,7 @@ def controlled_shutdown(
     known = context.brokers.get(broker_id)
     if known is None:
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-    if UNKNOWN_BROKER_EPOCH != request.broker_epoch < known.epoch:
+    if is_stale_broker_epoch(request.broker_epoch, known.epoch):
         yield _log.info(
             "controlled shutdown refused broker=%d reason=stale broker epoch", broker_id
         )

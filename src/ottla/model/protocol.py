@@ -43,3 +43,8 @@ UNDEFINED = -1
 
 NO_GENERATION = -1
 """OffsetCommit of a consumer that is no member of a group."""
+
+
+def is_stale_broker_epoch(given: int, current: int) -> bool:
+    """Return whether a request names an earlier registration of a broker (R8, KIP-380)."""
+    return UNKNOWN_BROKER_EPOCH != given < current

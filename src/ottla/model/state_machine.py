@@ -5,11 +5,11 @@ controller's partitions and replicas; `transitions` has the tables' format. A ch
 the table is refused with the subject's history, which tells how it came to be in its state.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ottla.model.transitions import IllegalTransitionError
+from ottla.model.transitions import IllegalTransitionError, TransitionTable
 
 HISTORY_LENGTH = 6
 
@@ -51,7 +51,7 @@ class Machine(Generic[Subject, State]):
     last step is kept and given to the next subject that comes from the same position.
     """
 
-    def __init__(self, table: Mapping[State, frozenset[State]], nowhere: State) -> None:
+    def __init__(self, table: TransitionTable[State], nowhere: State) -> None:
         self._table = table
         self._nowhere = nowhere
         self._start = _Position(nowhere, ())

@@ -43,7 +43,7 @@ class TimeSlice:
 
     async def next(self) -> None:
         """Let everything else that is ready run, then begin a new slice."""
-        await asyncio.sleep(0)
+        await yield_to_loop()
         self.restart()
 
     async def checkpoint(self) -> bool:

@@ -75,18 +75,26 @@ def _update_of(tp: TopicPartition, topic_id: bytes, state: _WireState) -> Leader
     )
 
 
+def _accepts(
+    replicas: ReplicaManager, name: str, request: LeaderAndIsrRequest | StopReplicaRequest
+) -> bool:
+    """Return whether no newer controller was heard of; log it otherwise."""
+    if replicas.accept_controller_epoch(request.controller_epoch):
+        return True
+    logger.warning(
+        "%s refused controller=%d controller_epoch=%d ours=%d",
+        name, request.controller_id, request.controller_epoch, replicas.controller_epoch,
+    )  # fmt: skip
+    return False
+
+
 async def apply_leader_and_isr(
     replicas: ReplicaManager, request: LeaderAndIsrRequest, version: int, correlation_id: int = -1
 ) -> LeaderAndIsrResponse:
     """Become leader or follower of every partition named."""
     async with replicas.control_lock:
-        if request.controller_epoch < replicas.controller_epoch:
-            logger.warning(
-                "LeaderAndIsr refused controller=%d controller_epoch=%d ours=%d",
-                request.controller_id, request.controller_epoch, replicas.controller_epoch,
-            )  # fmt: skip
+        if not _accepts(replicas, "LeaderAndIsr", request):
             return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
-        replicas.controller_epoch = request.controller_epoch
         applied = Applied(state_changes=StateChangeLog(replicas.broker_id))
         began_s = replicas.clock.monotonic()
         count = len(request.ungrouped_partition_states)
@@ -101,7 +109,7 @@ async def apply_leader_and_isr(
             if time_slice.over:
                 _notify(replicas, applied)
                 await time_slice.next()
-                if request.controller_epoch < replicas.controller_epoch:
+                if not replicas.accept_controller_epoch(request.controller_epoch):
                     # A replica that the newer controller has just let go must not come back.
                     return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         await replicas.make_truncations_durable()  # clients learn next who leads
@@ -342,13 +350,8 @@ async def apply_stop_replica(
 ) -> StopReplicaResponse:
     """Stop following, and delete where asked, also what is on disk but not hosted."""
     async with replicas.control_lock:
-        if request.controller_epoch < replicas.controller_epoch:
-            logger.warning(
-                "StopReplica refused controller=%d controller_epoch=%d ours=%d",
-                request.controller_id, request.controller_epoch, replicas.controller_epoch,
-            )  # fmt: skip
+        if not _accepts(replicas, "StopReplica", request):
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-        replicas.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
         # After a reassignment no LeaderAndIsr goes to a removed replica that led.
         deleted: list[Partition] = []

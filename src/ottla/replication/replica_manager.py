@@ -203,6 +203,13 @@ class ReplicaManager:
             # Not after a start that failed: the folders may be another broker's.
             await self.logs.write_high_watermarks(self.world.workers)
 
+    def accept_controller_epoch(self, epoch: int) -> bool:
+        """Note the epoch of a control request; return whether it is the highest so far (R10)."""
+        if epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = epoch
+        return True
+
     def fence(self) -> None:
         """Stop proposing ISR changes: the ZooKeeper session is gone."""
         self.may_propose = False
