@@ -34,11 +34,13 @@ TERMS = {
     r"\bhast[yi]": "without retries",
     r"\bfrail\b": "with unclean elections",
     r"\bAnswers to [A-Z]": "Kafka: X",
+    r"\btwins?\b": "in-memory ZooKeeper",
+    r"\b(former|present|earlier|later) li(fe|ves)\b": "registration",
     r"\btp=%": "partition=",
     r"\bwhy=%": "reason=",
 }
 LEFT: dict[str, int] = {
-    r"tp=%": 1,
+    r"\btp=%": 1,
 }
 SELF = {"tests/test_words.py", "docs/GLOSSARY.md"}
 

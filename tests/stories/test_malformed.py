@@ -1,7 +1,8 @@
 """Nonsense in znodes (F41) and in requests for reassignment (F42): that item is ignored and said,
 the rest goes on, and so does the next controller.
 
-Real controllers on the twin. `tests/compat/test_malformed.py` does the same to real processes.
+Real controllers on the in-memory ZooKeeper. `tests/compat/test_malformed.py` does the same to real
+processes.
 """
 
 import json

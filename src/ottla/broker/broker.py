@@ -327,10 +327,10 @@ class Broker:
                 )
 
     async def _listen(self) -> None:
-        """Open the listeners. No request is read before the registration says which life this is.
+        """Open the listeners. No request is read before the broker is registered.
 
-        Until then the controller may take us for our former life, whose epoch we cannot tell from
-        our own yet: an empty disk would be told to lead (R8, F11).
+        Until then the controller may take us for our earlier registration, whose epoch we cannot
+        tell from our own yet: an empty disk would be told to lead (R8, F11).
         """
         limits = server_limits(self.config)
         sockets = self._sockets

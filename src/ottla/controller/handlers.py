@@ -23,7 +23,7 @@ from ottla.controller import (
 )
 from ottla.controller import events as happened
 from ottla.controller.effects import Steps, WatchRegistrations
-from ottla.controller.eligible import note_first_lives
+from ottla.controller.eligible import note_first_broker_epochs
 from ottla.controller.events import Event
 from ottla.controller.state_changes import SLICE
 from ottla.controller.term import ControllerTerm
@@ -173,7 +173,7 @@ async def _read_context(term: ControllerTerm, cause: int) -> dict[TopicPartition
         created_at: dict[TopicPartition, int] = {}
         read = await store.get_topic_partition_states(some, written_at, created_at)
         context.leadership.update(read)
-        note_first_lives(context, created_at)
+        note_first_broker_epochs(context, created_at)
         await yield_to_loop()
     await _read_eligible(term)
     for broker in context.brokers.values():
@@ -299,8 +299,8 @@ async def stop_replica_response(
     """Learn which replicas a broker deleted of those it was to delete."""
     raise_if_fenced(response.error_code, broker)
     if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
-        # Meant for its earlier life. Its bounce halts the deletion and its start resumes it: if
-        # this response comes after both, a deletion it halted would stay halted.
+        # Meant for its earlier registration. Its bounce halts the deletion and its start resumes
+        # it: if this response comes after both, a deletion it halted would stay halted.
         logger.info("deletion refused broker=%d reason=stale broker epoch", broker)
         return
     errors = {

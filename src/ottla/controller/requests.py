@@ -1,8 +1,9 @@
 """Requests: what brokers request of the controller.
 
 A decider. Who may call: `handlers`. Invariants: a response is given after what it says stands in
-ZooKeeper and after the brokers were sent it; a broker with the epoch of a former life is refused
-(R8). Kafka: `processAlterPartition`, `doControlledShutdown` and `processIsrChangeNotification`.
+ZooKeeper and after the brokers were sent it; a broker with the epoch of an earlier registration is
+refused (R8). Kafka: `processAlterPartition`, `doControlledShutdown` and
+`processIsrChangeNotification`.
 """
 
 from collections.abc import Sequence
@@ -44,7 +45,8 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     context = changes.context
     version = version_of(request)
     found = validate(context, request, version)
-    # 1. A request of a broker that is not alive, or with the epoch of a former life, is refused.
+    # 1. A request of a broker that is not alive, or with the epoch of an earlier registration, is
+    # refused.
     if found.error != ErrorCode.NONE:
         yield from _refuse(changes, request, found.error)
         yield Respond(respond(context, {}, version, found))

@@ -133,7 +133,7 @@ class StateChanges:
         changed = yield from self.eligibility.write()
         if changed:
             partitions = {
-                str(tp): [] if record is None else [b for b, _ in record.lives]
+                str(tp): [] if record is None else [b for b, _ in record.broker_epochs]
                 for tp, record in changed.items()
             }
             yield Record(journaled.EligibleChanged(partitions=partitions))

@@ -84,15 +84,15 @@ class LeaderIsrAndControllerEpoch:
 class Eligible:
     """The eligible leader replicas of a partition: who may lead it besides its ISR (KIP-966).
 
-    Valid for one version of the state znode (`partition_epoch`). `lives` pairs each replica with
-    the broker epoch of the life it was in sync in, -1 where that is not known. `zxid` and
+    Valid for one version of the state znode (`partition_epoch`). `broker_epochs` pairs each replica
+    with the broker epoch under which it was in sync, -1 where that is not known. `zxid` and
     `written_ms` are the record's own.
     """
 
     topic_id: bytes
     partition_epoch: int
     min_isr: int
-    lives: tuple[tuple[int, int], ...]
+    broker_epochs: tuple[tuple[int, int], ...]
     zxid: int = -1
     written_ms: int = -1
 

@@ -60,7 +60,7 @@ def encode_eligible(record: Eligible) -> bytes:
             uuid_to_text(record.topic_id),
             record.partition_epoch,
             record.min_isr,
-            list(record.lives),
+            list(record.broker_epochs),
         )
     )
 
