@@ -9,7 +9,7 @@ import time
 import timeit
 from importlib import import_module
 
-from ottla.wire import codec, headers, records
+from ottla.wire import batch_header, codec, headers, records
 from ottla.wire.apis import APIS
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.metadata import MetadataResponse
@@ -111,7 +111,9 @@ def bench_records():
         show(f"batch {what}, CRC", lambda b=batch, h=header: records.crc_ok(b, 0, h))
         show(
             f"batch {what}, every record checked",
-            lambda p=bytes(batch[records.HEADER_BYTES :]), n=count: records.check_records(p, n),
+            lambda p=bytes(batch[batch_header.HEADER_BYTES :]), n=count: records.check_records(
+                p, n
+            ),
             500,
         )
 

@@ -352,7 +352,7 @@ async def one_failover(name: str, partitions: int, folder: Path) -> Result:
         client = Client(world(), parse_bootstrap(broker.real.address), "bench", timeout_s=30)
         await topics.create_topic(client, HEALTHY, partitions=1, replication_factor=1)
         await asyncio.sleep(1)
-        await asyncio.to_thread(fakes.ask, "office", zookeeper=address, victim=VICTIM, epoch=50)
+        await asyncio.to_thread(fakes.ask, "take_over", zookeeper=address, victim=VICTIM, epoch=50)
         await asyncio.sleep(1)
         await asyncio.to_thread(fakes.ask, "register", ids=list(FAKES))
         wanted = assignments(partitions)

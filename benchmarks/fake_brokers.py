@@ -1,7 +1,7 @@
 """Fake brokers: many registered brokers in one process that say OK to whatever a controller sends.
 
 Run by `failover.py`, which talks to it in JSON lines over stdin and stdout:
-    {"do": "office", "zookeeper": A, "victim": N, "epoch": E}
+    {"do": "take_over", "zookeeper": A, "victim": N, "epoch": E}
                                      register the victim, the controller in place of who is
     {"do": "register", "ids": [...]} register the others
     {"do": "die"}                    end the victim's session: /brokers/ids/N and /controller go
@@ -139,7 +139,7 @@ class Fakes:
         self.session: Session | None = None
         self.victim_session: Session | None = None
 
-    async def office(self, zookeeper: str, victim: int, epoch: int) -> dict[str, Any]:
+    async def take_over(self, zookeeper: str, victim: int, epoch: int) -> dict[str, Any]:
         """Make the victim the controller in one step, so that nobody else is elected."""
         self.session = await Session.connect(self.world, zookeeper, SESSION_TIMEOUT_MS, 30_000)
         self.victim_session = await Session.connect(
@@ -217,8 +217,8 @@ async def serve() -> None:
         match asked.pop("do"):
             case "register":
                 found = await fakes.register(**asked)
-            case "office":
-                found = await fakes.office(**asked)
+            case "take_over":
+                found = await fakes.take_over(**asked)
             case "die":
                 found = await fakes.die()
             case "stats":

@@ -1,9 +1,9 @@
 """The longest callback of a broker's event loop for one frame of very many tiny elements.
 
-A broker and ZooKeeper's twin run in this process, on asyncio's own loop, with each callback timed.
-    PYTHONPATH=src python benchmarks/large_frames.py [--bytes 1000000] [--only ListOffsets ...]
-Prints per API the longest callback in milliseconds of processor time, and how long the answer
-took. `closed` says that the broker refused the frame.
+A broker and ZooKeeper's zookeeper run in this process, on asyncio's own loop, with each callback
+timed. PYTHONPATH=src python benchmarks/large_frames.py [--bytes 1000000] [--only ListOffsets ...]
+Prints per API the longest callback in milliseconds of processor time, and how long the answer took.
+`closed` says that the broker refused the frame.
 """
 
 import argparse

@@ -34,9 +34,10 @@ from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations import topics
-from ottla.admin.operations.produce import ACKS_ALL, Writer
+from ottla.admin.operations.produce import Writer
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
+from ottla.model.protocol import ACKS_ALL
 
 # Users have compiled modules; without them each start of a broker would compile all anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

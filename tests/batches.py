@@ -4,16 +4,8 @@ import struct
 
 from ottla.model.errors import CorruptRecordError, InvalidRecordError
 from ottla.wire import compression
-from ottla.wire.records import (
-    DEFAULT_MAX_DECOMPRESSED_BYTES,
-    HEADER_BYTES,
-    BatchHeader,
-    RecordFacts,
-    check_records,
-    crc_ok,
-)
-
-_CODEC_MASK = 0x07
+from ottla.wire.batch_header import HEADER_BYTES, BatchHeader
+from ottla.wire.records import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordFacts, check_records, crc_ok
 
 
 def validate_batch(
@@ -37,7 +29,7 @@ def validate_batch(
             f"{header.count} records, but the last offset delta is {header.last_offset_delta}"
         )
     body = memoryview(buf)[pos + HEADER_BYTES : pos + header.size]
-    payload = compression.decompress(header.attributes & _CODEC_MASK, body, max_size)
+    payload = compression.decompress(header.codec, body, max_size)
     return check_records(bytes(payload), header.count, dense=dense)
 
 

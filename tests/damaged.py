@@ -101,7 +101,7 @@ def left_over(cluster, broker, topic) -> list[str]:
     """Name what of damage is left on a disk."""
     folder = cluster.data(broker)
     found = [p.name for p in folder.glob(f"{topic}-0.*-stray")]
-    return found + [p.name for p in folder.glob(f"{topic}-0/{damage.MARK}")]
+    return found + [p.name for p in folder.glob(f"{topic}-0/{damage.DAMAGE_FILE}")]
 
 
 def wait_healed(cluster, admin, topic, broker) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from ottla.log.log import Log
 from ottla.model.config import BrokerConfig
 from ottla.model.ports import World
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import (
-    BatchHeader,
     Record,
     build_batch,
     build_control_batch,

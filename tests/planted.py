@@ -7,13 +7,8 @@ from pathlib import Path
 from batches import patch_leader_fields
 from ottla.log import checkpoints
 from ottla.model.ids import TopicPartition
-from ottla.wire.records import (
-    BatchHeader,
-    Record,
-    build_batch,
-    iter_batches,
-    iter_records,
-)
+from ottla.wire.batch_header import BatchHeader
+from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 
 
 def segments(folder: Path) -> list[Path]:

@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from clients import named
 from cluster import OttlaCluster
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import LATEST
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from replayed import command, differences, kill_when, origin, read_all, settings_of
 
 SOURCE, TARGET = "proof", "proof-copy"

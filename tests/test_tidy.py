@@ -352,8 +352,9 @@ KNOWN_DEAD = {
 
     "log/manager.py": {"startup"},
     "model/cluster.py": {"has_leader"},
-    "model/time_slices.py": {"run_in_time_slices", "yield_to_loop"},
+    "model/time_slices.py": {"run_in_time_slices"},
     "wire/apis.py": {"is_flexible"},
+    "wire/batch_header.py": {"has_delete_horizon"},
     "zookeeper/embedded.py": {"stop_pid"},
     "zookeeper/registration.py": {"generate_broker_sequence_id", "unregister_broker"},
     # Tests ask a log in one call for what brokers ask for in steps.
@@ -361,7 +362,6 @@ KNOWN_DEAD = {
     # The configuration of a topic without a broker, for tests.
     "model/config.py": {"default_topic_config"},
     # Whatever a batch's header says can be asked of it.
-    "wire/records.py": {"has_delete_horizon"},
     # Found by their names in the table of faults.
     "sim/nemesis.py": {"*"},
     # Faults and short ways for tests.

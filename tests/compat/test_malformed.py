@@ -1,7 +1,7 @@
 """Nonsense in every znode of a running cluster (F41): it goes on, also under the next controller.
 
-`tests/stories/test_malformed.py` tries every kind of nonsense in each znode on the twin; here each
-gets one kind, all at once, with real processes on a real ZooKeeper.
+`tests/stories/test_malformed.py` tries every kind of nonsense in each znode on the in-memory
+ZooKeeper; here each gets one kind, all at once, with real processes on a real ZooKeeper.
 """
 
 import contextlib

@@ -135,7 +135,9 @@ class Story:
 
     def office_is(self, *brokers: int, moves: int) -> None:
         """Check who is the controller and how often the controller changed since last asked."""
-        until(lambda: self.znodes.controller() in brokers, 20, f"office with one of {brokers}")
+        until(
+            lambda: self.znodes.controller() in brokers, 20, f"one of {brokers} is the controller"
+        )
         self.mixed.wait_agreed()
         assert self.znodes.controller_epoch() == self.epoch + moves
         self.epoch = self.znodes.controller_epoch()

@@ -10,7 +10,7 @@ from confluent_kafka.admin import NewTopic
 
 from clients import admin_client, create_topics
 from mixed import MixedCluster
-from ottla.log.boot_notes import BOOT_NOTE
+from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.recovery import UNCLEAN_MARK
 from ottla.wire.records import iter_batches
 from waiting import until
@@ -64,7 +64,7 @@ def test_what_a_power_loss_took_from_us_comes_back_from_a_jvm_broker(tmp_path, k
         for partition in (0, 1):
             lose_half(mixed.folder(OURS) / f"{TOPIC}-{partition}" / f"{0:020d}.log")
         # The machine is another boot away; without this the note says that only the process died.
-        (mixed.folder(OURS) / BOOT_NOTE).unlink()
+        (mixed.folder(OURS) / BOOT_ID_FILE).unlink()
         until(lambda: not mixed.znodes.brokers(), 30, "both are forgotten")
         mixed.ours.start_broker(OURS)
         until(lambda: OURS in mixed.znodes.brokers(), 30, "ours is registered")

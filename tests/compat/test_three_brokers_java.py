@@ -96,9 +96,9 @@ def test_settings_given_at_creation_are_in_force(run, cluster):
     try:
         until(lambda: describe(run, name)[0][2] == [0], 60, "the leader is alone")
         errors.clear()
-        hasty = Producer(named(cluster.bootstrap, {"message_timeout_ms": 3000}))
-        hasty.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
-        hasty.flush(30)
+        without_retries = Producer(named(cluster.bootstrap, {"message_timeout_ms": 3000}))
+        without_retries.produce(name, b"x", on_delivery=lambda error, _: errors.append(error))
+        without_retries.flush(30)
         assert errors[0] is not None
         assert errors[0].code() in (KafkaError._MSG_TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS)
     finally:

@@ -1,4 +1,4 @@
-"""Servers for the contract tests: the twin and a real ZooKeeper, reached over the same TCP."""
+"""Servers for the contract tests: the in-memory ZooKeeper and a real one, both over TCP."""
 
 import asyncio
 import itertools
@@ -49,25 +49,25 @@ def run(request):
 
 
 class TwinServer:
-    """The twin on a loop and thread of its own, as far away as the real one."""
+    """The in-memory ZooKeeper on a loop and thread of its own, as far away as the real one."""
 
-    kind = "twin"
+    kind = "memory"
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.twin = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(5)
-        self.connect_string = self.twin.connect_string
+        self.zookeeper = asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(5)
+        self.connect_string = self.zookeeper.connect_string
 
     async def _start(self) -> MemoryZooKeeper:
-        twin = MemoryZooKeeper(
+        zookeeper = MemoryZooKeeper(
             runtime.real_world(None, seed=1), tick_ms=TICK_MS, max_session_timeout_ms=20_000
         )
-        return await twin.start()
+        return await zookeeper.start()
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.twin.stop)
+        self.loop.call_soon_threadsafe(self.zookeeper.stop)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
         self.loop.close()
@@ -212,7 +212,7 @@ class Play:
 
 
 @pytest.fixture(scope="session")
-def twin_server():
+def memory_server():
     server = TwinServer()
     yield server
     server.stop()
@@ -225,7 +225,7 @@ def real_server(tmp_path_factory):
     server.stop()
 
 
-@pytest.fixture(params=["twin", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.java)])
 def server(request):
     return request.getfixturevalue(f"{request.param}_server")
 
@@ -238,5 +238,5 @@ def run_on():
 
 @pytest.fixture
 def play(server) -> Callable[[Callable[[Play], Awaitable[None]]], None]:
-    """Run a scenario against the twin, then the same against a real ZooKeeper."""
+    """Run a scenario against the in-memory ZooKeeper, then the same against a real ZooKeeper."""
     return lambda scenario: asyncio.run(Play(server).run(scenario))

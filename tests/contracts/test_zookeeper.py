@@ -1,4 +1,4 @@
-"""The contract of a ZooKeeper server as our session sees it: the twin keeps it as the real one."""
+"""The contract of a ZooKeeper server with our session, kept by the in-memory and a real one."""
 
 import asyncio
 import random
@@ -534,10 +534,10 @@ def _each_stat(value, change):
 
 @pytest.mark.java
 @pytest.mark.parametrize("seed", range(8))
-def test_a_random_history_reads_the_same_on_both(seed, run_on, twin_server, real_server):
-    twin = _history(run_on, twin_server, seed)
+def test_a_random_history_reads_the_same_on_both(seed, run_on, memory_server, real_server):
+    zookeeper = _history(run_on, memory_server, seed)
     real = _history(run_on, real_server, seed)
-    assert len(twin) > 250
-    if twin != real:
-        i = next(i for i, (a, b) in enumerate(zip(twin, real, strict=False)) if a != b)
-        pytest.fail(f"{twin[max(0, i - 6) : i]}\ntwin {twin[i]}\nreal {real[i]}")
+    assert len(zookeeper) > 250
+    if zookeeper != real:
+        i = next(i for i, (a, b) in enumerate(zip(zookeeper, real, strict=False)) if a != b)
+        pytest.fail(f"{zookeeper[max(0, i - 6) : i]}\ntwin {zookeeper[i]}\nreal {real[i]}")

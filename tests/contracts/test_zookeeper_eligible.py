@@ -1,4 +1,4 @@
-"""Eligible replicas and brokers' statements in ZooKeeper (adr/0007), on the twin and a real one."""
+"""Eligible replicas and brokers' statements in ZooKeeper (adr/0007), in memory and real."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""kazoo as the oracle: another client reads what we write, and runs unchanged on our twin."""
+"""kazoo as the oracle: it reads what we write, and runs unchanged on our in-memory ZooKeeper."""
 
 import asyncio
 import threading

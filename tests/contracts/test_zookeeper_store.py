@@ -1,4 +1,4 @@
-"""The store's promises, on the twin and on a real ZooKeeper."""
+"""The store's promises, on the in-memory ZooKeeper and on a real ZooKeeper."""
 
 import asyncio
 

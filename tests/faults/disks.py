@@ -15,7 +15,7 @@ from clients import create_topics, fresh
 from faults.machines import DIRS
 from faults.proof import FOLLOWERS, LEADER, TOPIC, Proof
 from kill_proof import Writer, longest_silence, read_back
-from ottla.log.boot_notes import BOOT_NOTE
+from ottla.log.boot_ids import BOOT_ID_FILE
 from waiting import until
 
 FLUSH_S = 2.0
@@ -236,7 +236,7 @@ def f19(proof: Proof) -> dict[str, Any]:
                 file.write(after)
             cut.append(size - at)
             # Only a crash of the machine tears writes; the note says that just the process died.
-            (last.parents[1] / BOOT_NOTE).unlink(missing_ok=True)
+            (last.parents[1] / BOOT_ID_FILE).unlink(missing_ok=True)
         proof.cluster.start_broker(broker)
         proof.settle()
         proof.await_acks(50)

@@ -54,14 +54,14 @@ class Nonsense:
                 codec=rng.choice((0, 1, 2, 3, 4)),
             )
         )
-        fate = rng.random()
-        if fate < 0.3:
+        draw = rng.random()
+        if draw < 0.3:
             batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
-        elif fate < 0.4:
+        elif draw < 0.4:
             del batch[rng.randrange(len(batch)) :]
-        elif fate < 0.5:
+        elif draw < 0.5:
             batch += bytes(batch)
-        elif fate < 0.55:
+        elif draw < 0.55:
             return rng.randbytes(rng.randrange(100))
         return bytes(batch)
 

@@ -16,19 +16,19 @@ def stream(data, rng, target):
     """Change one frame, add one, leave one out, or spoil the sizes between them."""
     parts, rest = frames(data)
     mutator = Mutator(rng, target.topic_ids)
-    fate = rng.random()
-    if not parts or fate < 0.15:
+    draw = rng.random()
+    if not parts or draw < 0.15:
         keys = KEYS if rng.random() < 0.93 else sorted(OF_THE_CONTROLLER)
         made = Nonsense(rng.randrange(2**31), topic_ids=target.topic_ids).any_request(keys)
         parts.insert(rng.randrange(len(parts) + 1), made)
         del parts[MOST_FRAMES:]
-    elif fate < 0.2:
+    elif draw < 0.2:
         del parts[rng.randrange(len(parts))]
-    elif fate < 0.24:
+    elif draw < 0.24:
         parts.append(rng.choice(parts))
-    elif fate < 0.27:
+    elif draw < 0.27:
         return mutator.bytes(data)
-    elif fate < 0.29:
+    elif draw < 0.29:
         rest = rng.choice((b"", b"\xff\xff\xff\xff", b"GET ", b"\0\0\0", b"\x7f\xff\xff\xff\0"))
     else:
         at = rng.randrange(len(parts))

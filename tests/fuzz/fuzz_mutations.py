@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from ottla.model.errors import OttlaError
 from ottla.wire import codec, compression
 from ottla.wire.apis import APIS
+from ottla.wire.batch_header import crc32c
 from ottla.wire.headers import decode_request_header
-from ottla.wire.records import crc32c
 from ottla.wire.schema import FIXED
 
 INTEGERS = {"b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8}
@@ -195,12 +195,12 @@ class Mutator:
         """Return `data` with one field of the message that starts at `pos` changed."""
         flexible = flexible_from is not None and version >= flexible_from
         tokens = Anatomy(data, version, flexible=flexible).cut(layout, pos)
-        fate = self.rng.random()
-        if not tokens or fate < 0.06:
+        draw = self.rng.random()
+        if not tokens or draw < 0.06:
             return self.bytes(data, pos)
-        if fate < 0.09:
+        if draw < 0.09:
             return data[: self.rng.randrange(pos, len(data) + 1)]
-        if fate < 0.12:
+        if draw < 0.12:
             return data + self.rng.randbytes(self.rng.choice((1, 3, 100)))
         return self.token(data, self.rng.choice(tokens))
 
@@ -269,16 +269,16 @@ class Mutator:
     def _array(self, data, token):
         rng = self.rng
         parts = [data[start:end] for start, end in token.parts]
-        fate = rng.random()
-        if fate < 0.1 or not parts:
+        draw = rng.random()
+        if draw < 0.1 or not parts:
             return self._splice(data, token.head, token.end, self._null(token))
-        if fate < 0.45:
+        if draw < 0.45:
             parts.insert(rng.randrange(len(parts) + 1), rng.choice(parts))
-        elif fate < 0.65:
+        elif draw < 0.65:
             del parts[rng.randrange(len(parts))]
-        elif fate < 0.75:
+        elif draw < 0.75:
             parts = [rng.choice(parts)] * rng.choice((64, 300, 2000))
-        elif fate < 0.85:
+        elif draw < 0.85:
             rng.shuffle(parts)
         else:
             parts = []
@@ -293,14 +293,14 @@ class Mutator:
         rng = self.rng
         end = token.parts[-1][1] if token.parts else token.end
         fields = [data[a:b] for a, b in token.parts]
-        fate = rng.random()
-        if fate < 0.15:
+        draw = rng.random()
+        if draw < 0.15:
             return self._splice(
                 data, token.start, token.end, rng.choice((*BAD_VARINTS, uvarint(100_000)))
             )
-        if fate < 0.4 and fields:
+        if draw < 0.4 and fields:
             fields.append(rng.choice(fields))
-        elif fate < 0.55 and fields:
+        elif draw < 0.55 and fields:
             del fields[rng.randrange(len(fields))]
         else:
             content = rng.randbytes(rng.choice((0, 1, 4, 16)))
@@ -319,14 +319,14 @@ class Mutator:
         if len(data) <= pos:
             return data + rng.randbytes(4)
         at = rng.randrange(pos, len(data))
-        fate = rng.random()
-        if fate < 0.4:
+        draw = rng.random()
+        if draw < 0.4:
             return self._splice(data, at, at + 1, bytes((data[at] ^ 1 << rng.randrange(8),)))
-        if fate < 0.7:
+        if draw < 0.7:
             new = bytes((rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))),))
             return self._splice(data, at, at + 1, new)
         until = min(len(data), at + rng.choice((1, 2, 4, 8, 64)))
-        return self._splice(data, at, until, data[at:until] * 2 if fate < 0.85 else b"")
+        return self._splice(data, at, until, data[at:until] * 2 if draw < 0.85 else b"")
 
     # Record batches.
 
@@ -340,17 +340,17 @@ class Mutator:
         rng = self.rng
         if len(data) < 62:
             return self.bytes(data)
-        fate = rng.random()
-        if fate < 0.5:
+        draw = rng.random()
+        if draw < 0.5:
             at, letter = rng.choice(self.HEADER_FIELDS)
             end = at + INTEGERS[letter]
             changed = self._splice(data, at, end, self.integer(data, Token(letter, at, end)))
             return changed if at in (8, 17) or rng.random() < 0.2 else reseal(changed)
-        if fate < 0.85:
+        if draw < 0.85:
             return self._payload(data)
-        if fate < 0.9:
+        if draw < 0.9:
             return data + data
-        if fate < 0.95:
+        if draw < 0.95:
             return data[: rng.randrange(len(data))]
         return self.bytes(data)
 
@@ -396,13 +396,13 @@ class Mutator:
 
     def _header(self, raw, spec, pos):
         rng = self.rng
-        fate = rng.random()
-        if fate < 0.5:
+        draw = rng.random()
+        if draw < 0.5:
             version = rng.choice((-1, spec.max_version + 1, 32767, spec.min_version, 0, 1))
             return raw[:2] + struct.pack(">h", version) + raw[4:]
-        if fate < 0.65:
+        if draw < 0.65:
             return struct.pack(">h", rng.choice((-1, 17, 1000, 32767, 57, 3))) + raw[2:]
-        if fate < 0.85:
+        if draw < 0.85:
             return (
                 raw[:8]
                 + struct.pack(">h", rng.choice((-1, -2, 32767, min(len(raw), 32767), 0)))

@@ -1,10 +1,10 @@
 """The fuzz target of answers: a false broker, which a real one follows, obeys or asks.
 
 b9 is registered in ZooKeeper and listens, but answers what the input says. Broker b0 is real and
-in office: it follows b9's partitions (Fetch, ListOffsets, OffsetForLeaderEpoch) and as controller
-tells it (LeaderAndIsr, UpdateMetadata, StopReplica); `net.client` asks it (ApiVersions, Metadata).
-It must hold: nothing uncaught, nothing logged with a traceback; what b0 took over can be read to
-its end; the witness is served by b0 as ever.
+the controller: it follows b9's partitions (Fetch, ListOffsets, OffsetForLeaderEpoch) and as
+controller tells it (LeaderAndIsr, UpdateMetadata, StopReplica); `net.client` asks it (ApiVersions,
+Metadata). It must hold: nothing uncaught, nothing logged with a traceback; what b0 took over can be
+read to its end; the witness is served by b0 as ever.
 
 An input is one byte of flags, then frames: api key and version (int16 each) and an answer's body.
 A request is answered with the next frame of its key, else with what an honest broker would say.
@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from fuzz_broker import BrokerTarget, Finding, World
 from fuzz_mutations import frames
 
-from ottla.log.validate import BASE, LAST_DELTA, check_follower_batches
+from ottla.log.validate import check_follower_batches
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
@@ -25,6 +25,7 @@ from ottla.net.server import Server
 from ottla.sim.cluster import PORT
 from ottla.sim.scheduler import SimulationError
 from ottla.wire import codec
+from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.wire.headers import decode_request_header, response_header
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.fetch import FetchResponse
@@ -273,9 +274,9 @@ def _readable(world):
         last = -1
         for part in log.read(start, 1 << 20, end).parts:
             for _, header in check_follower_batches(memoryview(part)):
-                base = header[BASE]
+                base = header[BASE_OFFSET]
                 if base <= last:
                     raise Finding(f"offset {base} follows {last}")
-                last = base + header[LAST_DELTA]
+                last = base + header[LAST_OFFSET_DELTA]
                 if last < start:  # the first one may hold the start of the log in its middle
                     raise Finding(f"a batch up to offset {last} of a log from {start}")

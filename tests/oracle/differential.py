@@ -5,10 +5,10 @@
     python tests/oracle/differential.py --key 1      of one request or some; --verbose prints masks
 
 The same topics and records, then every row of the tables in every version, then the flows, step by
-step. With three brokers each row is asked of each.
-Both answers are compared field by field, with the connection's fate. Ids, addresses and folders are
-replaced by what they stand for; what else may differ is a mask with its reason beside its row.
-The order of what Kafka keeps in hash maps is not compared: lists of structures are sorted.
+step. With three brokers each row is asked of each. Both answers are compared field by field, with
+what became of the connection. Ids, addresses and folders are replaced by what they stand for; what
+else may differ is a mask with its reason beside its row. The order of what Kafka keeps in hash maps
+is not compared: lists of structures are sorted.
 """
 
 import argparse
@@ -171,11 +171,11 @@ class Report:
         self, step: Step, sides: tuple[Side, Side], outcomes: tuple[Outcome, Outcome]
     ) -> None:
         ours, theirs = outcomes
-        plain = [[o.fate, s.named(o.answer)] for s, o in zip(sides, outcomes, strict=True)]
+        plain = [[o.result, s.named(o.answer)] for s, o in zip(sides, outcomes, strict=True)]
         if isinstance(step.what, Frame):
-            plain = [[o.fate, None if o.answer is None else len(o.answer)] for o in outcomes]
+            plain = [[o.result, None if o.answer is None else len(o.answer)] for o in outcomes]
             if step.key == 18:
-                plain = [[o.fate, o.answer] for o in outcomes]
+                plain = [[o.result, o.answer] for o in outcomes]
         raw = [self._ordered(p) for p in plain]
         if raw[0] == raw[1]:
             self.equal += 1
@@ -196,7 +196,7 @@ class Report:
         lines = (
             []
             if plain[0][0] == plain[1][0]
-            else [f"fate: ours {ours.fate} | Kafka's {theirs.fate}"]
+            else [f"result: ours {ours.result} | Kafka's {theirs.result}"]
         )
         if plain[0][0] == plain[1][0] or ours.answer or theirs.answer:
             lines += differences(plain[0][1], plain[1][1])

@@ -33,7 +33,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Frame:
-    """Bytes on a connection of its own; only the connection's fate counts."""
+    """Bytes on a connection of its own; only what becomes of the connection counts."""
 
     name: str
     data: bytes

@@ -80,7 +80,7 @@ class Side:
         """Return an answer that a test needs to go on; the machine may be busy."""
         body = body_of(key, version, request)
         outcome = self.brokers[at].send(key, version, body, timeout_s=PATIENCE_S)
-        assert outcome.fate == "answered", f"{self.name}: key {key} {outcome.fate}"
+        assert outcome.result == "answered", f"{self.name}: key {key} {outcome.result}"
         return outcome.answer
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
@@ -191,11 +191,11 @@ class Side:
         if what.unanswered:
             return client.send_unanswered(key, version, body)
         outcome = client.send(key, version, body)
-        if outcome.fate == "answered":
+        if outcome.result == "answered":
             if what.learn is not None:
                 what.learn(self, outcome.answer)
             if what.seen is not None:
-                outcome = Outcome(outcome.fate, what.seen(outcome.answer))
+                outcome = Outcome(outcome.result, what.seen(outcome.answer))
         return outcome
 
     def named(self, value: Any, key: str = "") -> Any:

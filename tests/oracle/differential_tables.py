@@ -153,7 +153,7 @@ def batch_with_count(count: int) -> bytes:
 
 def resealed(data: bytes, at: int, value: bytes) -> bytes:
     """Change bytes under the CRC and put it right."""
-    from ottla.wire.records import crc32c
+    from ottla.wire.batch_header import crc32c
 
     raw = bytearray(data)
     raw[at : at + len(value)] = value

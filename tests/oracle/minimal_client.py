@@ -110,7 +110,7 @@ def plain(value: Any, version: int) -> Any:
 class Outcome:
     """What became of a request: `answered`, `closed` or `silent`; with the answer's fields."""
 
-    fate: str
+    result: str
     answer: Any = None
 
 
@@ -142,7 +142,7 @@ class MinimalClient:
         header = header_of(key, version, self._correlation, client)
         size = struct.pack(">i", len(header) + len(body))
         outcome = self.send_frame(size + header + body, timeout_s)
-        if outcome.fate != "answered":
+        if outcome.result != "answered":
             return outcome
         return self._read(key, version, outcome.answer)
 
@@ -153,7 +153,7 @@ class MinimalClient:
         first = struct.pack(">i", len(header) + len(body)) + header + body
         second = header_of(18, 0, self._correlation)
         outcome = self.send_frame(first + struct.pack(">i", len(second)) + second)
-        if outcome.fate != "answered":
+        if outcome.result != "answered":
             return outcome
         return Outcome("silent, then served" if len(outcome.answer) > 100 else "answered")
 

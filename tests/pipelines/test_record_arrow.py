@@ -9,18 +9,15 @@ from hypothesis import strategies as st
 
 from ottla.model.errors import CorruptRecordError, InvalidRecordError, OttlaError
 from ottla.pipelines.record_arrow import COLUMNS, TYPES, Aborted, ArrowDecoder, arrow_schema
+from ottla.wire.batch_header import CRC_START, HEADER_BYTES, LOG_APPEND_TIME, crc32c
 from ottla.wire.compression import CODEC_NAMES
 from ottla.wire.record_check import varint
 from ottla.wire.records import (
     ABORT,
     COMMIT,
-    CRC_START,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
     Record,
     build_batch,
     build_control_batch,
-    crc32c,
     iter_batches,
     iter_records,
 )

@@ -20,6 +20,7 @@ from cluster import OttlaCluster
 from kafka39 import Kafka39Cluster
 from ottla.model.errors import ConfigError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import LATEST
 from ottla.pipelines.config import read_config
 from ottla.pipelines.replaying import progress
 from ottla.pipelines.replaying.copying import transactional_id
@@ -28,7 +29,7 @@ from ottla.pipelines.replaying.rounds import Rounds
 from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.replaying.transactions import TransactionalWriter
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from replayed import (
     HEADER,
     command,

@@ -8,8 +8,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ottla.model.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import FoundOffset, Topic
-from ottla.pipelines.source.options import EARLIEST, LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import planned
 from ottla.pipelines.source.streaming import StreamReader
 

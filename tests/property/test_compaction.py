@@ -41,7 +41,7 @@ step = st.one_of(
 
 
 class Table:
-    """A log, and beside it every record that was ever appended, with its transaction's fate."""
+    """A log, and beside it every record that was ever appended, with its transaction's outcome."""
 
     def __init__(self) -> None:
         self.clock = HandClock()

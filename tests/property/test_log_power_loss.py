@@ -97,7 +97,7 @@ class Machine:
             flushed = checkpoints.decode_offsets(bytes(self.disk.inodes[POINTS].data))
         for tp in TPS:
             log = self.manager.get(tp)
-            if log.owes_recovery_point:  # truncated, and nothing appended there yet
+            if log.recovery_point_pending:  # truncated, and nothing appended there yet
                 flushed[tp] = min(flushed.get(tp, 0), log.recovery_point)
         self.files.kill()
         self.disk.power_loss(self.rng)

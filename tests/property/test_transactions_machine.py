@@ -15,7 +15,6 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinators.timers import Now
-from ottla.coordinators.transaction import NO_EPOCH
 from ottla.coordinators.transaction_events import (
     AddPartitionsRequested,
     AllocateProducerId,
@@ -41,6 +40,7 @@ from ottla.coordinators.transaction_states import ENDING, TransactionState
 from ottla.coordinators.transactions import FENCING, Transactions
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import NO_PRODUCER_EPOCH
 
 ID = "id"
 START_MS = 1_700_000_000_000
@@ -256,7 +256,9 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         assert it.state not in ENDING, "decided, but nobody sends the markers"
         if self.record is None:
-            assert (it.state, it.epoch) == (S.EMPTY, NO_EPOCH), "served, but not in the log"
+            assert (it.state, it.epoch) == (S.EMPTY, NO_PRODUCER_EPOCH), (
+                "served, but not in the log"
+            )
             return
         known = read_transaction(ID, self.record)
         # Memory may be ahead by one epoch, to shut out a producer; the log refused to take it.

@@ -40,9 +40,9 @@ def a1_who_has_fetched_once_counts_as_complete(patch):
 
 def a2_a_clean_stop_forgets_that_a_log_may_have_lost_its_tail(patch):
     """F2, F5."""
-    settle = log_dir_files.settle_marks
+    settle = log_dir_files.write_unclean_marks
     patch.setattr(
-        log_dir_files, "settle_marks", lambda files, logs, _unclean: settle(files, logs, ())
+        log_dir_files, "write_unclean_marks", lambda files, logs, _unclean: settle(files, logs, ())
     )
 
 
@@ -53,7 +53,7 @@ def a3_a_start_does_all_recovery_in_one_callback(patch):
     def at_once(self, topic_configs):
         for cold in loading(self, topic_configs):
             if cold is not None:
-                cold.file.bring(cold.size, cold.position)
+                cold.file.prefetch(cold.size, cold.position)
         return
         yield
 

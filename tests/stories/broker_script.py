@@ -137,12 +137,14 @@ class BrokerStory:
     def do_expire(self, world: BrokerWorld, words: list[str]) -> None:
         """End a broker's ZooKeeper session by force; it registers again under a new epoch."""
         number = int(words[0])
-        assert world.twin is not None
-        twin, path = world.twin, znodes.broker_path(number)
-        before = twin.tree.nodes[path]
-        world.simulation.node("zk").loop.call_soon(twin.expire, before.owner)
-        world.wait(lambda: path in twin.tree.nodes and twin.tree.nodes[path].czxid > before.czxid)
-        world.epochs[number].append(twin.tree.nodes[path].czxid)
+        assert world.zookeeper is not None
+        zookeeper, path = world.zookeeper, znodes.broker_path(number)
+        before = zookeeper.tree.nodes[path]
+        world.simulation.node("zk").loop.call_soon(zookeeper.expire, before.owner)
+        world.wait(
+            lambda: path in zookeeper.tree.nodes and zookeeper.tree.nodes[path].czxid > before.czxid
+        )
+        world.epochs[number].append(zookeeper.tree.nodes[path].czxid)
 
     def do_refuse(self, world: BrokerWorld, words: list[str]) -> None:
         world.refusal = int(ErrorCode[words[0]])

@@ -1,8 +1,9 @@
 """What the broker's stories run on: whole brokers in the simulated world, a scripted controller.
 
 Real are the brokers (`Broker(config, world)`), the codec, the connections and all that is done to
-files; simulated are time, network and disks; ZooKeeper is the twin. The controller is the test: it
-holds `/controller` as broker 9, sends what the story says and answers what brokers ask of it.
+files; simulated are time, network and disks; ZooKeeper is the in-memory ZooKeeper. The controller
+is the test: it holds `/controller` as broker 9, sends what the story says and answers what brokers
+ask of it.
 
 `Watching` notes what a broker does where it does it: each entry of `WATCHED` wraps one method of
 the product for as long as a story runs. Who did it is told by the loop it runs on.
@@ -54,7 +55,7 @@ LISTENED_TO = (
     "ottla.broker.requests.control.replica_control",
     "ottla.replication.control",
 )
-NOT_TOLD = "leader and isr controller=|delete partition=|start|shut"
+NOT_TOLD = "LeaderAndIsr received |delete replica |start|shut"
 
 
 class BrokerWorld:
@@ -72,7 +73,7 @@ class BrokerWorld:
         self.partition_epochs: dict[Any, int] = {}
         self.refusal = 0
         self.remaining: list[tuple[str, int]] = []
-        self.twin: MemoryZooKeeper | None = None
+        self.zookeeper: MemoryZooKeeper | None = None
         self.simulation.node("zk").boot(self._zookeeper)
         self.simulation.run_for(0.1)
         self.desk = self.simulation.node("c")
@@ -95,8 +96,8 @@ class BrokerWorld:
     # --- mains ------------------------------------------------------------------------------
 
     async def _zookeeper(self, world: Any) -> None:
-        self.twin = MemoryZooKeeper(world, tick_ms=1000)
-        await self.twin.start("zk", 2181)
+        self.zookeeper = MemoryZooKeeper(world, tick_ms=1000)
+        await self.zookeeper.start("zk", 2181)
         await asyncio.Event().wait()
 
     async def _controller(self, world: Any) -> None:
@@ -136,7 +137,7 @@ class BrokerWorld:
     def start(self, number: int) -> None:
         self.boot(number)
         self.wait(lambda: number in self.brokers and self.running(number))
-        entry = self.twin.tree.nodes[znodes.broker_path(number)]  # type: ignore[union-attr]
+        entry = self.zookeeper.tree.nodes[znodes.broker_path(number)]  # type: ignore[union-attr]
         self.epochs.setdefault(number, []).append(entry.czxid)
 
     def running(self, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""What stories run on: real controllers, sessions, stores and channels; a twin of ZooKeeper behind
+"""What stories run on: real controllers, sessions, stores, channels; an in-memory ZooKeeper behind
 a network of function calls; brokers that only answer and remember what they were told.
 
 Everything happens on the test's own loop in call order, so a story's transcript is the same each
@@ -307,7 +307,7 @@ class Cluster:
         config = BrokerConfig(
             {
                 "broker.id": str(broker_id),
-                "zookeeper.connect": "twin:2181",
+                "zookeeper.connect": "zookeeper:2181",
                 "log.dirs": "/logs",
                 "listeners": "PLAINTEXT://:0",
                 "auto.leader.rebalance.enable": "false",
@@ -521,9 +521,9 @@ class Cluster:
 
 
 class RealZooKeeper:
-    """A real server, seen as the twin is; each story lives in a chroot of its own."""
+    """A real server, seen as the in-memory one is; each story has a chroot of its own."""
 
-    class tree:  # noqa: N801 - as the twin names it
+    class tree:  # noqa: N801 - as MemoryZooKeeper names it
         zxid = 0
 
     def __init__(self, connect_string: str) -> None:
@@ -537,7 +537,7 @@ class RealZooKeeper:
 
 
 class Writes(deque[LoggedWrite]):
-    """The twin's log of writes, told to the story as well."""
+    """The in-memory ZooKeeper's log of writes, told to the story as well."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(maxlen=100_000)

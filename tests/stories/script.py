@@ -58,9 +58,9 @@ class Story:
     """One file, run against one cluster."""
 
     def __init__(self, path: Path, new_cluster: NewCluster | None = None) -> None:
-        """`new_cluster` makes another world than the twin's from the story's settings."""
+        """`new_cluster` makes another world from the story's settings than an in-memory one."""
         self.path = path
-        self.new_cluster = new_cluster or _on_the_twin
+        self.new_cluster = new_cluster or _in_memory
         self.steps: list[tuple[str, re.Pattern[str]]] = []
 
     async def run(self) -> str:
@@ -255,8 +255,8 @@ class Story:
     async def do_isr(self, cluster: Cluster, words: list[str]) -> str:
         """A leader asks for an ISR: `isr t-0 1,2`, with `by=`, `epoch=`, `version=` to disturb.
 
-        It names each member's present life, with `life=3` the one before of broker 3; `life=none`
-        names none, as JVM leaders do.
+        It names each member's current registration, with `life=3` the one before of broker 3;
+        `life=none` names none, as JVM leaders do.
         """
         tp = partition(words[0])
         isr = [int(w) for w in words[1].split(",")]
@@ -321,7 +321,7 @@ class Story:
         return f"answer {ErrorCode(response.error_code).name} ids={start}+{length}"
 
 
-async def _on_the_twin(properties: dict[str, str]) -> Cluster:
+async def _in_memory(properties: dict[str, str]) -> Cluster:
     return await Cluster.create(**properties)
 
 

@@ -11,10 +11,9 @@ from ottla.controller import channels
 from ottla.controller.batch import LEADER_AND_ISR
 from ottla.controller.elections import ElectionKind
 from ottla.controller.events import FullResyncDue, LeaderBalanceDue
-from ottla.controller.loop import NotControllerError
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment, TopicInfo
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, NotControllerError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.zookeeper import jute, znodes
@@ -493,7 +492,7 @@ def test_an_event_that_fails_takes_no_other_with_it(monkeypatch, caplog):
         monkeypatch.setattr(loop, "handle", fail_once)
         await topic(cluster, (1, 2))
         assert failed
-        assert "event=TopicsChanged failed" in caplog.text
+        assert "event failed event=TopicsChanged" in caplog.text
         monkeypatch.setattr(loop, "handle", right)
         await topic(cluster, (2, 1), name="u")
         assert cluster.active.epoch == 1

@@ -1,7 +1,8 @@
 """Nonsense in znodes (F41) and in requests for reassignment (F42): that item is ignored and said,
 the rest goes on, and so does the next controller.
 
-Real controllers on the twin. `tests/compat/test_malformed.py` does the same to real processes.
+Real controllers on the in-memory ZooKeeper. `tests/compat/test_malformed.py` does the same to real
+processes.
 """
 
 import json
@@ -124,7 +125,7 @@ def test_an_invalid_target_by_znode(case, caplog):
         )
         assert same
         assert good.target == (3, 1), "the rest is done"
-        assert f"reassignment refused {where}" in caplog.text
+        assert f"reassignment refused partition={where}" in caplog.text
         left = await cluster.admin.get_partition_reassignment()
         assert left == {T1: (3, 1)}, "what is refused is taken off the list"
 

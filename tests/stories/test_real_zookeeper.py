@@ -1,4 +1,4 @@
-"""Stories on a real ZooKeeper: the same decisions, moves and requests as on the twin.
+"""Stories on a real ZooKeeper: the same decisions, moves and requests as on the in-memory one.
 
 Stories in which several brokers stand for election are left out: there the server decides.
 """

@@ -1,8 +1,8 @@
 """Reassignments of many partitions go in batches: each partition's steps are what they are alone.
 
-Real controllers on the twin. What one partition's replicas are told and what its znodes get is
-compared with the same moves made one after another (R14); a partition that cannot go on stops none
-of the others.
+Real controllers on the in-memory ZooKeeper. What one partition's replicas are told and what its
+znodes get is compared with the same moves made one after another (R14); a partition that cannot go
+on stops none of the others.
 """
 
 import asyncio

@@ -48,9 +48,9 @@ from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import Clock, World
 from ottla.model.time_slices import TimeSlice
-from ottla.net.answer_memory import AnswerMemory
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
+from ottla.net.response_memory import ResponseMemory
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.errors import SessionExpiredError
@@ -80,7 +80,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         ),
         idle_ms=idle_ms if idle_ms >= 0 else NEVER_MS,
         queued_bytes=number("queued.max.request.bytes"),
-        queued_answer_bytes=number("ottla.queued.max.response.bytes"),
+        queued_response_bytes=number("ottla.queued.max.response.bytes"),
     )
 
 
@@ -270,7 +270,7 @@ class Broker:
             await store.propagate_log_dir_event(self.broker_id)
         except SessionExpiredError as error:
             # With the next session the controller asks for everything, and hears of it then.
-            logger.warning("log dir event not written: %s", error)
+            logger.warning("log dir event not written error=%s", error)
 
     async def start(self) -> None:
         """Start every part; StartupError (one line) if something in the world is wrong."""
@@ -287,7 +287,7 @@ class Broker:
         await store.create_top_level_paths()
         proposed = uuid_to_text(self.world.random.randbytes(16))
         server.cluster_id = await store.create_or_get_cluster_id(proposed)
-        logger.info("starting broker_id=%d cluster_id=%s", self.broker_id, server.cluster_id)
+        logger.info("starting broker=%d cluster_id=%s", self.broker_id, server.cluster_id)
         await server.topic_configs.load(store)
         server.enter(BrokerState.RECOVERY)
         await self._load_logs()
@@ -301,7 +301,7 @@ class Broker:
         self.tasks.start(self.membership.run(), "membership")
         server.enter(BrokerState.RUNNING)
         logger.info(
-            "started broker_id=%d listeners=%s",
+            "started broker=%d listeners=%s",
             self.broker_id,
             ",".join(str(e) for e in self.broker_info().endpoints),
         )
@@ -318,7 +318,7 @@ class Broker:
         for cold in self.logs.loading(self.services.topic_configs.get):
             if cold is not None:
                 with contextlib.suppress(OSError):  # whoever reads is told
-                    await self.world.workers.run(cold.file.bring, cold.size, cold.position)
+                    await self.world.workers.run(cold.file.prefetch, cold.size, cold.position)
                 turn = TimeSlice(clock)
             elif turn.over:
                 await turn.next()
@@ -348,10 +348,10 @@ class Broker:
                 )
 
     async def _listen(self) -> None:
-        """Open the listeners. No request is read before the registration says which life this is.
+        """Open the listeners. No request is read before the broker is registered.
 
-        Until then the controller may take us for our former life, whose epoch we cannot tell from
-        our own yet: an empty disk would be told to lead (R8, F11).
+        Until then the controller may take us for our earlier registration, whose epoch we cannot
+        tell from our own yet: an empty disk would be told to lead (R8, F11).
         """
         limits = server_limits(self.config)
         sockets = self._sockets
@@ -367,8 +367,8 @@ class Broker:
         )
         connection_quotas.rate_of = self.services.quotas.connection_rate
         budget = FrameMemory(limits.queued_bytes)
-        answers = AnswerMemory(limits.queued_answer_bytes)
-        broker_answers = AnswerMemory(limits.queued_answer_bytes)
+        answers = ResponseMemory(limits.queued_response_bytes)
+        broker_responses = ResponseMemory(limits.queued_response_bytes)
         between_brokers = self.config.broker_only_listeners
         turn = DispatchTimeSlice(self.world.clock.monotonic)
         for endpoint in self.config.listeners:
@@ -385,7 +385,7 @@ class Broker:
                 else connection_quotas,
                 budget=budget,
                 answers=answers,
-                broker_answers=broker_answers,
+                broker_responses=broker_responses,
                 turn=turn,
                 answered=self.router.times.answered,
                 between_brokers=endpoint.listener in between_brokers,
@@ -461,4 +461,4 @@ class Broker:
         if self._loaded:
             await self.logs.shutdown_with(self.world.workers)
         else:
-            self.logs.give_up()
+            self.logs.abort_startup()

@@ -26,7 +26,7 @@ from ottla.model.config import BrokerConfig, parse_properties
 from ottla.model.descriptors import split_descriptors
 from ottla.model.errors import OttlaError
 from ottla.net import allocator, garbage, runtime
-from ottla.net.local_page import LocalPage
+from ottla.net.status_socket import StatusSocket
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +106,11 @@ def _state_change_path(arguments: argparse.Namespace, config: BrokerConfig) -> s
 async def _show_metrics(broker: Broker, path: str, steps: contextlib.AsyncExitStack) -> None:
     """Tell whoever may connect to the socket how this broker fares, until the end of `steps`."""
     metrics = Metrics(broker)
-    page = LocalPage(Path(path), metrics.document)
+    page = StatusSocket(Path(path), metrics.document)
     try:
         await page.open()
     except OSError as error:
-        logger.warning("no metrics socket=%s error=%s", path, error.strerror or error)
+        logger.warning("status socket not opened path=%s error=%s", path, error.strerror or error)
         return
     steps.callback(page.close)
     sampling = asyncio.get_running_loop().create_task(metrics.run(), name="metrics")
@@ -123,7 +123,7 @@ async def _serve(config: BrokerConfig, metrics_socket: str | None, sockets: int)
     stop = asyncio.Event()
 
     def on_signal(number: int) -> None:
-        logger.info("signal received name=%s", signal.Signals(number).name)
+        logger.info("signal received signal=%s", signal.Signals(number).name)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -41,7 +41,7 @@ class Tasks:
             return
         error = task.exception()
         if error is not None:
-            logger.error("task failed name=%s", task.get_name(), exc_info=error)
+            logger.error("task failed task=%s", task.get_name(), exc_info=error)
 
     async def close(self) -> None:
         """Cancel whatever still runs and wait for it."""

@@ -149,7 +149,7 @@ class TopicCreation:
         except NodeExistsError:
             raise TopicExistsError(f"Topic '{topic.name}' already exists.") from None
         logger.info(
-            "topic created name=%s partitions=%d configs=%s",
+            "topic created topic=%s partitions=%d configs=%s",
             topic.name,
             len(assignment),
             dict(topic.configs),
@@ -266,7 +266,7 @@ class TopicCreation:
                 except TopicExistsError:
                     answers[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 except OttlaError as error:
-                    logger.info("topic not created name=%s error=%s", name, error)
+                    logger.info("topic not created topic=%s error=%s", name, error)
                     answers[name] = error.code
                 finally:
                     del self._in_flight[name]

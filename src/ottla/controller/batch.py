@@ -20,6 +20,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import LEADER_DURING_DELETE
 from ottla.wire.codec import APIS, encode_in_slices, encode_request, encode_struct
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
@@ -31,8 +32,6 @@ LEADER_AND_ISR_VERSION = 7
 STOP_REPLICA_VERSION = 4
 UPDATE_METADATA_VERSION = 8
 
-LEADER_DURING_DELETE = -2
-"""The leader UpdateMetadata names for a topic on its way out."""
 
 PAUSE_EVERY = 500
 """Partitions a build takes at a time."""

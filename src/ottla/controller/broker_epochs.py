@@ -39,7 +39,7 @@ def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
 def note_former_lives(context: Context, written_at: Mapping[TopicPartition, int]) -> None:
     """Note live replicas outside the ISR that registered after their state was last written.
 
-    Nobody knows whether they had another life since then, which a leader may still name.
+    Nobody knows whether they had another registration since then, which a leader may still name.
     """
     for tp, zxid in written_at.items():
         state = context.leadership[tp].leader_and_isr
@@ -54,7 +54,7 @@ def restarted_unseen(
 ) -> list[PartitionReplica]:
     """Return the in-sync replicas whose broker registered after their state was last written.
 
-    No controller has handled the end of their earlier life: they may lack records that were
+    No controller has handled the end of their earlier registration: they may lack records that were
     acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
     the ISR is known to have lived on, and nobody else has all that was acknowledged (adr/0007),
     nobody is better than another, and nobody is returned.

@@ -48,7 +48,7 @@ def on_brokers_changed(changes: StateChanges, present: Sequence[BrokerInfo]) -> 
     )
     if not (change.new or change.bounced or change.dead):
         return
-    yield _log.info("brokers new=%s bounced=%s dead=%s", new, bounced, list(change.dead))
+    yield _log.info("brokers changed new=%s bounced=%s dead=%s", new, bounced, list(change.dead))
     for broker in change.new:
         yield OpenChannel(broker)
     for broker in change.bounced:

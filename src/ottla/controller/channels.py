@@ -81,7 +81,7 @@ class Channel:
         if len(self._queue) >= MAX_QUEUED:
             kept = [r for r in self._queue if r.deletes]
             logger.error(
-                "dropped broker=%d requests=%d: it is not answering",
+                "requests dropped broker=%d requests=%d reason=it does not answer",
                 self.broker.id,
                 len(self._queue) - len(kept),
             )
@@ -131,7 +131,7 @@ class Channel:
             if self._endpoint is None:
                 raise ConnectionLostError("it has no listener the controller could use")
             self._peer = await self._connect(self._endpoint)
-            logger.info("connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
+            logger.info("broker connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
         return self._peer
 
     async def _failed(self, request: Outgoing, error: ConnectionLostError, unanswered: int) -> None:
@@ -140,7 +140,7 @@ class Channel:
         if unanswered == SUSPICIOUS and not self._suspected:
             self._suspected = True
             logger.error(
-                "broker=%d takes api=%d and does not answer it (%s); it is sent again every %.0f s",
+                "request not answered broker=%d api_key=%d request=%s retry_s=%.0f",
                 self.broker.id,
                 request.api_key,
                 request.summary,
@@ -148,7 +148,7 @@ class Channel:
             )
         if self._failures == 1 or self._failures % SLOW_RETRIES == 0:
             logger.warning(
-                "not delivered broker=%d api=%d failures=%d error=%s",
+                "request not delivered broker=%d api_key=%d failures=%d error=%s",
                 self.broker.id,
                 request.api_key,
                 self._failures,
@@ -205,7 +205,7 @@ class Channels:
     def send(self, request: Outgoing) -> None:
         channel = self._channels.get(request.broker)
         if channel is None:
-            logger.warning("no channel broker=%d api=%d", request.broker, request.api_key)
+            logger.warning("no channel broker=%d api_key=%d", request.broker, request.api_key)
             return
         channel.send(request)
 

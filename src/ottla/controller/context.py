@@ -18,7 +18,6 @@ from ottla.controller.states import (
     replica_machine,
 )
 from ottla.model.cluster import (
-    EPOCH_DURING_DELETE,
     BrokerInfo,
     Eligible,
     LeaderIsrAndControllerEpoch,
@@ -26,6 +25,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.model.protocol import EPOCH_DURING_DELETE
 
 NO_ASSIGNMENT = ReplicaAssignment(())
 
@@ -48,12 +48,12 @@ class Context:
         self.replica_states = replica_machine()
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
         self.former_lives: dict[int, dict[TopicPartition, int]] = {}
-        """Per broker the partitions of which it was a replica outside the ISR when a life of it
+        """Per broker the partitions of which it was a replica outside the ISR when its registration
         ended, each with its partition epoch then: what is asked for in that partition epoch may
-        rest on what the former life had (KIP-903)."""
+        rest on what it had in an earlier registration (KIP-903)."""
         self.whole: set[int] = set()
-        """Live brokers whose present life began with all their logs whole, by their own word."""
-        self.lives: dict[int, int] = {}
+        """Live brokers whose current registration states that all their logs are complete."""
+        self.broker_epochs: dict[int, int] = {}
         """The broker epoch each broker was last seen alive with."""
         self.joined: dict[TopicPartition, set[int]] = {}
         """Who joined a partition's ISR under this controller and has not registered since."""
@@ -68,13 +68,13 @@ class Context:
 
     def set_brokers(self, brokers: Iterable[BrokerInfo]) -> None:
         self.brokers = {b.id: b for b in sorted(brokers, key=lambda b: b.id)}
-        self.lives.update((b.id, b.epoch) for b in self.brokers.values())
+        self.broker_epochs.update((b.id, b.epoch) for b in self.brokers.values())
 
     def add_broker(self, broker: BrokerInfo) -> None:
         self.set_brokers([*(b for b in self.brokers.values() if b.id != broker.id), broker])
 
     def remove_broker(self, broker_id: int) -> None:
-        """Take note that a life of a broker has ended."""
+        """Note that a registration of a broker has ended."""
         self.brokers.pop(broker_id, None)
         self.whole.discard(broker_id)
         for joined in self.joined.values():
@@ -87,7 +87,7 @@ class Context:
         }
 
     def had_former_life(self, broker_id: int, tp: TopicPartition, partition_epoch: int) -> bool:
-        """Tell whether a life of a broker ended outside the ISR in this partition epoch."""
+        """Return whether a broker's registration ended outside the ISR in this partition epoch."""
         return self.former_lives.get(broker_id, {}).get(tp, -1) == partition_epoch
 
     @property
@@ -104,7 +104,7 @@ class Context:
     def is_online(
         self, broker_id: int, tp: TopicPartition, *, or_shutting_down: bool = False
     ) -> bool:
-        """Tell whether a replica's broker lives and its log directory does too."""
+        """Return whether a replica's broker is alive and its log directory online."""
         if broker_id not in self.brokers:
             return False
         if broker_id in self.shutting_down and not or_shutting_down:

@@ -64,7 +64,7 @@ def on_requests(changes: StateChanges, requested: Sequence[str]) -> Steps[None]:
     if not known:
         return
     if not changes.settings.delete_topics:
-        yield _log.info("topic deletion is disabled: requests removed topics=%s", known)
+        yield _log.info("deletions removed topics=%s reason=topic deletion is disabled", known)
         yield DeleteTopicDeletions(known)
         return
     being_reassigned = {tp.topic for tp in context.reassigning}

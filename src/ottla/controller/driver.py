@@ -6,7 +6,6 @@ effect that fails is recorded and raised inside its procedure; requests are queu
 of them is written into the journal; where a procedure fails, what it has changed is still recorded.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from ottla.controller.state_changes import CHANGES_A_LINE, Settings, StateChange
 from ottla.model.cluster import RECOVERING, BrokerInfo, Eligible, ReplicaAssignment, TopicInfo
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.time_slices import yield_to_loop
 from ottla.zookeeper import znodes
 from ottla.zookeeper.errors import BadVersionError, NoNodeError
 from ottla.zookeeper.store import Store
@@ -137,7 +137,7 @@ class Driver:
             effect = next(steps)
             while True:
                 if isinstance(effect, YieldToLoop):
-                    await asyncio.sleep(0)
+                    await yield_to_loop()
                     effect = steps.send(None)
                 elif isinstance(effect, e.Respond):
                     respond(effect.response)
@@ -192,7 +192,11 @@ class Driver:
                 logging.getLogger(f"{_ROOM}.{module}").log(level, text, *values)
             case e.LogRefusals(refusals):
                 for refused in refusals:
-                    logger.error("epoch=%d refused %s", self._context.epoch, refused)
+                    logger.error(
+                        "transition refused controller_epoch=%d reason=%s",
+                        self._context.epoch,
+                        refused,
+                    )
                 self._state_change_logger.refused(refusals)
             case e.StartTimer(delay_s, event):
                 self._surroundings.start_timer(delay_s, event)
@@ -215,7 +219,7 @@ class Driver:
             if request is not None:
                 self._channels.send(request)
                 sent.append(request)
-            await asyncio.sleep(0)
+            await yield_to_loop()
         await self._record_changes(cause, effect)
         for request in sent:
             self._journal.request(cause, request.broker, request.api_key, request.summary)
@@ -227,10 +231,10 @@ class Driver:
             # In slices also where nobody listens: a log level must not change what runs when.
             for few in slices(changes):
                 self._state_change_logger.changed(few)
-                await asyncio.sleep(0)
+                await yield_to_loop()
         for some in slices(effect.decisions):
             self._record(cause, (), some)
-            await asyncio.sleep(0)
+            await yield_to_loop()
 
     def _record(
         self, cause: int, changes: Sequence[e.Change], decisions: Sequence[tuple[Decision, str]]

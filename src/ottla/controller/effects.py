@@ -445,7 +445,8 @@ class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
     def arguments(self) -> dict[str, Any]:
         return {
             "records": {
-                str(tp): (r.partition_epoch, r.min_isr, r.lives) for tp, r in self.records.items()
+                str(tp): (r.partition_epoch, r.min_isr, r.broker_epochs)
+                for tp, r in self.records.items()
             }
         }
 
@@ -457,7 +458,7 @@ class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
         for text, (zxid, written_ms) in recorded.items():
             r = self.records[partition_of(text)]
             found[partition_of(text)] = Eligible(
-                r.topic_id, r.partition_epoch, r.min_isr, r.lives, zxid, written_ms
+                r.topic_id, r.partition_epoch, r.min_isr, r.broker_epochs, zxid, written_ms
             )
         return found
 

@@ -116,12 +116,12 @@ class Eligibility:
         gone = []
         for tp in partitions:
             record = context.eligible.get(tp)
-            if record is None or all(b != broker for b, _ in record.lives):
+            if record is None or all(b != broker for b, _ in record.broker_epochs):
                 continue
-            lives = tuple(life for life in record.lives if life[0] != broker)
+            epochs = tuple(pair for pair in record.broker_epochs if pair[0] != broker)
             context.eligible.pop(tp)
-            if lives:
-                left[tp] = replace(record, lives=lives)
+            if epochs:
+                left[tp] = replace(record, broker_epochs=epochs)
             else:
                 gone.append(tp)
         if left:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from ottla.controller.context import Context
 from ottla.model.cluster import RECOVERING, Eligible, LeaderAndIsr, MinIsr
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 
 SETTLED_MS = 60_000
 """So long a min.insync.replicas must have stood: a leader may hear of it late."""
-UNKNOWN_LIFE = -1
 
 
 def believed(context: Context, broker: int, tp: TopicPartition) -> bool:
@@ -36,17 +36,17 @@ def note_isr(
         context.joined[tp] = new
 
 
-def note_first_lives(context: Context, created_at: Mapping[TopicPartition, int]) -> None:
+def note_first_broker_epochs(context: Context, created_at: Mapping[TopicPartition, int]) -> None:
     """Take note of ISR members that registered before the partition's state was created.
 
-    They have had one life only with the partition and lost nothing of it, whatever they said of
-    their logs when they registered. `created_at`: the zxid of each. Noted where the leader is gone,
-    since only there it is asked for.
+    They have had one registration only since the partition exists and lost nothing of it, whatever
+    they said of their logs when they registered. `created_at`: the zxid of each. Noted where the
+    leader is gone, since only there it is asked for.
     """
     for tp, zxid in created_at.items():
         state = context.leadership[tp].leader_and_isr
         if state.leader not in context.brokers:
-            first = {b for b in state.isr if context.lives.get(b, zxid) < zxid}
+            first = {b for b in state.isr if context.broker_epochs.get(b, zxid) < zxid}
             if first:
                 context.joined[tp] = first
 
@@ -68,7 +68,7 @@ def next_eligible(
     enough = min(min_isr, len(replicas))
     if len(after.isr) >= enough or after.recovery_state == RECOVERING or topic_id == ZERO_UUID:
         return None
-    lives: dict[int, int] = {}
+    epochs: dict[int, int] = {}
     was = context.eligible.get(tp)
     if (
         was is not None
@@ -76,16 +76,16 @@ def next_eligible(
         and was.min_isr == min_isr
         and config.zxid < was.zxid
     ):
-        lives.update(was.lives)
+        epochs.update(was.broker_epochs)
     for broker in before.isr:
         if broker in context.brokers and not context.is_online(broker, tp, or_shutting_down=True):
             continue  # its log dir failed, or it restarted unseen
         if broker in context.brokers and before.leader == NO_LEADER:
             if broker in context.whole:  # it was away when this state was written
-                lives[broker] = context.lives[broker]
+                epochs[broker] = context.broker_epochs[broker]
         elif broker not in context.brokers or believed(context, broker, tp):
-            lives[broker] = context.lives.get(broker, UNKNOWN_LIFE)
-    left = tuple((b, lives[b]) for b in replicas if b in lives and b not in after.isr)
+            epochs[broker] = context.broker_epochs.get(broker, UNKNOWN_BROKER_EPOCH)
+    left = tuple((b, epochs[b]) for b in replicas if b in epochs and b not in after.isr)
     if not left:
         return None
     return Eligible(topic_id, after.partition_epoch, min_isr, left)
@@ -106,10 +106,12 @@ def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> t
     replicas = context.assignment(tp).replicas
     return tuple(
         b
-        for b, life in record.lives
+        for b, epoch in record.broker_epochs
         if b in replicas
         and b not in state.isr
-        and ((known := context.brokers.get(b)) is None or known.epoch == life or b in context.whole)
+        and (
+            (known := context.brokers.get(b)) is None or known.epoch == epoch or b in context.whole
+        )
     )
 
 

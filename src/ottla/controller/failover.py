@@ -47,7 +47,7 @@ def on_controller_failover(
     yield from _start_partitions(changes)
     yield from _show_again(changes, restarted)
     yield _log.info(
-        "controller failover completed epoch=%d brokers=%d topics=%d partitions=%d "
+        "controller failover completed controller_epoch=%d brokers=%d topics=%d partitions=%d "
         "without_leader=%d",
         context.epoch,
         len(context.brokers),
@@ -71,7 +71,9 @@ def _hide(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[
     """Count replicas as offline while leaders are elected."""
     if replicas:
         brokers = sorted({replica.broker for replica in replicas})
-        yield _log.info("restarted unseen brokers=%s replicas=%d", brokers, len(replicas))
+        yield _log.info(
+            "restarts that no controller saw brokers=%s replicas=%d", brokers, len(replicas)
+        )
         named = tuple((str(replica.partition), replica.broker) for replica in replicas)
         yield Record(journaled.RestartedUnseen(replicas=named))
     for replica in replicas:

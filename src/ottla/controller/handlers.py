@@ -6,7 +6,6 @@ watch is left again by the same read; the order of steps is the procedures' (`br
 Kafka: the `process*` methods of `KafkaController`, and `initializeControllerContext`.
 """
 
-import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -24,13 +23,14 @@ from ottla.controller import (
 )
 from ottla.controller import events as happened
 from ottla.controller.effects import Steps, WatchRegistrations
-from ottla.controller.eligible import note_first_lives
+from ottla.controller.eligible import note_first_broker_epochs
 from ottla.controller.events import Event
 from ottla.controller.state_changes import SLICE
 from ottla.controller.term import ControllerTerm
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ControllerMovedError, ErrorCode
 from ottla.model.ids import TopicPartition, is_usable_uuid, topic_name_problem
+from ottla.model.time_slices import yield_to_loop
 from ottla.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -107,7 +107,7 @@ async def handle(term: ControllerTerm, cause: int, event: Event) -> Any:
         case happened.JournalRotated():
             await run(cause, lambda changes: snapshot.take(changes, snapshot.ROTATED))
         case _:
-            logger.warning("event=%s has no handler", type(event).__name__)
+            logger.warning("event without a handler event=%s", type(event).__name__)
     return None
 
 
@@ -167,14 +167,14 @@ async def _read_context(term: ControllerTerm, cause: int) -> dict[TopicPartition
         for partition, assignment in info.assignment.items():
             if assignment.being_reassigned:
                 context.reassigning[TopicPartition(info.name, partition)] = None
-        await asyncio.sleep(0)
+        await yield_to_loop()
     await term.driver.run(cause, lambda _changes: _watch_registrations(list(context.brokers)))
     for some in context.partitions_in_slices(READ_SLICE):
         created_at: dict[TopicPartition, int] = {}
         read = await store.get_topic_partition_states(some, written_at, created_at)
         context.leadership.update(read)
-        note_first_lives(context, created_at)
-        await asyncio.sleep(0)
+        note_first_broker_epochs(context, created_at)
+        await yield_to_loop()
     await _read_eligible(term)
     for broker in context.brokers.values():
         term.channels.add(broker)
@@ -299,9 +299,9 @@ async def stop_replica_response(
     """Learn which replicas a broker deleted of those it was to delete."""
     raise_if_fenced(response.error_code, broker)
     if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
-        # Meant for its earlier life. Its bounce halts the deletion and its start resumes it: if
-        # this response comes after both, a deletion it halted would stay halted.
-        logger.info("deletion refused broker=%d: for an earlier life of it", broker)
+        # Meant for its earlier registration. Its bounce halts the deletion and its start resumes
+        # it: if this response comes after both, a deletion it halted would stay halted.
+        logger.info("deletion refused broker=%d reason=stale broker epoch", broker)
         return
     errors = {
         TopicPartition(e.topic_name, e.partition_index): e.error_code
@@ -374,7 +374,7 @@ async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[To
         parsed += len(infos[-1].assignment)
         if parsed >= SLICE:
             parsed = 0
-            await asyncio.sleep(0)
+            await yield_to_loop()
     return [info if info.topic_id is not None else await _give_id(term, info) for info in infos]
 
 
@@ -385,7 +385,7 @@ async def _give_id(term: ControllerTerm, info: TopicInfo) -> TopicInfo:
         topic_id = term.world.random.randbytes(16)
     named = replace(info, topic_id=topic_id)
     await term.store.set_topic_assignment(info.name, named, term.fence)
-    logger.info("topic=%s got an id", info.name)
+    logger.info("topic got an id topic=%s", info.name)
     return named
 
 

@@ -1,17 +1,18 @@
 """ISR changes: validates the ISRs that leaders propose (AlterPartition, KIP-497).
 
-A decider. Who may call: `requests`, `explain`. Invariants: the broker must have the epoch we
-know (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor
-one by what a former life of its broker had (KIP-903); a repeated request gets the same answer; a
+A decider. Who may call: `requests`, `explain`. Invariants: the broker must have the epoch we know
+(R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor one by
+what its broker had in an earlier registration (KIP-903); a repeated request gets the same answer; a
 request from the past is refused, one from the future means that we are no longer the controller.
 What passes is still only a proposal: the write compares and swaps (R6). Kafka:
 `KafkaController.tryProcessAlterPartition`, as to broker epochs to
 `ReplicationControlManager.ineligibleReplicasForIsr`.
 
 Leaders of ours name the broker epoch of each member they ask for, JVM leaders in ZooKeeper mode -1.
-A newcomer without an epoch is accepted unless a life of its broker ended since the state was last
-written: then it is unknown which life is meant. The leader is refused and gets a new leader epoch
-(`renew`), in which only the present life can fetch. Kafka in ZooKeeper mode accepts it.
+A newcomer without an epoch is accepted unless a registration of its broker ended since the state
+was last written: then it is unknown which registration is meant. The leader is refused and gets a
+new leader epoch (`renew`), in which only the current registration can fetch. Kafka in ZooKeeper
+mode accepts it.
 """
 
 from dataclasses import dataclass, field
@@ -20,11 +21,11 @@ from ottla.controller.context import Context
 from ottla.model.cluster import RECOVERED, RECOVERING, LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 TOPIC_IDS_FROM = 2
 EPOCHS_FROM = 3
-NO_BROKER_EPOCH = -1
 
 Answer = ErrorCode | LeaderAndIsr
 
@@ -43,9 +44,9 @@ class Validation:
     renew: list[TopicPartition] = field(default_factory=list)
     """Partitions that need a new leader epoch before their leader is believed."""
     stale: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    """Members named by the epoch of a former life."""
+    """Members named by the epoch of an earlier registration."""
     unsure: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    """Newcomers named without an epoch of which a former life is known."""
+    """Newcomers named without an epoch of which an earlier registration is known."""
     epochs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     """The broker epochs that were given, by partition and broker."""
 
@@ -178,12 +179,12 @@ def _note_epochs(
     partition: AlterPartitionRequest.PartitionData,
     found: Validation,
 ) -> None:
-    """Note which members are, or may be, proposed for what a former life of theirs had."""
+    """Note which members are, or may be, proposed for what they had in an earlier registration."""
     epochs = {b.broker_id: b.broker_epoch for b in partition.new_isr_with_epochs}
     stale = tuple(
         b
         for b, epoch in epochs.items()
-        if epoch != NO_BROKER_EPOCH
+        if epoch != UNKNOWN_BROKER_EPOCH
         and (known := context.brokers.get(b)) is not None
         and known.epoch != epoch
     )
@@ -193,10 +194,10 @@ def _note_epochs(
         b
         for b in proposed.isr
         if b not in members
-        and epochs.get(b, NO_BROKER_EPOCH) == NO_BROKER_EPOCH
+        and epochs.get(b, UNKNOWN_BROKER_EPOCH) == UNKNOWN_BROKER_EPOCH
         and context.had_former_life(b, tp, proposed.partition_epoch)
     )
-    given = {b: epoch for b, epoch in epochs.items() if epoch != NO_BROKER_EPOCH}
+    given = {b: epoch for b, epoch in epochs.items() if epoch != UNKNOWN_BROKER_EPOCH}
     if given:
         found.epochs[tp] = given
     if stale:

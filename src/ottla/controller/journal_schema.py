@@ -226,7 +226,7 @@ class ShutdownAsked(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ShutdownRefused(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A controlled shutdown was requested with the broker epoch of a former life."""
+    """A controlled shutdown was requested with the broker epoch of an earlier registration."""
 
     broker: int
     broker_epoch: int
@@ -444,7 +444,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     deletion_started: list[str] = []
     deletion_ineligible: list[str] = []
     reassigning: list[str] = []
-    lives: dict[int, int] = {}
+    broker_epochs: dict[int, int] = msgspec.field(default_factory=dict, name="lives")
     """The broker epoch each broker was last seen alive with, dead ones included."""
     delete_topics: bool | None = None
     """Settings of the procedures; None in journals that do not hold the procedures' inputs."""
@@ -472,7 +472,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     joined: Replicas = ()
     """Who joined the ISR under this controller and has not registered since."""
     former_lives: dict[int, int] = {}
-    """Broker -> the partition epoch in which a life of it ended outside the ISR."""
+    """Broker -> the partition epoch in which a registration of it ended outside the ISR."""
     replica_states: dict[int, str] = {}
     """The states of replicas that are not OnlineReplica."""
 

@@ -15,6 +15,7 @@ from ottla.controller.context import Context
 from ottla.controller.elections import LogEnd
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
 from ottla.wire.codec import encode_request
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
@@ -24,8 +25,6 @@ TIMEOUT_S = 2.0
 VERSION = 5
 """Known to every broker of 2.2 and later; answers carry the leader epoch since version 4."""
 LIST_OFFSETS = 2
-DEBUGGING_REPLICA = -2
-LATEST = -1
 
 
 class LogEndRequests:
@@ -85,4 +84,4 @@ def _request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
         topic.partitions.append(
             r.ListOffsetsPartition(partition_index=tp.partition, timestamp=LATEST)
         )
-    return r(replica_id=DEBUGGING_REPLICA, topics=list(topics.values()))
+    return r(replica_id=DEBUGGING_CONSUMER, topics=list(topics.values()))

@@ -29,9 +29,10 @@ from ottla.controller.term import ControllerTerm
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ControllerMovedError, ErrorCode, OttlaError
+from ottla.model.errors import ControllerMovedError, ErrorCode, NotControllerError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
 from ottla.net.garbage import growing
 from ottla.wire.messages.allocate_producer_ids import (
@@ -56,12 +57,6 @@ HIGH_WATERMARK_FROZEN_FROM = (3, 7)
 min.insync.replicas (KAFKA-15583): what eligible replicas rest on."""
 RESIGNATION_BACKOFF_S = 0.5
 """Between a failed failover and resigning, so that failing brokers do not spin."""
-
-
-class NotControllerError(OttlaError):
-    """This broker is not the controller, or no longer."""
-
-    code = ErrorCode.NOT_CONTROLLER
 
 
 class Controller:
@@ -265,7 +260,7 @@ class Controller:
                 self._busy = False
                 self._refuse(event)
             if self._queue:
-                await asyncio.sleep(0)  # many small events make one long step
+                await yield_to_loop()  # many small events make one long step
 
     async def _handle(self, cause: int, event: Event) -> None:
         """Handle one event and whatever goes wrong in it."""
@@ -273,21 +268,21 @@ class Controller:
         try:
             result = await self._dispatch(cause, event, term)
         except ControllerMovedError as error:
-            logger.info("controller moved event=%s: %s", type(event).__name__, error)
+            logger.info("controller moved event=%s reason=%s", type(event).__name__, error)
             self._refuse(event)
             await self._after_move(cause)
         except SessionExpiredError as error:
-            logger.info("event=%s ends with the session: %s", type(event).__name__, error)
+            logger.info("event failed event=%s error=%s", type(event).__name__, error)
             self._fail(event, error)
         except ConnectionLossError as error:
-            logger.warning("event=%s failed: %s", type(event).__name__, error)
+            logger.warning("event failed event=%s error=%s", type(event).__name__, error)
             self._fail(event, error)
             await self._recover(cause, event)
         except OttlaError as error:
-            logger.error("event=%s failed: %s", type(event).__name__, error)  # noqa: TRY400
+            logger.error("event failed event=%s error=%s", type(event).__name__, error)  # noqa: TRY400
             self._fail(event, error)
         except Exception as error:
-            logger.exception("event=%s failed", type(event).__name__)
+            logger.exception("event failed event=%s", type(event).__name__)
             self._fail(event, OttlaError(str(error)))
         else:
             if isinstance(event, RequestReceived) and not event.answer.done():
@@ -297,10 +292,10 @@ class Controller:
         try:
             await self._resign_if_moved(cause)
             term = self._term
-            if term is not None and await term.store.give_up_if_fenced(term.fence):
+            if term is not None and await term.store.delete_controller_if_fenced(term.fence):
                 self._end_term("its epoch was overwritten", cause)
         except OttlaError as error:
-            logger.info("cannot find out who is the controller: %s", error)
+            logger.info("controller not known error=%s", error)
 
     async def _recover(self, cause: int, event: Event) -> None:
         """After ZooKeeper failed us in the middle: what was half done is undone by a new term."""
@@ -381,9 +376,9 @@ class Controller:
                 self._id, max(self._last_epoch, self._heard_epoch())
             )
         except ControllerMovedError as error:
-            logger.info("not elected: %s", error)
+            logger.info("not elected reason=%s", error)
             return
-        logger.info("elected epoch=%d epoch_zk_version=%d", epoch, version)
+        logger.info("elected controller_epoch=%d epoch_zk_version=%d", epoch, version)
         self._last_epoch = epoch
         term = self._term = self._new_term(store, epoch, version)
         term.journal.event(cause, Elected(epoch=epoch, controller=self._id))
@@ -393,7 +388,7 @@ class Controller:
         except (ControllerMovedError, SessionExpiredError):
             raise
         except Exception:
-            logger.exception("failover failed epoch=%d", epoch)
+            logger.exception("failover failed controller_epoch=%d", epoch)
             await self._resign(term, "its failover failed", cause)
 
     def _new_term(self, store: Store, epoch: int, epoch_zk_version: int) -> ControllerTerm:
@@ -451,7 +446,7 @@ class Controller:
         self._past_elections = self._elections()
         term, self._term = self._term, None
         if term is not None:
-            logger.info("resigned epoch=%d: %s", term.context.epoch, reason)
+            logger.info("resigned controller_epoch=%d reason=%s", term.context.epoch, reason)
             term.journal.event(cause, Resigned(reason=reason))
             term.end()
 

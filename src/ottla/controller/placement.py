@@ -10,7 +10,11 @@ argument. Kafka: `AdminUtils.assignReplicasToBrokers` (KIP-36) and
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    OttlaError,
+)
 
 
 class BrokerRack(NamedTuple):
@@ -24,18 +28,6 @@ class Chance(Protocol):
     """Where the first replica lands; `random.Random` is one."""
 
     def randrange(self, stop: int, /) -> int: ...
-
-
-class InvalidPartitionsError(OttlaError):
-    """A number of partitions that cannot be."""
-
-    code = ErrorCode.INVALID_PARTITIONS
-
-
-class InvalidReplicationFactorError(OttlaError):
-    """More replicas than brokers, or none."""
-
-    code = ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 class PlacementError(OttlaError):

@@ -17,10 +17,11 @@ class Decision:
     """One partition's decision with everything that led to it.
 
     `online` are the replicas that counted as live; `eligible`, `crashed` and `ends` (broker, leader
-    epoch, end) is what was known of those outside the ISR, or in it by a former life only; `broker`
-    is whom it is about: who left the ISR, or who `asked` for which state by AlterPartition of which
-    `version`. Of the members asked for, `stale` are those named by the epoch of a former life,
-    `unsure` those named without an epoch that had a former life in the same partition epoch.
+    epoch, end) is what was known of those outside the ISR, or in it by an earlier registration
+    only; `broker` is whom it is about: who left the ISR, or who `asked` for which state by
+    AlterPartition of which `version`. Of the members asked for, `stale` are those named by the
+    epoch of an earlier registration, `unsure` those named without an epoch that had an earlier
+    registration in the same partition epoch.
     """
 
     partition: TopicPartition

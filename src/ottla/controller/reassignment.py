@@ -117,7 +117,7 @@ def _complete(changes: StateChanges, goals: Goals, isrs: Isrs) -> Steps[None]:
     for some in slices(list(done)):
         for tp in some:
             yield _step(tp, "done", done[tp], isrs.get(tp))
-            yield _log.info("reassignment done %s replicas=%s", tp, done[tp].replicas)
+            yield _log.info("reassignment done partition=%s replicas=%s", tp, done[tp].replicas)
         yield YIELD
     yield from deletion.resume(changes, {tp.topic for tp in done})
 
@@ -143,7 +143,10 @@ def _write_goals(
         for some in slices(list(assignments)):
             for tp in some:
                 yield _log.info(
-                    "reassignment %s from=%s to=%s", tp, before[tp].replicas, goals[tp].target
+                    "reassignment begins partition=%s from=%s to=%s",
+                    tp,
+                    before[tp].replicas,
+                    goals[tp].target,
                 )
                 yield _begin(tp, before[tp], goals[tp])
                 gone = [r for r in before[tp].replicas if r not in goals[tp].replicas]
@@ -262,7 +265,7 @@ def on_znode_changed(changes: StateChanges) -> Steps[set[TopicPartition]]:
     answers |= yield from _start(changes, accepted)
     refused = {tp for tp, (code, _) in answers.items() if code != ErrorCode.NONE}
     for tp in sorted(refused):
-        yield _log.warning("reassignment refused %s: %s", tp, answers[tp][1])
+        yield _log.warning("reassignment refused partition=%s reason=%s", tp, answers[tp][1])
     yield from _clear_requests(lambda tp, _target: tp in refused)
     return {tp for tp in answers if tp not in refused}
 
@@ -302,7 +305,7 @@ def complete_if_caught_up(
     ready = {tp: a for tp, a in known.items() if caught_up(a, isrs.get(tp))}
     for some in slices(list(ready)):
         for tp in some:
-            yield _log.info("reassignment caught up %s target=%s", tp, ready[tp].target)
+            yield _log.info("reassignment caught up partition=%s target=%s", tp, ready[tp].target)
         yield YIELD
     yield from reassign(changes, ready)
 

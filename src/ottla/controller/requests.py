@@ -1,8 +1,9 @@
 """Requests: what brokers request of the controller.
 
 A decider. Who may call: `handlers`. Invariants: a response is given after what it says stands in
-ZooKeeper and after the brokers were sent it; a broker with the epoch of a former life is refused
-(R8). Kafka: `processAlterPartition`, `doControlledShutdown` and `processIsrChangeNotification`.
+ZooKeeper and after the brokers were sent it; a broker with the epoch of an earlier registration is
+refused (R8). Kafka: `processAlterPartition`, `doControlledShutdown` and
+`processIsrChangeNotification`.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from ottla.controller.states import PartitionReplica, PartitionState, ReplicaSta
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import is_stale_broker_epoch
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -33,8 +35,6 @@ from ottla.wire.messages.controlled_shutdown import (
 )
 
 _log = Logger("requests")
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> Steps[None]:
@@ -45,7 +45,8 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     context = changes.context
     version = version_of(request)
     found = validate(context, request, version)
-    # 1. A request of a broker that is not alive, or with the epoch of a former life, is refused.
+    # 1. A request of a broker that is not alive, or with the epoch of an earlier registration, is
+    # refused.
     if found.error != ErrorCode.NONE:
         yield from _refuse(changes, request, found.error)
         yield Respond(respond(context, {}, version, found))
@@ -54,7 +55,9 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
     if found.writes or found.renew:
         yield _received(request, version, found)
     for tp, reason in found.reasons.items():
-        yield _log.info("AlterPartition refused broker=%d %s: %s", request.broker_id, tp, reason)
+        yield _log.info(
+            "AlterPartition refused broker=%d partition=%s reason=%s", request.broker_id, tp, reason
+        )
         answer = found.answers[tp]
         code = answer.name if isinstance(answer, ErrorCode) else "NONE"
         decision = _decision(context, tp, found, version)
@@ -79,7 +82,7 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
 def _refuse(changes: StateChanges, request: AlterPartitionRequest, error: ErrorCode) -> Steps[None]:
     known = changes.context.brokers.get(request.broker_id)
     yield _log.info(
-        "AlterPartition refused broker=%d epoch=%d error=%s",
+        "AlterPartition refused broker=%d broker_epoch=%d error=%s",
         request.broker_id,
         request.broker_epoch,
         error.name,
@@ -140,8 +143,10 @@ def controlled_shutdown(
     known = context.brokers.get(broker_id)
     if known is None:
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
-    if UNKNOWN_BROKER_EPOCH != request.broker_epoch < known.epoch:
-        yield _log.info("controlled shutdown refused broker=%d: stale epoch", broker_id)
+    if is_stale_broker_epoch(request.broker_epoch, known.epoch):
+        yield _log.info(
+            "controlled shutdown refused broker=%d reason=stale broker epoch", broker_id
+        )
         yield Record(
             journaled.ShutdownRefused(
                 broker=broker_id, broker_epoch=request.broker_epoch, known_epoch=known.epoch

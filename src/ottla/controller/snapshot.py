@@ -39,7 +39,7 @@ def take(
                 deletion_started=sorted(context.deletion_started),
                 deletion_ineligible=sorted(context.deletion_ineligible),
                 reassigning=[str(tp) for tp in context.reassigning],
-                lives=dict(context.lives),
+                broker_epochs=dict(context.broker_epochs),
                 delete_topics=settings.delete_topics,
                 eligible_replicas=settings.eligible_replicas,
             ),
@@ -92,7 +92,7 @@ def _partition_facts(
         partition_epoch=0 if state is None else state.partition_epoch,
         controller_epoch=0 if known is None else known.controller_epoch,
         recovery_state=0 if state is None else state.recovery_state,
-        eligible=() if eligible is None else eligible.lives,
+        eligible=() if eligible is None else eligible.broker_epochs,
         eligible_at=-1 if eligible is None else eligible.partition_epoch,
         eligible_by=None
         if eligible is None

@@ -133,7 +133,7 @@ class StateChanges:
         changed = yield from self.eligibility.write()
         if changed:
             partitions = {
-                str(tp): [] if record is None else [b for b, _ in record.lives]
+                str(tp): [] if record is None else [b for b, _ in record.broker_epochs]
                 for tp, record in changed.items()
             }
             yield Record(journaled.EligibleChanged(partitions=partitions))
@@ -443,7 +443,9 @@ class StateChanges:
             yield from self._note(plan, once_more=remaining)
             outcomes.update(plan.failures)
             if remaining:
-                yield _log.info("decide again partitions=%d: their states changed", len(remaining))
+                yield _log.info(
+                    "elections repeated partitions=%d reason=their states changed", len(remaining)
+                )
         for tp in remaining:
             outcomes[tp] = Failure(f"its state changed {MAX_CONFLICTS} times while being decided")
         return outcomes, recipients
@@ -501,10 +503,14 @@ class StateChanges:
                 continue
             if tp in changed:
                 code = ErrorCode.INVALID_UPDATE_VERSION
-                yield _log.info("AlterPartition refused %s: its znode has another version", tp)
+                yield _log.info(
+                    "AlterPartition refused partition=%s reason=its znode has another version", tp
+                )
             else:
                 code = plan.failures[tp].error or ErrorCode.UNKNOWN_SERVER_ERROR
-                yield _log.error("AlterPartition not written %s error=%s", tp, plan.failures[tp])
+                yield _log.error(
+                    "AlterPartition not written partition=%s error=%s", tp, plan.failures[tp]
+                )
             answers[tp] = code
             self.decisions.append((decision, f"refused: {code.name}"))
         return answers
@@ -532,7 +538,7 @@ class StateChanges:
             yield Record(journaled.Undecided(reasons=undecided))
         some = [f"{tp} ({failure})" for tp, failure in list(plan.failures.items())[:5]]
         yield _log.warning(
-            "epoch=%d failed partitions=%d: %s%s",
+            "elections failed controller_epoch=%d partitions=%d reasons=%s%s",
             self.context.epoch,
             len(plan.failures),
             "; ".join(some),

@@ -12,12 +12,12 @@ and when its topic is deleted through started to successful and out of the world
 A change not in the table is refused with the subject's history (see `model.transitions`).
 """
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
 from ottla.model.state_machine import Machine
+from ottla.model.transitions import TransitionTable
 
 
 class PartitionState(Enum):
@@ -55,8 +55,7 @@ class PartitionReplica(NamedTuple):
         return f"{self.partition} on {self.broker}"
 
 
-# Target state -> the states it may be entered from.
-PARTITION_TRANSITIONS: Mapping[PartitionState, frozenset[PartitionState]] = {
+PARTITION_TRANSITIONS: TransitionTable[PartitionState] = {
     PartitionState.NEW: frozenset({PartitionState.NON_EXISTENT}),
     PartitionState.ONLINE: frozenset(
         {PartitionState.NEW, PartitionState.ONLINE, PartitionState.OFFLINE}
@@ -67,7 +66,7 @@ PARTITION_TRANSITIONS: Mapping[PartitionState, frozenset[PartitionState]] = {
     PartitionState.NON_EXISTENT: frozenset({PartitionState.OFFLINE}),
 }
 
-REPLICA_TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
+REPLICA_TRANSITIONS: TransitionTable[ReplicaState] = {
     ReplicaState.NEW: frozenset({ReplicaState.NON_EXISTENT}),
     ReplicaState.ONLINE: frozenset(
         {

@@ -33,7 +33,9 @@ def on_topics_changed(
         )
     )
     if gone or new:
-        yield _log.info("topics new=%s gone=%s", _some([i.name for i in new]), _some(gone))
+        yield _log.info(
+            "topics changed new=%s deleted=%s", _some([i.name for i in new]), _some(gone)
+        )
     for some in slices(new):
         for info in some:
             context.add_topic(info)
@@ -54,7 +56,11 @@ def on_partitions_modified(changes: StateChanges, topic: str, found: TopicInfo) 
     replicas = {p: a.replicas for p, a in added.items()}
     yield Record(journaled.PartitionsModified(topic=topic, added=replicas))
     if topic in context.deleting:
-        yield _log.warning("topic=%s is being deleted: %d new partitions undone", topic, len(added))
+        yield _log.warning(
+            "new partitions undone topic=%s partitions=%d reason=the topic is being deleted",
+            topic,
+            len(added),
+        )
         yield WriteTopic(context.topic_info(topic))
         return
     for partition, assignment in added.items():

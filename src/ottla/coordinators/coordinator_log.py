@@ -30,20 +30,14 @@ from ottla.log.results import LogRead, NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
+from ottla.model.protocol import ACKS_ALL, NO_PRODUCER_ID
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.delayed_produce import ProduceHost, code_at_timeout
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.compression import NONE as UNCOMPRESSED
-from ottla.wire.records import (
-    NO_PRODUCER_ID,
-    BatchHeader,
-    Record,
-    build_batch,
-    iter_batches,
-    iter_payload,
-    read_payload,
-)
+from ottla.wire.records import Record, build_batch, iter_batches, iter_payload, read_payload
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +52,6 @@ TRIES_IN_MEMORY = 3
 RETRY_S = 2.0
 """A partition that cannot be read is not served; loading is tried again after this time."""
 
-ACKS_ALL = -1
 
 AppendCallback = Callable[[ErrorCode, int], None]
 """Called when an append ends, with the error and the base offset of the batch.
@@ -279,7 +272,7 @@ class CoordinatorLog:
         index = partition.tp.partition
         self.on_resigned(partition)
         leadership = self._leaderships[index] = Leadership(index, partition.leader_epoch)
-        logger.debug("loading partition=%s epoch=%d", partition.tp, leadership.epoch)
+        logger.debug("loading partition=%s leader_epoch=%d", partition.tp, leadership.epoch)
         self._waiting.append(leadership)
         self._start()
 
@@ -297,7 +290,7 @@ class CoordinatorLog:
             self._counts.unloaded += 1
             self._unload(index)
             logger.debug(
-                "unloaded partition=%s epoch=%d loaded=%s",
+                "unloaded partition=%s leader_epoch=%d loaded=%s",
                 partition.tp, partition.leader_epoch, leadership.loaded,
             )  # fmt: skip
 
@@ -316,9 +309,7 @@ class CoordinatorLog:
                 except OttlaError as error:
                     self._schedule_retry(leadership, error)
                 except Exception as error:
-                    logger.exception(
-                        "load failed topic=%s partition=%d", self.topic, leadership.index
-                    )
+                    logger.exception("load failed partition=%s-%d", self.topic, leadership.index)
                     self._schedule_retry(leadership, error)
         finally:
             self._loader = None
@@ -354,7 +345,7 @@ class CoordinatorLog:
         if leadership.ended or self._closed:
             return
         logger.error(
-            "partition not served topic=%s partition=%d error=%s; trying again",
+            "partition not served, trying again partition=%s-%d error=%s",
             self.topic, leadership.index, error,
         )  # fmt: skip
         leadership.reading = None
@@ -388,7 +379,7 @@ class CoordinatorLog:
         self._counts.last_load_ms = (clock.monotonic() - reading.started_s) * 1000
         logger.log(
             logging.INFO if reading.records else logging.DEBUG,
-            "loaded partition=%s-%d epoch=%d records=%d took_ms=%.0f",
+            "loaded partition=%s-%d leader_epoch=%d records=%d took_ms=%.0f",
             self.topic, leadership.index, leadership.epoch, reading.records,
             self._counts.last_load_ms,
         )  # fmt: skip
@@ -448,7 +439,7 @@ class CoordinatorLog:
                 return log.read(offset, READ_BYTES, log.log_end_offset, now=True)
             except NotInMemoryError as place:
                 with contextlib.suppress(OSError):  # the next read raises it again
-                    await self._world.workers.run(place.file.bring, place.size, place.position)
+                    await self._world.workers.run(place.file.prefetch, place.size, place.position)
         # It is evicted from memory as fast as it is read: wait for the disk.
         return log.read(offset, READ_BYTES, log.log_end_offset)
 
@@ -501,7 +492,7 @@ class CoordinatorLog:
             wall_ms = replicas.clock.wall_ms()
             info = partition.append_as_leader(memoryview(batch), acks, wall_ms, COORDINATOR, guard)
         except OttlaError as failure:
-            logger.info("append failed topic=%s partition=%d error=%s", self.topic, index, failure)
+            logger.info("append failed partition=%s-%d error=%s", self.topic, index, failure)
             on_done(failure.code, -1)
             return
         log = partition.log

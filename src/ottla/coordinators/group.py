@@ -15,6 +15,7 @@ from ottla.coordinators.timers import Now
 from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.model.transitions import is_legal
 from ottla.wire.codec import decode_oldest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -28,7 +29,6 @@ CLASSIC = "classic"
 Protocols = Sequence[tuple[str, bytes]]
 """(name, metadata) of each assignor a member offers, the preferred one first."""
 
-NO_TIMESTAMP = -1
 
 MAX_SUBSCRIBED = 100_000
 """Topics of all members together that are decoded at once (20 ms); of more, none is known."""

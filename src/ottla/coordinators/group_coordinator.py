@@ -56,7 +56,8 @@ from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.model.time_slices import InTimeSlices, wait_at_most
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.wire.records import BatchHeader, Record
+from ottla.wire.batch_header import BatchHeader
+from ottla.wire.records import Record
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from ottla.coordinators.group import Group, Member, Protocols
 from ottla.coordinators.timers import CancelTimer, SetTimer
 from ottla.model.effects import Log
 from ottla.model.errors import ErrorCode
+from ottla.model.protocol import NO_GENERATION
 
 NO_MEMBER = ""
-NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ottla.coordinators.offsets import AppendedCommit, Commit
 from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.group_records import (
     GroupMetadataKey,
@@ -21,7 +22,7 @@ from ottla.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.wire.records import COMMIT, BatchHeader, Record, parse_control_record
+from ottla.wire.records import COMMIT, Record, parse_control_record
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

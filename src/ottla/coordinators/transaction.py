@@ -17,21 +17,13 @@ from ottla.coordinators.transaction_states import (
     TransactionState,
     check_transaction_transition,
 )
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import ProducerFencedError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 S = TransactionState
 
-NO_ID = -1
-NO_EPOCH = -1
-NO_TIME = -1
 MAX_EPOCH = 2**15 - 1
-
-
-class ProducerFencedError(OttlaError):
-    """A newer producer with the same transactional id exists."""
-
-    code = ErrorCode.PRODUCER_FENCED
 
 
 class IllegalTransactionStateError(Exception):
@@ -58,18 +50,18 @@ class Transition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transactional id. Times are milliseconds since 1970, NO_TIME for none."""
+    """A transactional id. Times are milliseconds since 1970, NO_TIMESTAMP for none."""
 
     transactional_id: str
     producer_id: int
-    epoch: int = NO_EPOCH
+    epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int = 0
     state: TransactionState = S.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set)
-    start_ms: int = NO_TIME
-    update_ms: int = NO_TIME
-    last_producer_id: int = NO_ID
-    last_epoch: int = NO_EPOCH
+    start_ms: int = NO_TIMESTAMP
+    update_ms: int = NO_TIMESTAMP
+    last_producer_id: int = NO_PRODUCER_ID
+    last_epoch: int = NO_PRODUCER_EPOCH
     pending: TransactionState | None = None
     start_mono_ms: float = 0.0
     """when the open transaction began, or was loaded, by this process's monotonic clock"""
@@ -90,7 +82,10 @@ class Transaction:
             )
         epoch = self.epoch if self.fence_failed else self.epoch + 1
         return self._prepare(
-            S.PREPARE_EPOCH_FENCE, epoch=epoch, last_epoch=NO_EPOCH, update_ms=self.update_ms
+            S.PREPARE_EPOCH_FENCE,
+            epoch=epoch,
+            last_epoch=NO_PRODUCER_EPOCH,
+            update_ms=self.update_ms,
         )
 
     def prepare_next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transition:
@@ -100,9 +95,9 @@ class Transaction:
         """
         if self.exhausted:
             raise IllegalTransactionStateError(f"{self.transactional_id}: no epoch left")
-        epoch, last_epoch = self.epoch + 1, NO_EPOCH
+        epoch, last_epoch = self.epoch + 1, NO_PRODUCER_EPOCH
         if expected is not None:
-            if self.epoch in (NO_EPOCH, expected):
+            if self.epoch in (NO_PRODUCER_EPOCH, expected):
                 last_epoch = self.epoch
             elif expected == self.last_epoch:
                 epoch, last_epoch = self.epoch, self.last_epoch  # our answer was lost
@@ -116,7 +111,7 @@ class Transaction:
         self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool
     ) -> Transition:
         """Give the producer another producer id: this one has no epochs left."""
-        last_epoch = self.epoch if keep_last_epoch else NO_EPOCH
+        last_epoch = self.epoch if keep_last_epoch else NO_PRODUCER_EPOCH
         return self._prepare_empty(producer_id, 0, last_epoch, timeout_ms, now_ms)
 
     def _prepare_empty(
@@ -129,7 +124,7 @@ class Transaction:
             last_epoch=last_epoch,
             timeout_ms=timeout_ms,
             partitions=frozenset(),
-            start_ms=NO_TIME,
+            start_ms=NO_TIMESTAMP,
             update_ms=now_ms,
         )
 

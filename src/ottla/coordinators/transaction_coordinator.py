@@ -53,7 +53,8 @@ from ottla.model.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from ottla.model.ports import World
 from ottla.model.retention_clock import RetentionClock
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.wire.records import BatchHeader, Record
+from ottla.wire.batch_header import BatchHeader
+from ottla.wire.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +278,8 @@ class TransactionCoordinator:
             error = _ERRORS.get(failure, failure)
             if error is not ErrorCode.NONE:
                 logger.info(
-                    "transaction not stored id=%s state=%s error=%s offset=%d attempts=%d",
+                    "transaction not stored transactional_id=%s state=%s error=%s offset=%d "
+                    "attempts=%d",
                     store.transactional_id, store.to.state.label, failure.name, base_offset,
                     store.attempts + 1,
                 )  # fmt: skip

@@ -184,7 +184,7 @@ class TransactionMarkers:
         done = [tp for tp in item.partitions if tp in deleted]
         if done:
             logger.info(
-                "no marker for deleted partitions id=%s partitions=%s",
+                "no marker for deleted partitions transactional_id=%s partitions=%s",
                 item.send.transactional_id, ",".join(map(str, done)),
             )  # fmt: skip
             self._written(item.send, done)
@@ -241,7 +241,7 @@ class TransactionMarkers:
             self._written(item.send, done)
         if any(code in FENCED for code in codes.values()):
             logger.warning(
-                "markers given up id=%s coordinator_epoch=%d errors=%s",
+                "markers given up transactional_id=%s coordinator_epoch=%d errors=%s",
                 item.send.transactional_id, item.send.coordinator_epoch,
                 {str(tp): code.name for tp, code in codes.items() if code not in DONE},
             )  # fmt: skip

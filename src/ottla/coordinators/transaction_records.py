@@ -13,9 +13,10 @@ from ottla.coordinators.transaction_states import TransactionState
 from ottla.model.effects import Log, warning
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.transaction_records import TransactionLogKey, TransactionLogValue
-from ottla.wire.records import BatchHeader, Record
+from ottla.wire.records import Record
 
 KEY_VERSION = 0
 VALUE_VERSION = 0

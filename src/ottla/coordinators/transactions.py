@@ -20,13 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from ottla.coordinators.timers import Now
-from ottla.coordinators.transaction import (
-    NO_EPOCH,
-    ProducerFencedError,
-    Transaction,
-    Transition,
-    is_exhausted,
-)
+from ottla.coordinators.transaction import Transaction, Transition, is_exhausted
 from ottla.coordinators.transaction_events import (
     AddPartitionsRequested,
     AllocateProducerId,
@@ -51,8 +45,9 @@ from ottla.coordinators.transaction_events import (
 )
 from ottla.coordinators.transaction_states import ENDING, MAY_EXPIRE, TransactionState
 from ottla.model.effects import info
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, ProducerFencedError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import NO_PRODUCER_EPOCH
 
 TOMBSTONES_PER_BATCH = 200
 
@@ -246,7 +241,10 @@ class Transactions:
                 )
             except ProducerFencedError as fenced:
                 self._effects.append(
-                    info(f"producer fenced id={request.transactional_id} reason={fenced}")
+                    info(
+                        f"producer fenced transactional_id={request.transactional_id} "
+                        f"reason={fenced}"
+                    )
                 )
                 self._effects.append(Reply(request_id, InitResult(ErrorCode.PRODUCER_FENCED)))
             else:
@@ -256,7 +254,7 @@ class Transactions:
     def _validate_init(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> ErrorCode:
         if transaction.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        if expected is not None and transaction.epoch != NO_EPOCH:
+        if expected is not None and transaction.epoch != NO_PRODUCER_EPOCH:
             renewed = expected.producer_id == transaction.last_producer_id and is_exhausted(
                 expected.epoch
             )
@@ -360,7 +358,7 @@ class Transactions:
         """Abort the open transaction with a new epoch, higher than that of its producer."""
         fenced = transaction.prepare_fence()
         transaction.pending = None
-        transaction.epoch, transaction.last_epoch = fenced.epoch, NO_EPOCH
+        transaction.epoch, transaction.last_epoch = fenced.epoch, NO_PRODUCER_EPOCH
         to = transaction.prepare_end(committed=False, now_ms=now.wall_ms)
         self._store(PendingStore(shard, transaction, to, reason, request_id))
 
@@ -376,8 +374,10 @@ class Transactions:
                     self.timed_out_total += 1
                     self._effects.append(
                         info(
-                            f"transaction timed out id={transaction.transactional_id} "
-                            f"producer_id={transaction.producer_id} epoch={transaction.epoch} "
+                            "transaction timed out "
+                            f"transactional_id={transaction.transactional_id} "
+                            f"producer_id={transaction.producer_id} "
+                            f"producer_epoch={transaction.epoch} "
                             f"timeout_ms={transaction.timeout_ms}"
                         )
                     )

@@ -44,7 +44,7 @@ class Followed:
         context.deletion_ineligible = set(facts.deletion_ineligible)
         context.reassigning = dict.fromkeys(map(journaled.partition_of, facts.reassigning))
         context.whole = set(facts.whole)
-        context.lives.update(facts.lives)
+        context.broker_epochs.update(facts.broker_epochs)
         return Followed(context)
 
     def take_topic(self, facts: journaled.TopicFacts) -> None:

@@ -18,13 +18,7 @@ from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.broker_epochs import compare, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
-from ottla.controller.isr_changes import (
-    EPOCHS_FROM,
-    NO_BROKER_EPOCH,
-    TOPIC_IDS_FROM,
-    rule_of,
-    validate,
-)
+from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM, rule_of, validate
 from ottla.controller.journal_schema import (
     BrokersChanged,
     ClusterFacts,
@@ -69,6 +63,7 @@ from ottla.model.cluster import (
 )
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 
 _KINDS = {kind.value for kind in ElectionKind}
@@ -323,7 +318,7 @@ def _request(line: Any, broker: int, tp: TopicPartition, version: int) -> AlterP
     if version >= EPOCHS_FROM:
         partition.new_isr_with_epochs = [
             AlterPartitionRequest.BrokerState(
-                broker_id=b, broker_epoch=_FORMER_EPOCH if b in line.stale else NO_BROKER_EPOCH
+                broker_id=b, broker_epoch=_FORMER_EPOCH if b in line.stale else UNKNOWN_BROKER_EPOCH
             )
             for b in asked.isr
         ]

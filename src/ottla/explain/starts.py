@@ -20,7 +20,7 @@ from ottla.controller import journal_schema as journaled
 from ottla.controller.context import Context
 from ottla.controller.effects import Steps
 from ottla.controller.elections import ElectionKind
-from ottla.controller.isr_changes import EPOCHS_FROM, NO_BROKER_EPOCH, TOPIC_IDS_FROM
+from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM
 from ottla.controller.journal_schema import partition_of
 from ottla.controller.state_changes import StateChanges
 from ottla.explain.lines import Entry
@@ -32,6 +32,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import TopicPartition, uuid_from_text
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 
 Procedure = Callable[[StateChanges], Steps[Any]]
@@ -179,7 +180,7 @@ def _alter_partition(
             epochs = facts.epochs.get(text, {})
             partition.new_isr_with_epochs = [
                 AlterPartitionRequest.BrokerState(
-                    broker_id=b, broker_epoch=epochs.get(b, NO_BROKER_EPOCH)
+                    broker_id=b, broker_epoch=epochs.get(b, UNKNOWN_BROKER_EPOCH)
                 )
                 for b in proposed.isr
             ]

@@ -1,8 +1,8 @@
-"""A segment's file of aborted transactions: read at first use, added to, cut, written anew.
+"""The file of a segment's aborted transactions: read at first use, appended to, rewritten.
 
-Who may call: `segment`, which is one of these. Kafka: the file handling of Kafka's
-`TransactionIndex`. Invariants: the file comes with its first entry; what was written to it stays in
-`unsynced` until a flush made it durable.
+Who may call: `segment`, which inherits from it. Kafka: the file handling of `TransactionIndex`.
+Invariants: the file is created with its first entry; what was written to it stays in `unsynced`
+until a flush made it durable.
 """
 
 import contextlib
@@ -41,19 +41,19 @@ class AbortedFile:
             self._aborted = aborted_index.decode(data, self.base_offset)
         return self._aborted
 
-    def know_aborted(self, entries: list[AbortedTransaction] | None) -> None:
-        """Take these for the file's: what a worker read, or none where there is no file."""
+    def set_aborted(self, entries: list[AbortedTransaction] | None) -> None:
+        """Set the entries that a worker read, or none without a file; ignored if already read."""
         self._aborted = entries if self._aborted is None else self._aborted
 
-    def note_aborted(self, entry: AbortedTransaction) -> None:
+    def append_aborted(self, entry: AbortedTransaction) -> None:
         entries = self.aborted
-        self.expect_aborted()
+        self.open_aborted()
         file = self.unsynced[-1]
         file.pwrite((aborted_index.encode((entry,)),), len(entries) * aborted_index.ENTRY_SIZE)
         entries.append(entry)
 
-    def expect_aborted(self) -> None:
-        """Have the index of aborted transactions read and its file open, for `note_aborted`."""
+    def open_aborted(self) -> None:
+        """Read the index and open its file, so that `append_aborted` cannot fail to open it."""
         _ = self.aborted
         if not self.unsynced:
             self.unsynced.append(self._files.open(self.path(".txnindex"), create=True))
@@ -71,8 +71,8 @@ class AbortedFile:
         file.pwrite((aborted_index.encode(entries),), 0)
         self.unsynced.append(file)
 
-    def take_back(self, files: list[File]) -> None:
-        """Keep those of a flush's open files that are this segment's: it did not sync them."""
+    def restore_unsynced(self, files: list[File]) -> None:
+        """Count files of this segment that a flush did not sync as unsynced again."""
         self.unsynced += [f for f in files if f.path == self.path(".txnindex")]
 
     def close_synced(self) -> None:

@@ -1,4 +1,4 @@
-"""What the checkpoints of one log dir say: offsets of its logs, as they are now.
+"""The contents of a log dir's checkpoint files: offsets of its logs, as they are now.
 
 Who may call: `manager`. Kafka: `LogManager.checkpointRecoveryOffsetsInDir`,
 `checkpointLogStartOffsetsInDir` and `ReplicaManager.checkpointHighWatermarks`.
@@ -17,7 +17,7 @@ def high_watermarks(logs: Iterable[Log]) -> Snapshot:
 
 
 def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
-    """Return the recovery points; once they are on disk, nothing is owed any more."""
+    """Return the recovery points; once they are on disk, no log has a pending one."""
     points = {log.tp: log.recovery_point for log in logs}
     deletions = log_dir.deletions
 
@@ -25,7 +25,7 @@ def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
         for log in logs:
             # Unless it was truncated even further back meanwhile.
             if log.recovery_point >= points[log.tp]:
-                log.owes_recovery_point = False
+                log.recovery_point_pending = False
         for tp in [t for t, number in log_dir.forgotten.items() if number <= deletions]:
             del log_dir.forgotten[tp]
 

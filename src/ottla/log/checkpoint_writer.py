@@ -22,7 +22,7 @@ from ottla.model.ports import Files, Workers
 
 @dataclass(slots=True)
 class Snapshot:
-    """What a checkpoint is to say; `on_disk` is called, on the event loop, once it says that."""
+    """The offsets to write; `on_disk` is called, on the event loop, when they are in place."""
 
     offsets: Mapping[TopicPartition, int]
     on_disk: Callable[[], None] | None = None
@@ -52,14 +52,14 @@ class CheckpointWriter:
     def __init__(self, files: Files, failed: Callable[[str, OSError], None]) -> None:
         self._files = files
         self._failed = failed
-        """told the path that could not be written, and why"""
+        """called with the path that could not be written, and the error"""
         self._known: dict[str, _File] = {}
         self._states = 0
 
     async def write(self, workers: Workers, path: str, take: Take) -> None:
-        """Have a worker write what `take` says when the write begins; return when it is done.
+        """Let a worker write what `take` returns when the write begins; return when it is done.
 
-        A failure is told to `failed`, once, and not raised.
+        A failure is passed to `failed`, once, and not raised.
         """
         file = self._file(path, take)
         file.asked += 1
@@ -87,7 +87,7 @@ class CheckpointWriter:
             file.task = None
 
     def write_now(self, path: str, take: Take) -> None:
-        """Write it here and now, also while a worker is writing an older state of it."""
+        """Write it on this thread, also while a worker is writing an older state of it."""
         file = self._file(path, take)
         snapshot, number = take(), self._number()
         try:

@@ -3,9 +3,9 @@
 Who may call: `broker.Broker` runs it. Kafka: `LogCleaner`; what to clean and what stays
 is decided by `compaction`. Invariants: only closed, replicated, decided and flushed segments are
 read; it works in slices of a few milliseconds and others run in between, so after each pause it
-looks whether the log is still what it was: a truncation, a deletion, another policy or a move to
-another log dir (which copies what is here, and takes over how far we were) aborts it,
-and nothing is lost but the work. Files that cannot be written take their log dir offline.
+checks that the log has not changed. A truncation, a deletion, another policy or a move to another
+log dir (which copies the files and the cleaner's offset) aborts the cleaning, and only its work is
+lost. Files that cannot be written take their log dir offline.
 """
 
 import asyncio
@@ -18,25 +18,30 @@ from typing import TypeVar
 from ottla.log import compaction
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.cleaner_batches import (
-    Kept,
-    assemble,
-    draft,
+    RetainedRecords,
+    add_keys,
     empty_batch,
+    encode_batch,
     filter_records,
-    note_keys,
+    new_batch,
     payload_of,
     small_payload_of,
 )
 from ottla.log.cleaner_input import SegmentInput
 from ottla.log.cleaner_output import CleanedSegment
-from ottla.log.compaction import BatchRetention, Dirt, LastWritten, OffsetMap, Transactions
+from ottla.log.compaction import (
+    BatchRetention,
+    CleanedTransactionMetadata,
+    LastWritten,
+    LogToClean,
+    OffsetMap,
+)
 from ottla.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.log.results import NotInMemoryError
 from ottla.log.segment import Segment
 from ottla.log.transactions import read_marker
-from ottla.log.validate import ATTRIBUTES, BASE, CONTROL, COUNT, LAST_DELTA, Header
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import (
     CorruptRecordError,
@@ -48,13 +53,22 @@ from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
 from ottla.model.retention_clock import RetentionClock
 from ottla.model.steps import Driven
+from ottla.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LAST_OFFSET_DELTA,
+    RECORD_COUNT,
+    Header,
+)
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 SLICE_S = 0.004
-"""how long the cleaner works before others may"""
+"""how long the cleaner runs before it yields to the event loop"""
 _LEAST_BACKOFF_S = 0.05
 _BIG = 1 << 14
 """payloads from this size on are put together and compressed by a worker"""
@@ -72,7 +86,7 @@ class _Work:
 
     logs: LogManager
     log: Log
-    dirt: Dirt
+    dirt: LogToClean
     offsets: OffsetMap
     now_ms: int
     truncations: int
@@ -100,7 +114,7 @@ class LogCleaner:
         self._slice_began_s = 0.0
         self._spent_bytes = 0
         self.uncleanable: dict[TopicPartition, Log] = {}
-        """logs in which something unexpected was found; left alone until the next start"""
+        """uncleanable logs: something unexpected was found; skipped until the next start"""
         self.cleanings = 0
         self.aborted = 0
 
@@ -114,7 +128,7 @@ class LogCleaner:
                 await asyncio.sleep(max(backoff_s, _LEAST_BACKOFF_S))
 
     async def clean_dirtiest(self) -> bool:
-        """Clean the log with the largest share of dirt; tell whether that went well."""
+        """Clean the log with the largest cleanable ratio; return whether it succeeded."""
         self._slice_began_s = self._world.clock.monotonic()
         found = await self._dirtiest()
         if found is None:
@@ -125,20 +139,20 @@ class LogCleaner:
             return True
         except CleaningAbortedError:
             self.aborted += 1
-            logger.info("cleaning aborted tp=%s", log.tp)
+            logger.info("log cleaning aborted partition=%s", log.tp)
         except (StorageError, OutOfDescriptorsError):
             pass  # said by now: its dir is offline, or it is tried again later
         except (CorruptRecordError, InvalidRecordError) as error:
             self.uncleanable[log.tp] = log
             if isinstance(error, CorruptRecordError):
                 log.note_damage(None, error)
-            logger.error("log cannot be cleaned tp=%s error=%s", log.tp, error)  # noqa: TRY400
+            logger.error("log cannot be cleaned partition=%s error=%s", log.tp, error)  # noqa: TRY400
         return False
 
     # Choosing --------------------------------------------------------------------------
 
-    async def _dirtiest(self) -> tuple[Log, Dirt] | None:
-        best: tuple[Log, Dirt] | None = None
+    async def _dirtiest(self) -> tuple[Log, LogToClean] | None:
+        best: tuple[Log, LogToClean] | None = None
         now_ms = self._ages.now_ms()
         for log in self._logs.logs():
             config = log.config
@@ -148,19 +162,19 @@ class LogCleaner:
                 continue
             if self._logs.future(log.tp) is not None:
                 continue
-            dirt = dirt_of(log, now_ms)
-            if not dirt.is_worth_it(config.min_cleanable_dirty_ratio):
+            dirt = log_to_clean_of(log, now_ms)
+            if not dirt.should_clean(config.min_cleanable_dirty_ratio):
                 continue
             if best is None or dirt.ratio > best[1].ratio:
                 best = log, dirt
             await self._yield_to_loop()
         if best is None or best[0].failed is not None:
             return None
-        return best[0], dirt_of(best[0], now_ms)
+        return best[0], log_to_clean_of(best[0], now_ms)
 
     # Cleaning --------------------------------------------------------------------------
 
-    async def _clean(self, log: Log, dirt: Dirt) -> None:
+    async def _clean(self, log: Log, dirt: LogToClean) -> None:
         offsets = OffsetMap(
             self._config.integer("log.cleaner.dedupe.buffer.size"),
             float(str(self._config["log.cleaner.io.buffer.load.factor"])),
@@ -170,7 +184,7 @@ class LogCleaner:
         try:
             await self._map_keys(work)
             end = offsets.latest_offset + 1
-            transactions = Transactions()
+            transactions = CleanedTransactionMetadata()
             segments = [s for s in log.segments[:-1] if s.base_offset < end]
             sizes = [await self._size_of(work, s) for s in segments]
             at = 0
@@ -189,7 +203,7 @@ class LogCleaner:
         await self._logs.write_cleaned_offsets(self._world.workers, log)
         self.cleanings += 1
         logger.info(
-            "cleaned tp=%s offsets=%d..%d keys=%d bytes=%d->%d",
+            "log cleaned partition=%s offsets=%d..%d keys=%d bytes=%d->%d",
             log.tp,
             dirt.first_dirty,
             end,
@@ -202,8 +216,8 @@ class LogCleaner:
         """Read the dirty part into the map, until it is full; batches are read as a whole."""
         log, first, offsets = work.log, work.dirt.first_dirty, work.offsets
         upto = work.dirt.first_uncleanable
-        transactions = Transactions()
-        transactions.expect(log.aborted_transactions(first, upto))
+        transactions = CleanedTransactionMetadata()
+        transactions.add_aborted(log.aborted_transactions(first, upto))
         offsets.latest_offset = first - 1
         segments = log.dirty_segments(first, upto)
         for number, segment in enumerate(segments):
@@ -212,20 +226,20 @@ class LogCleaner:
                 async for header, batch in batches:
                     if offsets.is_full:
                         return
-                    if header[ATTRIBUTES] & CONTROL:
-                        transactions.see_marker(header, _ending(header, batch))
-                    elif not transactions.see_batch(header):
+                    if header[ATTRIBUTES] & CONTROL_FLAG:
+                        transactions.on_control_batch_read(header, _is_abort(header, batch))
+                    elif not transactions.on_batch_read(header):
                         payload = await self._payload(work, header, batch)
-                        await self._all(work, note_keys(payload, header, offsets, first))
+                        await self._all(work, add_keys(payload, header, offsets, first))
                     offsets.latest_offset = max(
-                        offsets.latest_offset, header[BASE] + header[LAST_DELTA]
+                        offsets.latest_offset, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
                     )
                     await self._tick(work, len(batch))
             # Offsets may be missing at the segment's end; they are done with, too.
             following = segments[number + 1].base_offset if number + 1 < len(segments) else upto
             offsets.latest_offset = max(offsets.latest_offset, following - 1)
 
-    async def _clean_group(self, work: _Work, transactions: Transactions) -> None:
+    async def _clean_group(self, work: _Work, transactions: CleanedTransactionMetadata) -> None:
         log, group = work.log, work.segments
         work.check()
         producers = {
@@ -246,7 +260,7 @@ class LogCleaner:
         try:
             kept: list[AbortedTransaction] = []
             for segment in group:
-                transactions.expect(log.aborted_transactions(*log.range_of(segment)))
+                transactions.add_aborted(log.aborted_transactions(*log.range_of(segment)))
                 await self._clean_into(work, segment, output, rules)
             kept += transactions.kept
             transactions.kept = []
@@ -267,9 +281,11 @@ class LogCleaner:
     ) -> None:
         async with aclosing(self._batches(work, segment, 0)) as batches:
             async for header, batch in batches:
-                control = bool(header[ATTRIBUTES] & CONTROL)
-                ending = _ending(header, batch) if control else None
-                decided = rules.check_batch_retention(header, ending, control and not header[COUNT])
+                control = bool(header[ATTRIBUTES] & CONTROL_FLAG)
+                ending = _is_abort(header, batch) if control else None
+                decided = rules.check_batch_retention(
+                    header, ending, control and not header[RECORD_COUNT]
+                )
                 made: Buffer | None = None
                 if decided.retention is BatchRetention.HEADER_ONLY:
                     made = empty_batch(header)
@@ -293,12 +309,12 @@ class LogCleaner:
     ) -> Buffer | None:
         """Return what stays of a batch: itself where nothing changes, None if nothing is left."""
         attributes = header[ATTRIBUTES]
-        waits = bool(attributes & compaction.DELETE_HORIZON)
+        waits = bool(attributes & DELETE_HORIZON_FLAG)
         if decided.retention is BatchRetention.RETAIN and (waits or not decided.sets_horizon):
             return batch
         payload = await self._payload(work, header, batch)
         if decided.retention is BatchRetention.RETAIN:
-            kept = await self._all(work, filter_records(payload, header, _EVERYTHING))
+            kept = await self._all(work, filter_records(payload, header, _RETAIN_ALL))
             dies = True
         else:
             kept = await self._all(work, filter_records(payload, header, rules))
@@ -312,18 +328,18 @@ class LogCleaner:
         header: Header,
         batch: memoryview,
         payload: bytes,
-        kept: Kept,
+        kept: RetainedRecords,
         horizon: int | None,
         retention: BatchRetention,
     ) -> Buffer | None:
         if not kept.places:
             return empty_batch(header) if retention is BatchRetention.RETAIN_EMPTY else None
-        if len(kept.places) == header[COUNT] and horizon is None:
+        if len(kept.places) == header[RECORD_COUNT] and horizon is None:
             return batch
-        made = await self._all(work, draft(payload, header, kept, horizon))
+        made = await self._all(work, new_batch(payload, header, kept, horizon))
         if made.size < _BIG:
-            return assemble(header, made)
-        return await self._in_worker(work, assemble, header, made)
+            return encode_batch(header, made)
+        return await self._in_worker(work, encode_batch, header, made)
 
     # Workers ---------------------------------------------------------------------------
 
@@ -345,7 +361,7 @@ class LogCleaner:
         try:
             segment.need_indexes(segment.base_offset, 0)
         except NotInMemoryError as place:
-            await self._in_worker(work, place.file.bring, place.size, place.position)
+            await self._in_worker(work, place.file.prefetch, place.size, place.position)
             segment.need_indexes(segment.base_offset, 0)
         await self._tick(work, 0)
         return compaction.SegmentSize(
@@ -395,23 +411,25 @@ class LogCleaner:
         return True
 
 
-class _Everything(compaction.RecordFilter):
+class _RetainAll(compaction.RecordFilter):
     """Retains every record: for a control batch that only gets its delete horizon."""
 
     def __init__(self) -> None:
-        super().__init__(OffsetMap(0), Transactions(), {}, 0, 0)
+        super().__init__(OffsetMap(0), CleanedTransactionMetadata(), {}, 0, 0)
 
 
-_EVERYTHING = _Everything()
+_RETAIN_ALL = _RetainAll()
 
 
-def dirt_of(log: Log, now_ms: int) -> Dirt:
-    """Return what of a log may be cleaned now."""
+def log_to_clean_of(log: Log, now_ms: int) -> LogToClean:
+    """Return which part of a log may be cleaned now."""
     segments = [
-        compaction.SegmentFacts(s.base_offset, s.size, s.largest_timestamp, s.first_batch_timestamp)
+        compaction.CleanableSegment(
+            s.base_offset, s.size, s.largest_timestamp, s.first_batch_timestamp
+        )
         for s in log.segments
     ]
-    facts = compaction.LogFacts(
+    facts = compaction.CleanableLog(
         segments,
         log.log_start_offset,
         log.log_end_offset,
@@ -419,11 +437,13 @@ def dirt_of(log: Log, now_ms: int) -> Dirt:
         log.recovery_point,
         log.cleaned_offset,
     )
-    lags = compaction.Lags(log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms)
-    return compaction.find_dirt(facts, lags, now_ms)
+    lags = compaction.CompactionLags(
+        log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms
+    )
+    return compaction.find_log_to_clean(facts, lags, now_ms)
 
 
-def _ending(header: Header, batch: memoryview) -> bool | None:
+def _is_abort(header: Header, batch: memoryview) -> bool | None:
     """Return whether a marker aborts; None for control records of another kind, or none at all."""
-    marker = read_marker(batch) if header[COUNT] else None
+    marker = read_marker(batch) if header[RECORD_COUNT] else None
     return None if marker is None else marker.aborted

@@ -1,49 +1,42 @@
-"""Batches under the cleaner's hands: walked record by record, and built again from what stays.
+"""Filter the records of a batch for the cleaner, and build the batch again from those retained.
 
 Who may call: `cleaner`. Pure functions over bytes. Kafka: `MemoryRecords.filterTo`,
 `DefaultRecordBatch.writeEmptyHeader` and `MemoryRecordsBuilder` with a delete horizon. Invariants:
 base offset, last offset delta, leader epoch, producer id, epoch and sequence of a batch never
-change; a record keeps its offset and its timestamp; what is built has a right CRC.
+change; a record should_retain its offset and its timestamp; what is built has a right CRC.
 """
 
-import struct
 from collections.abc import Generator, Iterator
 from typing import NamedTuple, cast
 
-from google_crc32c import extend as extend_crc32c
-
-from ottla.log.compaction import DELETE_HORIZON, OffsetMap, RecordFilter
-from ottla.log.validate import (
-    ATTRIBUTES,
-    BASE,
-    BASE_SEQUENCE,
-    BASE_TS,
-    BATCH_OVERHEAD,
-    CODEC_MASK,
-    COUNT,
-    HEADER_SIZE,
-    LAST_DELTA,
-    LEADER_EPOCH,
-    LOG_APPEND_TIME,
-    MAX_TS,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    Header,
-)
+from ottla.log.compaction import OffsetMap, RecordFilter
 from ottla.model.errors import CorruptRecordError, RecordTooLargeError
 from ottla.model.ports import Buffer
+from ottla.model.protocol import NO_TIMESTAMP
+from ottla.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    DELETE_HORIZON_FLAG,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME_FLAG,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    Header,
+    pack_batch,
+)
 from ottla.wire.compression import compress, decompress
 from ottla.wire.record_check import read_varint, varint
-from ottla.wire.records import crc32c
 
-_BEFORE_CRC = struct.Struct(">qiibI")
-_AFTER_CRC = struct.Struct(">hiqqqhii")
-_CRC_FROM = 21
-_CRC_PIECE = 1 << 20
-_MAGIC = 2
 _MAX_BATCH_BYTES = 2**31 - 1
 _STEP = 512
-"""records looked at between two chances to let others run: about a millisecond"""
+"""records between two yields: about a millisecond"""
 
 _LITTLE, _LITTLE_COMPRESSED = 1 << 18, 1 << 14
 """payloads, and compressed ones, up to this size take less than a millisecond"""
@@ -51,8 +44,8 @@ _LITTLE, _LITTLE_COMPRESSED = 1 << 18, 1 << 14
 _Place = tuple[int, int, int, int, int, bytes | None, bool]
 
 
-class Kept(NamedTuple):
-    """What stays of a batch's records."""
+class RetainedRecords(NamedTuple):
+    """The records of a batch that are retained."""
 
     places: list[tuple[int, int, int, int]]
     """(start, end, timestamp delta, where the offset delta begins) of each, in the payload"""
@@ -65,12 +58,12 @@ def payload_of(batch: memoryview, header: Header) -> bytes:
     What is returned is to be indexed and sliced only; it may be any buffer.
     """
     codec = header[ATTRIBUTES] & CODEC_MASK
-    return cast("bytes", decompress(codec, batch[HEADER_SIZE:], _MAX_BATCH_BYTES))
+    return cast("bytes", decompress(codec, batch[HEADER_BYTES:], _MAX_BATCH_BYTES))
 
 
 def small_payload_of(batch: memoryview, header: Header) -> bytes | None:
-    """Return the same if it is little, None if it is not."""
-    codec, body = header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_SIZE:]
+    """Return a batch's records, decompressed, if they are few bytes; else None."""
+    codec, body = header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_BYTES:]
     if not codec:
         return bytes(body) if len(body) <= _LITTLE else cast("bytes", body)
     if len(body) > _LITTLE_COMPRESSED:
@@ -105,12 +98,12 @@ def walk(payload: bytes, count: int) -> Iterator[_Place]:
         raise CorruptRecordError("a record ends beyond its batch") from error
 
 
-def note_keys(
+def add_keys(
     payload: bytes, header: Header, offsets: OffsetMap, start: int
 ) -> Generator[None, None, None]:
-    """Put the batch's keys from offset `start` on into the map; yields now and then."""
-    base = header[BASE]
-    for number, (_, _, _, _, delta, key, _) in enumerate(walk(payload, header[COUNT]), 1):
+    """Add the keys of records from offset `start` on to the map; yields every `_STEP` records."""
+    base = header[BASE_OFFSET]
+    for number, (_, _, _, _, delta, key, _) in enumerate(walk(payload, header[RECORD_COUNT]), 1):
         if key is not None and base + delta >= start:
             offsets.put(key, base + delta)
         if not number % _STEP:
@@ -119,23 +112,23 @@ def note_keys(
 
 def filter_records(
     payload: bytes, header: Header, rules: RecordFilter
-) -> Generator[None, None, Kept]:
-    """Find the records that stay; yields now and then."""
+) -> Generator[None, None, RetainedRecords]:
+    """Find the records to retain; yields every `_STEP` records."""
     places = []
     tombstones = False
-    tombstones_go = rules.tombstones_go(header)
-    base = header[BASE]
-    for number, place in enumerate(walk(payload, header[COUNT]), 1):
+    may_delete_tombstones = rules.may_delete_tombstones(header)
+    base = header[BASE_OFFSET]
+    for number, place in enumerate(walk(payload, header[RECORD_COUNT]), 1):
         start, end, timestamp, offset_at, delta, key, has_value = place
-        if rules.keeps(key, base + delta, tombstones_go and not has_value):
+        if rules.should_retain(key, base + delta, may_delete_tombstones and not has_value):
             places.append((start, end, timestamp, offset_at))
             tombstones = tombstones or not has_value
         if not number % _STEP:
             yield
-    return Kept(places, tombstones)
+    return RetainedRecords(places, tombstones)
 
 
-class Draft(NamedTuple):
+class NewBatch(NamedTuple):
     """A batch to be built: its new header fields, its records and their size uncompressed."""
 
     attributes: int
@@ -146,20 +139,21 @@ class Draft(NamedTuple):
     size: int
 
 
-def draft(
-    payload: bytes, header: Header, kept: Kept, new_horizon_ms: int | None
-) -> Generator[None, None, Draft]:
-    """Put together what stays; `new_horizon_ms` becomes the base timestamp. Yields now and then.
+def new_batch(
+    payload: bytes, header: Header, kept: RetainedRecords, new_horizon_ms: int | None
+) -> Generator[None, None, NewBatch]:
+    """Build the retained records; `new_horizon_ms` becomes the base timestamp.
 
-    Without a horizon the base timestamp is that of the first record that stays, as Kafka has it.
+    Yields every `_STEP` records. Without a horizon the base timestamp is that of the first retained
+    record, as in Kafka.
     """
     attributes = header[ATTRIBUTES]
-    base = old_base = header[BASE_TS]
-    fixed = attributes & LOG_APPEND_TIME  # then the records' own timestamps count for nothing
+    base = old_base = header[BASE_TIMESTAMP]
+    fixed = attributes & LOG_APPEND_TIME_FLAG  # then the records' own timestamps count for nothing
     if new_horizon_ms is not None:
         base = new_horizon_ms
-        attributes |= DELETE_HORIZON
-    elif not (attributes & DELETE_HORIZON or fixed):
+        attributes |= DELETE_HORIZON_FLAG
+    elif not (attributes & DELETE_HORIZON_FLAG or fixed):
         base = old_base + kept.places[0][2]
     shift = 0 if fixed else old_base - base
     parts: list[Buffer] = []
@@ -173,21 +167,21 @@ def draft(
         if not number % _STEP:
             yield
     youngest = old_base + max(place[2] for place in kept.places)
-    return Draft(
+    return NewBatch(
         attributes,
         base,
-        header[MAX_TS] if fixed else youngest,
+        header[MAX_TIMESTAMP] if fixed else youngest,
         len(kept.places),
         parts,
         sum(map(len, parts)),
     )
 
 
-def assemble(header: Header, made: Draft) -> bytes:
+def encode_batch(header: Header, made: NewBatch) -> bytes:
     """Return the batch of `made`, compressed as it was; a worker may do it for a large one."""
     body = b"".join(made.parts)
     codec = header[ATTRIBUTES] & CODEC_MASK
-    return _pack(
+    return _rebuilt(
         header,
         made.attributes,
         made.base_timestamp,
@@ -198,12 +192,12 @@ def assemble(header: Header, made: Draft) -> bytes:
 
 
 def empty_batch(header: Header) -> bytes:
-    """Return a batch without records that still tells its producer's sequence and epoch."""
-    attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON)
-    return _pack(header, attributes, -1, header[MAX_TS], 0, b"")
+    """Return a batch without records, whose header keeps its producer's sequence and epoch."""
+    attributes = header[ATTRIBUTES] & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
+    return _rebuilt(header, attributes, NO_TIMESTAMP, header[MAX_TIMESTAMP], 0, b"")
 
 
-def _pack(
+def _rebuilt(
     header: Header,
     attributes: int,
     base_timestamp: int,
@@ -211,19 +205,17 @@ def _pack(
     count: int,
     body: bytes,
 ) -> bytes:
-    head = _AFTER_CRC.pack(
+    """Return a batch with these fields and the others of `header`."""
+    return pack_batch(
+        header[BASE_OFFSET],
+        header[LEADER_EPOCH],
         attributes,
-        header[LAST_DELTA],
+        header[LAST_OFFSET_DELTA],
         base_timestamp,
         max_timestamp,
         header[PRODUCER_ID],
         header[PRODUCER_EPOCH],
         header[BASE_SEQUENCE],
         count,
+        body,
     )
-    crc = crc32c(head)
-    for at in range(0, len(body), _CRC_PIECE):
-        crc = extend_crc32c(crc, body[at : at + _CRC_PIECE])
-    length = len(head) + len(body) + _CRC_FROM - BATCH_OVERHEAD
-    before = _BEFORE_CRC.pack(header[BASE], length, header[LEADER_EPOCH], _MAGIC, crc)
-    return b"".join((before, head, body))

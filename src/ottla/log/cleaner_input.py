@@ -8,10 +8,10 @@ what is cleaned is old, seldom in memory, and one batch of it may have 100 MiB (
 from collections.abc import Iterator
 
 from ottla.log.segment import Segment
-from ottla.log.validate import Header
+from ottla.wire.batch_header import Header
 
 AT_ONCE = 1 << 20
-"""So many bytes are read in one go, or one batch."""
+"""Bytes per read; a larger batch is read whole."""
 
 
 class SegmentInput:
@@ -56,7 +56,7 @@ class SegmentInput:
         return self._probe.size if place is None else place[0]
 
     def close(self) -> None:
-        """Give the descriptor back: at once, or when a worker that reads is done."""
+        """Close the descriptor: at once, or when a worker that is reading is done."""
         self._closed = True
         if not self._reading:
             self._probe.close()

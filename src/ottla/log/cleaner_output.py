@@ -10,8 +10,8 @@ import contextlib
 from ottla.log import aborted as aborted_index
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.segment import Segment
-from ottla.log.validate import Header, unpack_header
 from ottla.model.ports import Buffer, Files
+from ottla.wire.batch_header import Header, unpack_header
 
 CLEANED = ".cleaned"
 _INDEXES = (".index", ".timeindex", ".txnindex")
@@ -26,7 +26,7 @@ class CleanedSegment:
     ) -> None:
         self._files = files
         self._interval = index_interval
-        self._segment = Segment.promise(files, folder, base_offset, created_ms)
+        self._segment = Segment.create_lazily(files, folder, base_offset, created_ms)
         self._file = files.open(self._path(".log"), create=True)
         self._file.truncate(0)
         self._segment.attach(self._file)
@@ -35,7 +35,7 @@ class CleanedSegment:
         self._waiting = 0
         self._indexes: list[tuple[str, bytes]] = []
         self.suffixes: list[str] = []
-        """of the files there are, once finished; the log first"""
+        """suffixes of the files written, known after `finish`; `.log` first"""
 
     @property
     def size(self) -> int:
@@ -59,7 +59,7 @@ class CleanedSegment:
             self._parts, self._headers, self._waiting = [], [], 0
 
     def finish(self, aborted: list[AbortedTransaction]) -> None:
-        """Write what waits; the indexes come with `make_durable`."""
+        """Write the buffered batches; `make_durable` writes the indexes."""
         self._write()
         self._segment.finish_indexes()
         self._indexes = [

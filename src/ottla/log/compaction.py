@@ -1,10 +1,10 @@
-"""Compaction: which part of a log is cleaned, and which of its records stay. A decider, no I/O.
+"""Compaction: which part of a log is cleaned, and which records are retained. A decider, no I/O.
 
 Who may call: `cleaner`. Kafka: `LogCleanerManager.cleanableOffsets`, `LogToClean`,
 `SkimpyOffsetMap`, `CleanedTransactionMetadata` and the deciding half of `Cleaner`. Invariants: the
-last record of every key stays, and so does everything at or above the first offset that may not
-be cleaned; a record of an undecided transaction is never looked at; a producer's last batch stays,
-if need be without records, so that its sequence and epoch are not forgotten.
+last record of every key is retained, and so is everything at or above the first uncleanable offset;
+a record of an ongoing transaction is never looked at; a producer's last batch is retained, if need
+be without records, so that its sequence and epoch are not lost.
 """
 
 import heapq
@@ -14,20 +14,18 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ottla.log.aborted import AbortedTransaction
-from ottla.log.validate import (
+from ottla.wire.batch_header import (
     ATTRIBUTES,
-    BASE,
-    BASE_TS,
-    CONTROL,
-    LAST_DELTA,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LAST_OFFSET_DELTA,
     PRODUCER_EPOCH,
     PRODUCER_ID,
-    TRANSACTIONAL,
+    TRANSACTIONAL_FLAG,
     Header,
 )
-
-DELETE_HORIZON = 0x40
-"""Attribute of a batch whose base timestamp is the time at which its tombstones may go."""
 
 _NEVER = 2**63 - 1
 _MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -36,8 +34,8 @@ _MAX_RELATIVE_OFFSET = 2**31 - 1
 # What is cleaned ---------------------------------------------------------------------------
 
 
-class SegmentFacts(NamedTuple):
-    """What choosing a log needs of a segment; timestamps only if it comes to them."""
+class CleanableSegment(NamedTuple):
+    """A segment as `find_log_to_clean` sees it; timestamps are read only if needed."""
 
     base_offset: int
     size: int
@@ -45,10 +43,10 @@ class SegmentFacts(NamedTuple):
     first_timestamp: Callable[[], int]
 
 
-class LogFacts(NamedTuple):
-    """A log as the choice sees it; the last segment is the active one."""
+class CleanableLog(NamedTuple):
+    """A log as `find_log_to_clean` sees it; the last segment is the active one."""
 
-    segments: Sequence[SegmentFacts]
+    segments: Sequence[CleanableSegment]
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
@@ -56,15 +54,15 @@ class LogFacts(NamedTuple):
     cleaned_offset: int
 
 
-class Lags(NamedTuple):
+class CompactionLags(NamedTuple):
     """The topic's min.compaction.lag.ms and max.compaction.lag.ms."""
 
     min_ms: int
     max_ms: int
 
 
-class Dirt(NamedTuple):
-    """What could be cleaned: offsets [first_dirty, first_uncleanable), and how much that is."""
+class LogToClean(NamedTuple):
+    """The offsets that may be cleaned, [first_dirty, first_uncleanable), and their bytes."""
 
     first_dirty: int
     first_uncleanable: int
@@ -78,12 +76,12 @@ class Dirt(NamedTuple):
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
-    def is_worth_it(self, min_ratio: float) -> bool:
+    def should_clean(self, min_ratio: float) -> bool:
         return self.ratio > min_ratio or (self.overdue and self.cleanable_bytes > 0)
 
 
-def find_dirt(log: LogFacts, lags: Lags, now_ms: int) -> Dirt:
-    """Return what of a log may be cleaned: nothing active, undecided, unflushed or too young."""
+def find_log_to_clean(log: CleanableLog, lags: CompactionLags, now_ms: int) -> LogToClean:
+    """Return the cleanable part: nothing active, unflushed, too new or in an open transaction."""
     first_dirty = log.cleaned_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
@@ -105,10 +103,10 @@ def find_dirt(log: LogFacts, lags: Lags, now_ms: int) -> Dirt:
     if lags.max_ms < _NEVER:
         stamps = [t for s in dirty if s.size and (t := s.first_timestamp()) > 0]
         overdue = min(stamps, default=_NEVER) < now_ms - lags.max_ms
-    return Dirt(first_dirty, upto, clean, cleanable, overdue)
+    return LogToClean(first_dirty, upto, clean, cleanable, overdue)
 
 
-def _floor(segments: Sequence[SegmentFacts], offset: int) -> int:
+def _floor(segments: Sequence[CleanableSegment], offset: int) -> int:
     """Return the index of the segment whose range holds `offset`."""
     index = 0
     for at, segment in enumerate(segments):
@@ -130,7 +128,7 @@ class SegmentSize(NamedTuple):
 def group_segments(
     segments: Sequence[SegmentSize], max_size: int, max_index: int, end_offset: int
 ) -> list[int]:
-    """Return how many neighbouring segments become one, group by group, oldest first.
+    """Return how many adjacent segments become one, group by group, oldest first.
 
     A group's log, either index and offset range fit into one segment (`groupSegmentsBySize`).
     """
@@ -163,10 +161,10 @@ def group_segments(
 
 
 class OffsetMap:
-    """Key to the offset of its last record, of a bounded number of keys.
+    """Maps a bounded number of keys to the offset of the last record of each.
 
-    Keys of 16 bytes and more are kept as 16 bytes of their BLAKE2b, shorter ones as they are, so
-    that the two never meet.
+    A key of 16 bytes or more is stored as 16 bytes of its BLAKE2b hash, a shorter one as it is, so
+    that no hash equals a short key.
     """
 
     ENTRY_BYTES = 200
@@ -177,7 +175,7 @@ class OffsetMap:
     def __init__(self, max_bytes: int, load_factor: float = 1.0) -> None:
         self.limit = max(int(max_bytes * load_factor) // self.ENTRY_BYTES, 1)
         self.latest_offset = -1
-        """the last offset of what was read into the map as a whole"""
+        """the last offset up to which all keys are in the map"""
         self._offsets: dict[bytes, int] = {}
         self._get = self._offsets.get
 
@@ -203,18 +201,18 @@ class OffsetMap:
 # Transactions and producers ----------------------------------------------------------------
 
 
-class Transactions:
-    """Which transactions were seen on the way through the log, and how they ended."""
+class CleanedTransactionMetadata:
+    """The transactions met so far in the log, and how they ended."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, AbortedTransaction]] = []
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        """by producer id, of those going on: the transaction, and whether it still has batches"""
+        """producer id -> its ongoing aborted transaction, and whether it still has batches"""
         self._committed: set[int] = set()
         self.kept: list[AbortedTransaction] = []
-        """aborted ones whose marker was reached and must stay in the index; taken by the caller"""
+        """aborted transactions to keep in the index, since their marker was reached"""
 
-    def expect(self, aborted: Sequence[AbortedTransaction]) -> None:
+    def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
         """Add aborted transactions of the range that comes next."""
         for entry in aborted:
             heapq.heappush(self._coming, (entry.first_offset, entry))
@@ -224,12 +222,12 @@ class Transactions:
             entry = heapq.heappop(self._coming)[1]
             self._aborted.setdefault(entry.producer_id, (entry, False))
 
-    def see_marker(self, header: Header, aborted: bool | None) -> bool:
-        """Return whether a marker's transaction has no batch left.
+    def on_control_batch_read(self, header: Header, aborted: bool | None) -> bool:
+        """Return whether a marker can be discarded: its transaction has no batch left.
 
-        `aborted` tells how it ended; None that it is no marker (of another kind, kept).
+        `aborted` is how it ended, or None for a control batch that is no marker, which is retained.
         """
-        self._reach(header[BASE] + header[LAST_DELTA])
+        self._reach(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA])
         producer_id = header[PRODUCER_ID]
         if aborted is None:
             return False
@@ -244,10 +242,10 @@ class Transactions:
             return False
         return True
 
-    def see_batch(self, header: Header) -> bool:
+    def on_batch_read(self, header: Header) -> bool:
         """Return whether a batch of data belongs to an aborted transaction."""
-        self._reach(header[BASE] + header[LAST_DELTA])
-        if not header[ATTRIBUTES] & TRANSACTIONAL:
+        self._reach(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA])
+        if not header[ATTRIBUTES] & TRANSACTIONAL_FLAG:
             return False
         found = self._aborted.get(header[PRODUCER_ID])
         if found is None:
@@ -258,17 +256,17 @@ class Transactions:
 
 
 class LastWritten(NamedTuple):
-    """What an active producer wrote last: its epoch, and its last data offset (None: a marker)."""
+    """A producer's epoch and its last data offset; None if a marker is the last."""
 
     epoch: int
     offset: int | None
 
 
-# What stays --------------------------------------------------------------------------------
+# What is retained --------------------------------------------------------------------------------
 
 
 class BatchRetention(Enum):
-    """What becomes of a batch. Kafka: `RecordFilter.BatchRetention`, with two more."""
+    """How much of a batch is retained. Kafka: `RecordFilter.BatchRetention`, with two more."""
 
     DELETE = "delete"
     DELETE_EMPTY = "delete empty"
@@ -282,7 +280,7 @@ class BatchRetention(Enum):
 
 
 class BatchRetentionResult(NamedTuple):
-    """What becomes of a batch, and whether it gets a delete horizon now (KIP-534)."""
+    """How much of a batch is retained, and whether it gets a delete horizon now (KIP-534)."""
 
     retention: BatchRetention
     sets_horizon: bool
@@ -294,7 +292,7 @@ class RecordFilter:
     def __init__(
         self,
         offsets: OffsetMap,
-        transactions: Transactions,
+        transactions: CleanedTransactionMetadata,
         producers: Mapping[int, LastWritten],
         now_ms: int,
         delete_retention_ms: int,
@@ -309,16 +307,16 @@ class RecordFilter:
         self, header: Header, aborted: bool | None, empty: bool = False
     ) -> BatchRetentionResult:
         """Decide on a batch; `aborted` and `empty` are a control batch's."""
-        control = bool(header[ATTRIBUTES] & CONTROL)
+        control = bool(header[ATTRIBUTES] & CONTROL_FLAG)
         if not control:
-            free = go = self._transactions.see_batch(header)
+            free = go = self._transactions.on_batch_read(header)
         elif empty:  # its marker went earlier
-            self._transactions.see_marker(header, None)
+            self._transactions.on_control_batch_read(header, None)
             free = go = True
         else:
-            free = self._transactions.see_marker(header, aborted)
-            go = free and self._is_over(header)
-        last = self._is_last_word(header)
+            free = self._transactions.on_control_batch_read(header, aborted)
+            go = free and self._delete_horizon_passed(header)
+        last = self._is_last_batch_of_producer(header)
         if go:
             return BatchRetentionResult(
                 BatchRetention.HEADER_ONLY if last else BatchRetention.DELETE, False
@@ -329,25 +327,28 @@ class RecordFilter:
             BatchRetention.RETAIN_EMPTY if last else BatchRetention.DELETE_EMPTY, False
         )
 
-    def _is_over(self, header: Header) -> bool:
-        return bool(header[ATTRIBUTES] & DELETE_HORIZON) and header[BASE_TS] <= self._now_ms
+    def _delete_horizon_passed(self, header: Header) -> bool:
+        return (
+            bool(header[ATTRIBUTES] & DELETE_HORIZON_FLAG)
+            and header[BASE_TIMESTAMP] <= self._now_ms
+        )
 
-    def _is_last_word(self, header: Header) -> bool:
+    def _is_last_batch_of_producer(self, header: Header) -> bool:
         if header[PRODUCER_ID] < 0:
             return False
         last = self._producers.get(header[PRODUCER_ID])
         if last is None:
             return False
         if last.offset is None:
-            return bool(header[ATTRIBUTES] & CONTROL) and header[PRODUCER_EPOCH] == last.epoch
-        return header[BASE] + header[LAST_DELTA] == last.offset
+            return bool(header[ATTRIBUTES] & CONTROL_FLAG) and header[PRODUCER_EPOCH] == last.epoch
+        return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == last.offset
 
-    def tombstones_go(self, header: Header) -> bool:
-        """Tell whether the tombstones of this batch have outlived delete.retention.ms."""
-        return self._is_over(header)
+    def may_delete_tombstones(self, header: Header) -> bool:
+        """Return whether the batch's delete horizon has passed."""
+        return self._delete_horizon_passed(header)
 
-    def keeps(self, key: bytes | None, offset: int, dead: bool) -> bool:
-        """Tell whether a record stays: it is its key's last one, and no `dead` tombstone."""
+    def should_retain(self, key: bytes | None, offset: int, dead: bool) -> bool:
+        """Return whether a record is the last of its key and no tombstone to delete (`dead`)."""
         if offset > self.offsets.latest_offset:
             return True
         return key is not None and not dead and offset >= self.offsets.get(key)

@@ -1,4 +1,4 @@
-"""Damage: which offsets of a log cannot be read, and the file beside the log that remembers it.
+"""Damage: which offsets of a log cannot be read, and the file beside the log that lists them.
 
 Who may call: `log`, `recovery`, `manager`, `replication.damaged_replicas`. Pure values, text in,
 text out (fault F20). Kafka has no such file: a JVM broker looks only at names that it knows in a
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from ottla.model.ids import TopicPartition
 
-MARK = ".ottla-damaged"
-"""In a partition's folder, and in one that was set aside: `encode`'s text."""
+DAMAGE_FILE = ".ottla-damaged"
+"""In a partition's folder, and in one that was set aside."""
 
 MOST_RANGES = 1000
-"""So many ranges are remembered; a log with more of them is damaged all the same."""
+"""Ranges in the file at most; a log may have more."""
 
 Range = tuple[int, int]
 """The first offset that cannot be read, and the one from which on records can be read again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What is remembered of a damaged log. `committed` is its high watermark, -1 if not known."""
+class DamageFile:
+    """The contents of a damage file. `committed` is the high watermark, -1 if not known."""
 
     partition: str
     ranges: tuple[Range, ...]
@@ -31,14 +31,14 @@ class Mark:
 
 
 def encode(tp: TopicPartition, ranges: Iterable[Range], committed: int) -> bytes:
-    """Return the text of a mark."""
+    """Return the contents of a damage file."""
     lines = [f"partition={tp}", f"committed={committed}"]
     lines += [f"damaged={first}..{end - 1}" for first, end in ranges]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def decode(data: bytes) -> Mark:
-    """Read a mark; what is garbage in it is left out."""
+def decode(data: bytes) -> DamageFile:
+    """Read a damage file; lines that are garbage are left out."""
     partition = ""
     committed = -1
     ranges = []
@@ -54,7 +54,7 @@ def decode(data: bytes) -> Mark:
                 ranges.append((int(first), int(last) + 1))
         except ValueError:
             continue
-    return Mark(partition, tuple(ranges), committed)
+    return DamageFile(partition, tuple(ranges), committed)
 
 
 def with_range(ranges: Iterable[Range], first: int, end: int) -> tuple[Range, ...]:

@@ -1,4 +1,4 @@
-"""How far damage reaches: the offsets around one that cannot be read (fault F20).
+"""Finds the unreadable offsets around one that cannot be read (fault F20).
 
 Who may call: `local_log`. Reads a few MiB of one segment at most.
 """
@@ -6,8 +6,8 @@ Who may call: `local_log`. Reads a few MiB of one segment at most.
 import contextlib
 
 from ottla.log.segment import MOST_AT_ONCE, Segment
-from ottla.log.validate import BASE, BATCH_OVERHEAD, LAST_DELTA, LENGTH
 from ottla.model.errors import CorruptRecordError
+from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA, LENGTH, LOG_OVERHEAD
 
 
 def damaged_range(segment: Segment, offset: int, upper: int) -> tuple[int, int]:
@@ -23,13 +23,13 @@ def damaged_range(segment: Segment, offset: int, upper: int) -> tuple[int, int]:
     while place < limit:
         try:
             for position, header, _ in segment.batches(place):
-                base, last = header[BASE], header[BASE] + header[LAST_DELTA]
+                base, last = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
                 if not segment.base_offset <= base <= last < upper:
                     break
                 if last >= offset:
                     return (first, base) if base > offset else (base, last + 1)
                 first = last + 1
-                place = position + header[LENGTH] + BATCH_OVERHEAD
+                place = position + header[LENGTH] + LOG_OVERHEAD
             else:
                 break
         except CorruptRecordError:
@@ -42,12 +42,12 @@ def damaged_range(segment: Segment, offset: int, upper: int) -> tuple[int, int]:
 
 
 def _after_bad(segment: Segment, position: int) -> int | None:
-    """Return where to look for a good batch after a bad one."""
+    """Return where a good batch may begin after a bad one."""
     with contextlib.suppress(CorruptRecordError):
         for at, header in segment.headers(position):
             if at > position:
                 return at
-            if header[LAST_DELTA] < 0:
+            if header[LAST_OFFSET_DELTA] < 0:
                 break
     found = segment.resume(segment.offsets, position)
     return None if found is None else found[0]

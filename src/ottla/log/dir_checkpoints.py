@@ -1,4 +1,4 @@
-"""The checkpoint files of log dirs: which there are, and from which logs each is made.
+"""The checkpoint files of log dirs, and the logs that each is written from.
 
 Who may call: `manager`. Each file has one writer (`checkpoint_writer`); what it says is taken when
 the write begins (`checkpoint_contents`). Kafka: `LogManager.checkpointLogRecoveryOffsets`,

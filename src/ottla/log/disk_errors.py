@@ -1,4 +1,4 @@
-"""What an OSError of a file operation says: of the disk, or only of this process.
+"""Tells an OSError of the disk from one of this process.
 
 Who may call: the room `log`. A pure function.
 """

@@ -7,12 +7,11 @@ with the log (R11), so that an epoch's end is the start of the next one known he
 
 from bisect import bisect_left, bisect_right
 
-UNDEFINED_EPOCH = -1
-UNDEFINED_OFFSET = -1
+from ottla.model.protocol import UNDEFINED
 
 
 class EpochCache:
-    """Epoch and start offset of each leader's term over this log."""
+    """Leader epochs of this log, with the start offset of each."""
 
     __slots__ = ("_epochs", "_starts", "changed")
 
@@ -27,7 +26,7 @@ class EpochCache:
     @property
     def latest(self) -> int:
         """The newest epoch, or -1."""
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        return self._epochs[-1] if self._epochs else UNDEFINED
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -35,9 +34,9 @@ class EpochCache:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; drop what contradicts it.
+        """Set the start offset of `epoch`; drop entries that contradict it.
 
-        The newer fact wins: entries with an equal or higher epoch or start offset go, since no
+        The newer entry wins: entries with an equal or higher epoch or start offset go, since no
         record of theirs can be in the log any more. Returns whether anything changed.
         """
         assert epoch >= 0, epoch
@@ -60,8 +59,8 @@ class EpochCache:
         is gone from the log.
         """
         epochs = self._epochs
-        if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
-            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == UNDEFINED or not epochs or epoch > epochs[-1]:
+            return UNDEFINED, UNDEFINED
         if epoch == epochs[-1]:
             return epoch, log_end_offset
         higher = bisect_right(epochs, epoch)
@@ -72,12 +71,12 @@ class EpochCache:
     def epoch_of(self, offset: int) -> int:
         """Return the epoch that wrote `offset`, or -1."""
         index = bisect_right(self._starts, offset)
-        return self._epochs[index - 1] if index else UNDEFINED_EPOCH
+        return self._epochs[index - 1] if index else UNDEFINED
 
     def previous(self, epoch: int) -> int:
         """Return the newest epoch older than `epoch`, or -1."""
         index = bisect_left(self._epochs, epoch)
-        return self._epochs[index - 1] if index else UNDEFINED_EPOCH
+        return self._epochs[index - 1] if index else UNDEFINED
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that start at or beyond `end_offset`: the log ends there now."""

@@ -107,7 +107,7 @@ class OsFile:
             return True  # whoever reads is told
         return True
 
-    def bring(self, size: int, offset: int) -> None:
+    def prefetch(self, size: int, offset: int) -> None:
         fd = self._files.duplicate(self)
         if fd < 0:
             return

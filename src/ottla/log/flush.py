@@ -1,11 +1,10 @@
-"""Flush jobs: what a worker makes durable before a recovery point may move.
+"""Flush jobs: the files that a worker makes durable before a recovery point may move.
 
 Who may call: `log.Log` makes and completes them, `manager` has them run by a worker. Invariants:
-a job touches nothing but its own files, also when its log's folder was deleted meanwhile and a new
-topic of the same name has one of the same name: see `Place`. `run` raises OSError at the first
-failure, and the log it belongs to is then failed (R12): an fsync that failed is never tried again
-and believed. Many jobs at once (a stop) are cheaper as `write` of each and one `sync_tree` of their
-log dir.
+a job touches nothing but its own files, even if its log's folder was deleted meanwhile and a new
+topic of the same name has a folder of the same name: see `FolderGuard`. `run` raises OSError at the
+first failure, and its log is then failed (R12): a failed fsync is never repeated and believed. Many
+jobs at once (a stop) are cheaper as `write` of each and one `sync_tree` of their log dir.
 """
 
 import contextlib
@@ -15,35 +14,35 @@ from dataclasses import dataclass, field
 
 from ottla.model.ports import File, Files
 
-DRAFT = ".tmp"
-"""How the names of files end that are not put in place yet; a start removes them."""
+TEMPORARY_SUFFIX = ".tmp"
+"""The suffix of files that were written but not renamed yet; a start removes them."""
 
 
-class Place:
-    """A log's folder, as workers that write small files into it by name must see it.
+class FolderGuard:
+    """Guards a log's folder against workers that write small files into it by name.
 
-    They write a draft whose name no other log and no other job has, and rename it under the guard:
-    only while the folder is still this log's, and never over what a later job wrote. Nothing is
-    waited for under the guard, so the event loop may take it.
+    A worker writes a temporary file whose name no other log and no other job has, and renames it
+    under the lock: only while the folder is still this log's, and never over what a later job
+    wrote. Nothing blocks under the lock, so the event loop may take it, too.
     """
 
     __slots__ = ("gone", "guard", "number", "written")
 
     def __init__(self) -> None:
         self.number = 0
-        """tells the logs of one manager apart"""
+        """unique among the logs of one manager"""
         self.gone = False
         self.guard = threading.Lock()
         self.written: dict[str, int] = {}
         """path -> number of the job that wrote it last, while any job is under way"""
 
     def leave(self) -> None:
-        """Have no job write here any more: the folder is about to be renamed for its removal."""
+        """Stop all jobs from writing here: the folder is about to be renamed for its deletion."""
         with self.guard:
             self.gone = True
 
     def settle(self) -> None:
-        """Forget who wrote what: no job is under way."""
+        """Clear `written`: no job is running."""
         if self.written:
             with self.guard:
                 self.written.clear()
@@ -54,7 +53,7 @@ class FlushJob:
     """Files to fsync, small files to write whole, then the folders; all up to one offset."""
 
     files: Files
-    place: Place
+    place: FolderGuard
     upto_offset: int
     truncations: int
     to_sync: list[File] = field(default_factory=list)
@@ -66,7 +65,7 @@ class FlushJob:
     number: int = 0
     """counts the jobs of one log; a higher one may have run meanwhile"""
     covers_truncation: bool = False
-    """whether the end of the log, cut before, is durable after it"""
+    """whether a truncation of the log is durable after it"""
 
     def run(self) -> None:
         """Make it all durable; a worker may call it."""
@@ -91,16 +90,16 @@ class FlushJob:
 
     def _write_all(self, write: Callable[[str, bytes], None]) -> None:
         for path, data in self.to_write:
-            draft = f"{path}.{self.place.number}-{self.number}{DRAFT}"
-            write(draft, data)
-            self._put(draft, path)
+            temporary = f"{path}.{self.place.number}-{self.number}{TEMPORARY_SUFFIX}"
+            write(temporary, data)
+            self._put(temporary, path)
 
-    def _put(self, draft: str, path: str) -> None:
+    def _put(self, temporary: str, path: str) -> None:
         place = self.place
         with place.guard:
             if not place.gone and place.written.get(path, 0) <= self.number:
-                self.files.rename(draft, path)
+                self.files.rename(temporary, path)
                 place.written[path] = self.number
                 return
         with contextlib.suppress(FileNotFoundError):
-            self.files.remove(draft)
+            self.files.remove(temporary)

@@ -1,10 +1,10 @@
-"""Flushing many logs: the slow background kind, and the one before a clean stop.
+"""Flushes many logs: slowly in the background, and before a clean stop.
 
-Who may call: `manager`. Invariants: a flush that was begun is ended, also when who asked for it is
-cancelled: its small files would else be neither written nor known to be missing; a clean stop waits
-for it (`drain`). The disk is waited for in a worker; many small files are made
-durable by one `sync_tree` of their log dir instead of thousands of fsyncs; a failure takes exactly
-its log dir offline. Kafka: the flush tasks and the shutdown of `LogManager`.
+Who may call: `manager`. Invariants: a flush that was begun is completed, even if its caller is
+cancelled: otherwise its small files would be neither written nor known to be missing; a clean stop
+waits for it (`drain`). Only workers wait for the disk; many small files are made durable by one
+`sync_tree` of their log dir instead of thousands of fsyncs; a failure takes only its log dir
+offline. Kafka: the flush tasks and the shutdown of `LogManager`.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from ottla.model.errors import OutOfDescriptorsError, StorageError
 from ottla.model.ports import Files, Workers
 
 _SCAN = 256
-"""logs looked at per call"""
+"""logs checked per call"""
 _FEW = 8
-"""up to so many small jobs are synced file by file"""
+"""up to this many small jobs are synced file by file"""
 _STOP_SHARE = 64
-"""logs closed between two looks at the event loop"""
+"""logs closed between two yields to the event loop"""
 
 
 @dataclass(slots=True)
 class Due:
-    """A log with what is to be made durable of it."""
+    """A log and its flush job."""
 
     log: Log
     job: FlushJob
@@ -63,8 +63,8 @@ class Flusher:
         """Have a worker run one job and complete it; return 0 if the log failed."""
         return await self._to_its_end(self._flush(workers, Due(log, job)))
 
-    async def settle_truncations(self, workers: Workers, logs: list[Log]) -> None:
-        """Make the ends of logs durable that were cut back."""
+    async def make_truncations_durable(self, workers: Workers, logs: list[Log]) -> None:
+        """Make the truncated ends of logs durable."""
         await self._to_its_end(self._sync_ends(workers, logs))
 
     async def _sync_ends(self, workers: Workers, logs: list[Log]) -> int:

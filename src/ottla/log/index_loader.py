@@ -1,4 +1,4 @@
-"""Loading a segment's indexes in a worker, so that no read on the event loop waits for it.
+"""Loads a segment's indexes in a worker, so that no read on the event loop waits for the disk.
 
 Who may call: `segment`. The indexes of a large segment are megabytes, and where they are missing
 or wrong all its batches are looked at. Invariants: the worker touches a segment object and a
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class IndexLoader:
-    """Brings the indexes of one segment, and the records that were to be read with their help."""
+    """Loads the indexes of one segment, and prefetches the records to be read through them."""
 
     def __init__(self, segment: "Segment", probe: "Segment", file: File, *, rebuild: bool) -> None:
         self.size = segment.size
         self.loaded: Segment | None = None
-        """what was found; the worker is done with it"""
+        """the loaded segment, once the worker is done"""
         self.rebuild = rebuild
         self._probe = probe
         self._file = file
         self._turn = file.worker_lock()
 
-    def bring(self, size: int, offset: int) -> None:
+    def prefetch(self, size: int, offset: int) -> None:
         """Load the indexes, then read `size` bytes from the batch that holds `offset` on.
 
         A worker calls it; OSError and what else goes wrong is found again by the next read.
@@ -35,7 +35,7 @@ class IndexLoader:
                 self._load()
         assert self.loaded is not None
         position = self._probe.offsets.lookup(offset)
-        self._file.bring(min(size, self.size - position), position)
+        self._file.prefetch(min(size, self.size - position), position)
 
     def _load(self) -> None:
         reader = self._file.reader()

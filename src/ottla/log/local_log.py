@@ -1,9 +1,9 @@
-"""The part of a log that is segments and files: roll, flush, close, fail.
+"""The segments and files of a log: roll, flush, close, fail.
 
-Who may call: `log.Log`, which is one of these and adds what records mean. Kafka:
+Who may call: `log.Log`, which inherits from it and adds what records mean. Kafka:
 `LocalLog`. Invariants: `segments` is never empty and its last one is the active one; after the
 first OSError of a write, a truncation or an fsync the log is failed and refuses everything (R12):
-a disk that lied once is not asked again. fsync happens in `FlushJob`s, which a worker may run;
+a disk that failed once is not trusted again. fsync happens in `FlushJob`s, which a worker may run;
 an append syncs only where flush.messages asks for it.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage, decided
+from ottla.log import checkpoints, damage, unreplicated
 from ottla.log.aborted_file import file_name
 from ottla.log.damaged_range import damaged_range
 from ottla.log.disk_errors import is_shortage
-from ottla.log.flush import FlushJob, Place
+from ottla.log.flush import FlushJob, FolderGuard
 from ottla.log.index import MAX_RELATIVE_OFFSET
 from ottla.log.producers import CRC_COVERS_FROM, encode_snapshot
 from ottla.log.recovery import Loaded
@@ -26,7 +26,7 @@ from ottla.log.results import LogRead
 from ottla.log.segment import Segment
 from ottla.log.tail import TailBudget, TailCache
 from ottla.log.transactions import read_marker
-from ottla.log.validate import BASE, LAST_DELTA, Header, ValidationRules, crc_matches, unpack_header
+from ottla.log.validate import ValidationRules
 from ottla.model.config import TopicConfig
 from ottla.model.errors import (
     CorruptRecordError,
@@ -37,6 +37,14 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
+from ottla.wire.batch_header import (
+    BASE_OFFSET,
+    CRC,
+    LAST_OFFSET_DELTA,
+    Header,
+    crc_matches,
+    unpack_header,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -61,9 +69,9 @@ class LocalLog:
         self.dir = folder
         self._world = world
         self._files = world.files
-        self.place = Place()
+        self.place = FolderGuard()
         self.on_failure: Callable[[LocalLog, OSError], None] | None = None
-        """told once, when this log fails"""
+        """called once, when this log fails"""
         self.failed: StorageError | None = None
         self.segments = loaded.segments
         self._active = loaded.segments[-1]
@@ -77,9 +85,9 @@ class LocalLog:
         self.deleted_files = loaded.deleted_files
         """renamed to .deleted; the manager removes them after file.delete.delay.ms"""
         self.cleaned_offset = -1
-        """below it the cleaner has been; -1 if it never was here"""
+        """the cleaner's checkpoint: below it the log is compacted; -1 if never"""
         self.truncations = 0
-        """grows with every truncation: what was read by a worker before is worth nothing"""
+        """counts truncations: what a worker read before one is discarded"""
         self._unsynced_folders = [folder, folder.rpartition("/")[0]] if loaded.fresh else []
         self._pending_snapshots: dict[int, bytes] = {}
         """taken at a roll, written with the next flush"""
@@ -91,11 +99,11 @@ class LocalLog:
         self.damage_remembered = loaded.marked
         """whether the mark beside the log says what `damaged` says"""
         self.on_damage: Callable[[LocalLog], None] | None = None
-        """told each time that offsets are found unreadable which were not known to be"""
-        self._decided_noted = loaded.decided_noted
+        """called each time that more offsets are found unreadable"""
+        self._has_unreplicated_file = loaded.has_unreplicated_file
         self._jobs = 0
         self.flushing = 0
-        """flushes that a worker may be at: until they are done, paths must stay what they are"""
+        """flush jobs that a worker may be running: until they are done, paths must not change"""
         self._truncated = False
         """whether a truncation may not be durable yet"""
         self._unflushed = 0
@@ -134,7 +142,7 @@ class LocalLog:
     # Failure ---------------------------------------------------------------------------
 
     def _fail(self, error: OSError, doing: str) -> OttlaError:
-        """Take the log offline for good and tell who must know; return what to raise.
+        """Take the log offline for good and call `on_failure`; return what to raise.
 
         Not where descriptors ran out: nothing was done then, and it can be tried again (F45).
         """
@@ -144,7 +152,11 @@ class LocalLog:
         failure = self.mark_offline(f"{doing} failed: {error}")
         if first:
             _logger.error(
-                "log failed tp=%s dir=%s doing=%s error=%s", self.tp, self.dir, doing, error
+                "log failed partition=%s dir=%s operation=%s error=%s",
+                self.tp,
+                self.dir,
+                doing,
+                error,
             )
             if self.on_failure is not None:
                 self.on_failure(self, error)
@@ -163,7 +175,7 @@ class LocalLog:
         self.note_damage(offset, error)
 
     def note_damage(self, offset: int | None, error: CorruptRecordError) -> None:
-        """Remember that `offset` cannot be read; say so once, and tell who must know (F20).
+        """Remember that `offset` cannot be read; log it once and call `on_damage` (F20).
 
         None if something cannot be read, but not what.
         """
@@ -172,7 +184,7 @@ class LocalLog:
             if self.damaged is not None:
                 return
             self.damaged = known
-            _logger.error("corrupt record tp=%s error=%s", self.tp, error)
+            _logger.error("corrupt record partition=%s error=%s", self.tp, error)
         elif any(first <= offset < end for first, end in known):
             return
         else:
@@ -183,7 +195,7 @@ class LocalLog:
                 raise self._fail(failure, "read") from failure
             self.damaged = damage.with_range(known, first, end)
             _logger.error(
-                "corrupt record tp=%s offset=%d unreadable=%d..%d error=%s",
+                "corrupt record partition=%s offset=%d unreadable=%d..%d error=%s",
                 self.tp, offset, first, end - 1, error,
             )  # fmt: skip
         self.damage_remembered = False
@@ -194,10 +206,10 @@ class LocalLog:
         """Read from the files again if what is in memory from `offset` on has changed (F20)."""
         cached = self._tail.read(offset, max_bytes, self.log_end_offset, True)
         if cached is not None and not all(
-            crc_matches(memoryview(part), unpack_header(part, 0)) for part in cached.parts
+            crc_matches(memoryview(part), unpack_header(part, 0)[CRC]) for part in cached.parts
         ):
             self.corrupt_reads += 1
-            _logger.error("corrupt record in memory tp=%s offset=%d", self.tp, offset)
+            _logger.error("corrupt record in memory partition=%s offset=%d", self.tp, offset)
             self._tail.clear()
 
     def _flush_if_due(self) -> None:
@@ -347,14 +359,14 @@ class LocalLog:
             if not is_shortage(error):
                 raise
             # Its file comes with the first batch. A start before that finds an empty log.
-            return Segment.promise(self._files, self.dir, offset, now_ms)
+            return Segment.create_lazily(self._files, self.dir, offset, now_ms)
 
     def _expect_marker(self, segment: Segment, batch: memoryview) -> None:
         """Open what noting an aborted transaction needs: once its marker is written, it must be."""
         marker = read_marker(batch)
         if marker is not None and marker.aborted:
             try:
-                segment.expect_aborted()
+                segment.open_aborted()
             except OSError as error:
                 raise self._fail(error, "open of the index of aborted transactions") from error
 
@@ -362,9 +374,9 @@ class LocalLog:
         """Return an offset beyond all that was read, as near as can be told by the index."""
         header: Header = unpack_header(found.parts[-1], 0)
         if not found.from_file:  # one batch per part
-            return header[BASE] + header[LAST_DELTA] + 1
-        index = self._segment_index(header[BASE])
-        upper = self.segments[index].offsets.beyond(header[BASE], found.size)
+            return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        index = self._segment_index(header[BASE_OFFSET])
+        upper = self.segments[index].offsets.beyond(header[BASE_OFFSET], found.size)
         return self.range_of(self.segments[index])[1] if upper is None else upper
 
     def assign_topic_id(self, topic_id: bytes) -> None:
@@ -390,7 +402,7 @@ class LocalLog:
         self._metadata_unsynced = True
 
     def relocate(self, folder: str) -> None:
-        """Go on in this folder: the one that the files lie in was given this name."""
+        """Use this path from now on: the folder was renamed to it."""
         for segment in self.segments:
             segment.relocate(folder)
         self.deleted_files = [folder + path[len(self.dir) :] for path in self.deleted_files]
@@ -404,7 +416,7 @@ class LocalLog:
         return self._fail(error, doing)
 
     def holds(self, segments: list[Segment]) -> bool:
-        """Tell whether these neighbours are still segments of this log."""
+        """Return whether these adjacent segments are still this log's."""
         if not segments:
             return True
         at = self._segment_index(segments[0].base_offset)
@@ -528,7 +540,7 @@ class LocalLog:
         if not self.flushing:
             self.place.settle()
         if error is not None and is_shortage(error) and self.failed is None:
-            self._take_back(job)
+            self._restore_unsynced(job)
             raise self._fail(error, "flush") from error
         for file in job.to_close:
             file.close()
@@ -546,8 +558,8 @@ class LocalLog:
                 self._truncated = False
             self.recovery_point = max(self.recovery_point, job.upto_offset)
 
-    def _take_back(self, job: FlushJob) -> None:
-        """Owe again what a job was to make durable: it could not open a file.
+    def _restore_unsynced(self, job: FlushJob) -> None:
+        """Count a job's files as unsynced again: it could not open one.
 
         No fsync failed, so nothing is lost, and a later one is to be trusted.
         """
@@ -560,7 +572,7 @@ class LocalLog:
                 self._pending_snapshots[offset] = paths[self._snapshot_path(offset)]
         for segment in self.segments:
             segment.index_changed = segment.index_changed or segment.path(".index") in paths
-            segment.take_back(job.to_close)
+            segment.restore_unsynced(job.to_close)
         if self._unflushed_since_s is None and self.recovery_point < self.log_end_offset:
             self._unflushed_since_s = self._world.clock.monotonic()
 
@@ -610,7 +622,7 @@ class LocalLog:
             for segment in self.segments[:-1]:
                 if segment.index_changed:
                     to_write += segment.index_files()
-            to_write += self._decided_file()
+            to_write += self._unreplicated_file()
         except OSError as error:
             raise self._fail(error, "close") from error
         job = self.prepare_flush()
@@ -622,15 +634,15 @@ class LocalLog:
             job.to_write += to_write
         return job
 
-    def _decided_file(self) -> list[tuple[str, bytes]]:
-        """Return the file to write of transactions whose markers are above the high watermark.
+    def _unreplicated_file(self) -> list[tuple[str, bytes]]:
+        """Return the file to write for unreplicated transactions, as (path, bytes).
 
-        Without any none, and an older one is removed.
+        Empty if there are none; an older file is then removed.
         """
-        path = f"{self.dir}/{decided.NAME}"
-        if self.producers.decided:
-            return [(path, decided.encode(self.log_end_offset, self.producers.decided))]
-        if self._decided_noted:
+        path = f"{self.dir}/{unreplicated.NAME}"
+        if self.producers.unreplicated:
+            return [(path, unreplicated.encode(self.log_end_offset, self.producers.unreplicated))]
+        if self._has_unreplicated_file:
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(path)
         return []
@@ -647,7 +659,7 @@ class LocalLog:
         self.abandon()
 
     def abandon(self) -> None:
-        """Give back descriptors and memory; writes nothing."""
+        """Release descriptors and memory without writing anything."""
         self._tail.clear()
         for segment in self.segments:
             segment.close()

@@ -19,37 +19,35 @@ from ottla.log.local_log import LocalLog
 from ottla.log.producers import TRUSTED, Producers, WrittenBatch
 from ottla.log.recovery import Loaded, Loader, loading_snapshot, replaying
 from ottla.log.results import AppendInfo, LogRead, TimestampOffset, UnexpectedOffsetError
-from ottla.log.retention import Limits, SegmentFacts, expired_segments
+from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.log.segment import Segment
 from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
 from ottla.log.transactions import apply_batch, read_marker
-from ottla.log.validate import (
-    ATTRIBUTES,
-    BASE,
-    BASE_SEQUENCE,
-    BATCH_OVERHEAD,
-    CLIENT,
-    CONTROL,
-    COUNT,
-    LAST_DELTA,
-    LEADER_EPOCH,
-    LENGTH,
-    MAX_TS,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    TRANSACTIONAL,
-    Header,
-    ValidationRules,
-    check_follower_batches,
-    check_leader_batch,
-    stamp,
-)
+from ottla.log.validate import CLIENT, ValidationRules, check_follower_batches, check_leader_batch
 from ottla.model.config import TopicConfig
 from ottla.model.errors import CorruptRecordError, OffsetOutOfRangeError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.model.steps import drain
+from ottla.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    CONTROL_FLAG,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    TRANSACTIONAL_FLAG,
+    Header,
+    stamp,
+)
 from ottla.wire.record_check import UNLIMITED, Effort
 
 __all__ = ["AppendInfo", "Log", "LogRead", "TimestampOffset", "UnexpectedOffsetError"]
@@ -58,9 +56,8 @@ _logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1
 _UNKNOWN = -2
-NO_TIMESTAMP = -1
-MOST_DELETED = 32
-"""segments that retention takes in one go: four files each are renamed"""
+MAX_SEGMENTS_AT_ONCE = 32
+"""segments that retention deletes per call: four files of each are renamed"""
 
 
 class Log(LocalLog):
@@ -78,16 +75,16 @@ class Log(LocalLog):
         super().__init__(tp, folder, config, world, loaded, budget)
         self.high_watermark = loaded.log_start_offset
         self.cut_bytes = loaded.cut_bytes
-        self.suspect = loaded.suspect
-        """whether its end may be lost, as far as its files say"""
+        self.may_be_incomplete = loaded.may_be_incomplete
+        """whether records may be missing at its end, as far as its files say"""
         self.marked_unclean = loaded.marked_unclean
         """whether a mark in its folder says so: it was not shown to be complete before (R18)"""
         self.on_recovery_point_lowered: Callable[[Log], None] | None = None
-        """told before the first append to where flushed records were truncated"""
+        """called before the first append at an offset where flushed records were truncated"""
         self.on_truncated: Callable[[Log], None] | None = None
-        """told of each truncation"""
-        self.owes_recovery_point = False
-        """whether the checkpoint on disk still counts records as flushed that were truncated"""
+        """called at each truncation"""
+        self.recovery_point_pending = False
+        """whether the checkpoint on disk still has a recovery point above a truncation"""
         self._latest_epoch = self.epochs.latest
         self._idle_since_s = world.clock.monotonic()
         self._idle_at_offset = self.log_end_offset
@@ -144,7 +141,7 @@ class Log(LocalLog):
         log.cleaned_offset = cleaned_offset
         # A log that ends before its written point has lost what was there: what is appended in its
         # place must not count as flushed after the next crash.
-        log.owes_recovery_point = log.recovery_point < recovery_point
+        log.recovery_point_pending = log.recovery_point < recovery_point
         return log
 
     def __repr__(self) -> str:
@@ -164,7 +161,7 @@ class Log(LocalLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided (read_committed's bound)."""
+        """Below it every transaction has ended (the bound of read_committed)."""
         first = self.producers.first_unstable_offset
         if first is None or first >= self.high_watermark:
             return self.high_watermark
@@ -212,21 +209,21 @@ class Log(LocalLog):
         if producer_id >= 0:
             repeated = self._check_producer(batch, header, origin, guard)
             if repeated is not None:
-                return self._duplicate(repeated, header[COUNT])
+                return self._duplicate(repeated, header[RECORD_COUNT])
         first = self.log_end_offset
-        last = first + header[LAST_DELTA]
+        last = first + header[LAST_OFFSET_DELTA]
         size = len(batch)
-        max_timestamp = header[MAX_TS]
+        max_timestamp = header[MAX_TIMESTAMP]
         segment = self._active
         if (
             segment.size + size > self._segment_bytes
             or max_timestamp > self._roll_timestamp
             or last > segment.max_offset
         ):
-            if self.owes_recovery_point:
+            if self.recovery_point_pending:
                 self._lower_recovery_point()
             segment = self._segment_for(size, first, last, max_timestamp, now_ms)
-        if header[ATTRIBUTES] & CONTROL:
+        if header[ATTRIBUTES] & CONTROL_FLAG:
             self._expect_marker(segment, batch)
         stamp(batch, first, header[LENGTH], leader_epoch)
         try:
@@ -240,7 +237,7 @@ class Log(LocalLog):
         if producer_id >= 0:
             self._note_producer(segment, (first, *header[1:]), batch)
         self._appends += 1
-        count = header[COUNT]
+        count = header[RECORD_COUNT]
         unflushed = self._unflushed
         self._unflushed = unflushed + count
         if not unflushed or self._unflushed >= self._flush_messages:
@@ -268,9 +265,9 @@ class Log(LocalLog):
         if not headers:
             end = self.log_end_offset
             return AppendInfo(end, end - 1, -1, -1, self.log_start_offset, False, 0, 0)
-        first = headers[0][1][BASE]
+        first = headers[0][1][BASE_OFFSET]
         last_header = headers[-1][1]
-        last = last_header[BASE] + last_header[LAST_DELTA]
+        last = last_header[BASE_OFFSET] + last_header[LAST_OFFSET_DELTA]
         if first < self.log_end_offset:
             if self.log_start_offset < self.log_end_offset or last < self.log_end_offset:
                 raise UnexpectedOffsetError(
@@ -286,12 +283,12 @@ class Log(LocalLog):
         return AppendInfo(
             first,
             last,
-            max(header[MAX_TS] for _, header in headers),
+            max(header[MAX_TIMESTAMP] for _, header in headers),
             NO_TIMESTAMP,
             self.log_start_offset,
             False,
-            headers[-1][0] + last_header[LENGTH] + BATCH_OVERHEAD,
-            sum(header[COUNT] for _, header in headers),
+            headers[-1][0] + last_header[LENGTH] + LOG_OVERHEAD,
+            sum(header[RECORD_COUNT] for _, header in headers),
         )
 
     def _append_run(
@@ -299,25 +296,25 @@ class Log(LocalLog):
     ) -> int:
         """Write as many batches as the active segment takes with one call; return the next."""
         at, header = headers[index]
-        size = header[LENGTH] + BATCH_OVERHEAD
-        last = header[BASE] + header[LAST_DELTA]
+        size = header[LENGTH] + LOG_OVERHEAD
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         now_ms = self._world.clock.wall_ms()
-        if self.owes_recovery_point:
+        if self.recovery_point_pending:
             self._lower_recovery_point()
-        segment = self._segment_for(size, header[BASE], last, header[MAX_TS], now_ms)
+        segment = self._segment_for(size, header[BASE_OFFSET], last, header[MAX_TIMESTAMP], now_ms)
         stop = index + 1
         end = at + size
         while stop < len(headers):
             _, header = headers[stop]
-            next_end = end + header[LENGTH] + BATCH_OVERHEAD
-            last = header[BASE] + header[LAST_DELTA]
+            next_end = end + header[LENGTH] + LOG_OVERHEAD
+            last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             if segment.size + next_end - at > self._segment_bytes or last > segment.max_offset:
                 break
             end = next_end
             stop += 1
         run = [(place - at, head) for place, head in headers[index:stop]]
         for place, head in run:
-            if head[ATTRIBUTES] & CONTROL:
+            if head[ATTRIBUTES] & CONTROL_FLAG:
                 self._expect_marker(segment, records[at + place :])
         try:
             segment.append_run(records[at:end], run, self._index_interval)
@@ -325,12 +322,12 @@ class Log(LocalLog):
             raise self._fail(error, "append") from error
         for place, head in run:
             if head[LEADER_EPOCH] != self._latest_epoch and head[LEADER_EPOCH] >= 0:
-                self.assign_epoch_start(head[LEADER_EPOCH], head[BASE])
-            self.log_end_offset = head[BASE] + head[LAST_DELTA] + 1
+                self.assign_epoch_start(head[LEADER_EPOCH], head[BASE_OFFSET])
+            self.log_end_offset = head[BASE_OFFSET] + head[LAST_OFFSET_DELTA] + 1
             if head[PRODUCER_ID] >= 0:
                 self._note_producer(segment, head, records[at + place :])
         self._appends += 1
-        self._unflushed += sum(head[COUNT] for _, head in run)
+        self._unflushed += sum(head[RECORD_COUNT] for _, head in run)
         self._flush_if_due()
         return stop
 
@@ -338,7 +335,7 @@ class Log(LocalLog):
         self, batch: memoryview, header: Header, origin: str, guard: object
     ) -> WrittenBatch | None:
         attributes = header[ATTRIBUTES]
-        if attributes & CONTROL:
+        if attributes & CONTROL_FLAG:
             marker = read_marker(batch)
             if marker is not None:
                 self.producers.check_marker(
@@ -349,11 +346,11 @@ class Log(LocalLog):
             header[PRODUCER_ID],
             header[PRODUCER_EPOCH],
             header[BASE_SEQUENCE],
-            header[COUNT],
-            bool(attributes & TRANSACTIONAL),
+            header[RECORD_COUNT],
+            bool(attributes & TRANSACTIONAL_FLAG),
             origin == CLIENT,
         )
-        if repeated is None and guard is not TRUSTED and attributes & TRANSACTIONAL:
+        if repeated is None and guard is not TRUSTED and attributes & TRANSACTIONAL_FLAG:
             self.producers.check_guard(
                 header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE], guard
             )
@@ -375,7 +372,7 @@ class Log(LocalLog):
         done = apply_batch(self.producers, header, batch)
         if done is not None and done.aborted:
             try:
-                segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             except OSError as error:
                 raise self._fail(error, "write of an aborted transaction") from error
 
@@ -441,7 +438,7 @@ class Log(LocalLog):
             try:
                 entries = self.segments[index].aborted
             except CorruptIndexError as error:
-                _logger.warning("aborted index rebuilt tp=%s reason=%s", self.tp, error)
+                _logger.warning("aborted index rebuilt partition=%s error=%s", self.tp, error)
                 entries = self._rebuild_aborted(index)
             more, complete = overlapping(entries, offset, upto_offset)
             found += more
@@ -466,15 +463,15 @@ class Log(LocalLog):
         return segment.aborted
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record at least as young as `timestamp`, None if there is none.
+        """Return the first record with a timestamp of at least `timestamp`, None if there is none.
 
-        Here and now; `time_search.first_from` is for a worker.
+        On this thread; `time_search.find_by_timestamp` lets a worker read.
         """
-        return time_search.run_now(time_search.first_from(self, timestamp))
+        return time_search.run_now(time_search.find_by_timestamp(self, timestamp))
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp (ListOffsets -3), here and now."""
-        return time_search.run_now(time_search.first_of_youngest(self))
+        return time_search.run_now(time_search.find_max_timestamp(self))
 
     # Epochs and offsets ----------------------------------------------------------------
 
@@ -496,7 +493,7 @@ class Log(LocalLog):
         """Set the high watermark, kept between log start and log end; return what it is."""
         high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.high_watermark = high_watermark
-        self.producers.on_high_watermark(high_watermark)
+        self.producers.on_high_watermark_updated(high_watermark)
         return high_watermark
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
@@ -515,11 +512,11 @@ class Log(LocalLog):
         self._latest_epoch = self.epochs.latest
         return True
 
-    def take_over(self, current: "Log") -> None:
-        """Become in memory what `current` is, which holds the very same records.
+    def copy_state_from(self, current: "Log") -> None:
+        """Take the in-memory state of `current`, a log with the same records.
 
-        Its producers, guards of transactions under verification among them, and its epochs: also
-        one in which nothing was written yet must be answerable.
+        That is its producers, with the guards of transactions under verification, and its epochs,
+        also one in which nothing was written yet.
         """
         self.epochs = EpochCache(current.epochs.entries)
         self.epochs.changed = True
@@ -547,7 +544,12 @@ class Log(LocalLog):
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        _logger.info("truncated tp=%s from=%d to=%d", self.tp, self.log_end_offset, offset)
+        _logger.info(
+            "truncated partition=%s from_offset=%d to_offset=%d",
+            self.tp,
+            self.log_end_offset,
+            offset,
+        )
         try:
             cut = self.segments[self._segment_index(offset)]
             _ = cut.file, cut.aborted  # opened before anything is changed (F45)
@@ -572,7 +574,7 @@ class Log(LocalLog):
         """Drop everything and begin again, empty, at `offset`."""
         if self.failed is not None:
             raise self.failed
-        _logger.info("truncated fully tp=%s start=%d", self.tp, offset)
+        _logger.info("truncated fully partition=%s to_offset=%d", self.tp, offset)
         try:
             self._delete_files(self.segments)
             self.segments = [self._begin_at(offset)]
@@ -597,17 +599,17 @@ class Log(LocalLog):
         self._unsynced_folders = [self.dir]
         if self.recovery_point > offset:
             self.recovery_point = offset
-            self.owes_recovery_point = True
+            self.recovery_point_pending = True
         if self.on_truncated is not None:
             self.on_truncated(self)
 
     def _lower_recovery_point(self) -> None:
-        """Have the lowered point written: what is appended now, a crash must not count as flushed.
+        """Write the lowered recovery point: a crash must not count new records as flushed.
 
         Not when it is truncated: after an election that may be thousands of logs of one dir, and
         the first of them to be appended to has the point of each written.
         """
-        self.owes_recovery_point = False
+        self.recovery_point_pending = False
         if self.on_recovery_point_lowered is not None:
             self.on_recovery_point_lowered(self)
         if self.failed is not None:
@@ -615,7 +617,7 @@ class Log(LocalLog):
 
     def _reload_producers(self) -> None:
         end = self.log_end_offset
-        decided = {f: marker for f, marker in self.producers.decided.items() if marker < end}
+        decided = {f: marker for f, marker in self.producers.unreplicated.items() if marker < end}
         start = drain(
             loading_snapshot(
                 self.producers,
@@ -630,7 +632,7 @@ class Log(LocalLog):
             drain(replaying(self.producers, self.segments, start, end))
         except CorruptRecordError as error:
             self.note_damage(None, error)
-        self.producers.know_decided(decided)
+        self.producers.add_unreplicated(decided)
 
     # Retention -------------------------------------------------------------------------
 
@@ -641,12 +643,12 @@ class Log(LocalLog):
         """
         if self.failed is not None:
             raise self.failed
-        some = self.segments[: MOST_DELETED + 1]
-        newer = self.segments[MOST_DELETED + 1 :]
+        some = self.segments[: MAX_SEGMENTS_AT_ONCE + 1]
+        newer = self.segments[MAX_SEGMENTS_AT_ONCE + 1 :]
         try:
             expired = expired_segments(
                 [
-                    SegmentFacts(s.base_offset, s.size, partial(s.largest_timestamp, now=now))
+                    RetainedSegment(s.base_offset, s.size, partial(s.largest_timestamp, now=now))
                     for s in some
                 ],
                 Limits(self.config.retention_ms, self.config.retention_bytes),
@@ -674,7 +676,7 @@ class Log(LocalLog):
         self._latest_epoch = self.epochs.latest
         self._unsynced_folders = [self.dir]
         _logger.info(
-            "segments deleted tp=%s count=%d reason=%s log_start=%d",
+            "segments deleted partition=%s count=%d reason=%s log_start_offset=%d",
             self.tp,
             expired.count,
             expired.reason,
@@ -683,7 +685,7 @@ class Log(LocalLog):
         return expired.count
 
     def _idle_ms(self) -> int:
-        """Return how long nothing was appended, counted from when somebody asked first."""
+        """Return how long nothing was appended, since the first call that found it so."""
         now_s = self._world.clock.monotonic()
         if self.log_end_offset != self._idle_at_offset:
             self._idle_at_offset = self.log_end_offset

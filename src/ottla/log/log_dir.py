@@ -1,9 +1,9 @@
-"""One log dir: what is known of it, and how the folders in it are named.
+"""One log dir: its state, and the names of the folders in it.
 
 Who may call: `manager`. Pure names and values. Kafka: the names in `LocalLog`:
-`<topic>-<partition>` holds a current log, `<topic>-<partition>.<unique>-future` the copy that is to
-replace it, `….<unique>-delete` what is about to be removed. Invariant: a broker of Kafka reads the
-same out of every name made here.
+`<topic>-<partition>` holds a current log, `<topic>-<partition>.<unique>-future` the copy that will
+replace it, `….<unique>-delete` a log to be removed. Invariant: a Kafka broker understands every
+name made here in the same way.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ DELETE = "-delete"
 STRAY = "-stray"
 FUTURE = "-future"
 REPLACED_BY = ".ottla-replaced-by"
-"""In a folder that a future log is about to replace: in which log dir that one lies.
+"""A file in a folder that a future log is about to replace; it names that log's dir.
 
 Only a crash between the two renames of a replacement leaves two current folders. Kafka refuses to
 start then; this says which of them is the older one.
@@ -34,10 +34,10 @@ class LogDir:
     loaded: bool = False
     """whether all logs in it are loaded: before that its checkpoints must not be written"""
     same_boot: bool = False
-    """whether all that the last process wrote is there, durable or not: the system ran on"""
-    boot_noted: bool = False
-    """whether a crash of this process alone would leave no log here that may lack its end"""
-    doubted: bool = False
+    """whether everything that the last process wrote is there: the system kept running"""
+    boot_id_written: bool = False
+    """whether the boot id file is there: a crash of this process alone loses nothing"""
+    damaged_after_clean_stop: bool = False
     """whether a log in it was found to be damaged although the dir was closed cleanly"""
     offline: str | None = None
     logs: int = 0
@@ -59,7 +59,7 @@ class LogDir:
         return self.high_watermarks.get(tp, 0 if self.high_watermarks else None)
 
     def forget(self, tp: TopicPartition) -> None:
-        """Forget what the checkpoints said of a log that lies here no more."""
+        """Forget the checkpointed offsets of a log that was removed from here."""
         for known in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned):
             known.pop(tp, None)
         self.deletions += 1
@@ -92,5 +92,5 @@ def delete_folder(tp: TopicPartition, unique: str) -> str:
 
 
 def future_name_fits(tp: TopicPartition) -> bool:
-    """Tell whether a file system takes the name of this partition's future folder."""
+    """Return whether a file system allows the name of this partition's future folder."""
     return len(future_folder(tp, 32 * "0")) <= _MAX_NAME

@@ -1,11 +1,11 @@
-"""The files of a log dir itself: lock, meta.properties, clean marker, offsets, unclean marks.
+"""The files of a log dir itself: lock, meta.properties, clean shutdown marker, checkpoints.
 
 Who may call: `manager`, at a start and at a stop. Invariants:
-- the clean marker is gone, durably, before anything in the dir is loaded; it comes back only when
-  all in the dir is durable
-- R18: a log that may have lost its tail carries a mark in its own folder before the clean marker
-  comes back. The mark thus goes where the folder goes, and ends with it. Kafka ignores such a file;
-  a mark that is there too long delays a leadership, and loses nothing
+- the clean shutdown marker is removed, durably, before anything in the dir is loaded; it is written
+  again only when everything in the dir is durable
+- R18: a log that may lack records at its end has an unclean mark in its own folder before the clean
+  shutdown marker is written. The mark moves with the folder and is deleted with it. Kafka ignores
+  the file; a mark that stays too long delays a leadership and loses nothing
 Kafka: `LogManager.lockLogDirs`, `BrokerMetadataCheckpoint` and
 `CleanShutdownFileHandler`.
 """
@@ -83,12 +83,14 @@ def take_clean_marker(files: Files, log_dir: LogDir) -> None:
 
 
 def put_clean_marker(files: Files, log_dir: LogDir) -> None:
-    """Say that everything in the dir is durable, and marked where it may be incomplete."""
+    """Write the clean shutdown marker: all is durable, and marked where it may be incomplete."""
     files.write_atomic(log_dir.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.CLEAN_SHUTDOWN_TEXT)
 
 
-def settle_marks(files: Files, logs: Iterable[Log], unclean: Iterable[TopicPartition]) -> None:
-    """Have exactly the unclean logs marked; the caller makes it durable. A worker may call it."""
+def write_unclean_marks(
+    files: Files, logs: Iterable[Log], unclean: Iterable[TopicPartition]
+) -> None:
+    """Write the mark of each unclean log, remove all others; not durable yet. For a worker."""
     marked = set(unclean)
     for log in logs:
         path = f"{log.dir}/{UNCLEAN_MARK}"
@@ -117,7 +119,7 @@ def read_offsets(files: Files, log_dir: LogDir, names: set[str]) -> Steps[None]:
                 yield None
         except CheckpointError as error:
             known.clear()
-            _logger.warning("checkpoint ignored file=%s reason=%s", log_dir.file(name), error)
+            _logger.warning("checkpoint ignored path=%s error=%s", log_dir.file(name), error)
 
 
 def folders(files: Files, log_dir: LogDir, names: Iterable[str]) -> Iterator[str]:
@@ -136,6 +138,6 @@ def replaced_by(files: Files, folder: str) -> str | None:
 
 
 def forget_replacement(files: Files, folder: str) -> None:
-    """Give up what `replaced_by` says of a folder; fine if it says nothing."""
+    """Remove what `replaced_by` reads from a folder; does nothing without it."""
     with contextlib.suppress(FileNotFoundError):
         files.remove(f"{folder}/{REPLACED_BY}")

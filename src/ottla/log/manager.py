@@ -2,7 +2,7 @@
 
 Who may call: `replication.replica_manager` and `broker`. Kafka: `LogManager`.
 Invariants: a log dir is locked while we live; the clean marker is gone before anything is loaded
-and comes back only after everything is flushed; recovery points on disk never run ahead of an
+and is written again only after everything is flushed; recovery points on disk never run ahead of an
 fsync; a dir that failed once stays offline until the next start (F17, F18), the others live on. A
 partition has one current log and, while it moves to another dir, a future log there.
 Everything is synchronous but `flush_dirty` and the `write_*` coroutines, which let a worker wait
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.log import checkpoint_contents, checkpoints, log_dir_files
-from ottla.log.boot_notes import BootNotes
+from ottla.log.boot_ids import BootIdFiles
 from ottla.log.checkpoint_writer import Snapshot
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.dir_checkpoints import DirCheckpoints
@@ -22,6 +22,7 @@ from ottla.log.disk_errors import is_shortage
 from ottla.log.flusher import Flusher
 from ottla.log.local_log import LocalLog
 from ottla.log.log import Log
+from ottla.log.log_cleanup import LogCleanup
 from ottla.log.log_dir import (
     DELETE,
     FUTURE,
@@ -38,7 +39,6 @@ from ottla.log.set_aside import SetAside
 from ottla.log.slices import Steps
 from ottla.log.tail import TailBudget
 from ottla.log.truncations import Truncations
-from ottla.log.upkeep import Upkeep
 from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import OutOfDescriptorsError, StartupError, StorageError
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -63,7 +63,7 @@ class LogManager:
         self._dirs = {path: LogDir(path) for path in config.log_dirs}
         self._logs: dict[TopicPartition, Log] = {}
         self._futures: dict[TopicPartition, Log] = {}
-        """copies in other dirs that are to replace the current logs"""
+        """copies in other dirs that will replace the current logs"""
         self._flusher = Flusher(
             world.files,
             self.all_logs,
@@ -73,21 +73,21 @@ class LogManager:
         self._expiration_ms = config.integer("producer.id.expiration.ms")
         self.meta: MetaProperties | None = None
         self.on_dir_failure: Callable[[str], None] | None = None
-        """told the path of a log dir that went offline"""
+        """called with the path of a log dir that went offline"""
         self._removals = Removals(world.files, world.clock, self._path_failed)
         self.on_damage: Callable[[LocalLog], None] | None = None
         self.aside = SetAside(world.files)
-        self._upkeep = Upkeep(
+        self._log_cleanup = LogCleanup(
             world.clock,
             config.integer("log.retention.check.interval.ms"),
             self.all_logs,
             self.remove_deleted,
         )
-        self._truncations = Truncations(self._settle_truncated)
+        self._truncations = Truncations(self._make_truncated_durable)
         self._opened = 0
         self._shortages = 0
-        """what could not be done so far because descriptors had run out"""
-        self._boot_notes = BootNotes(world.files, self._dir_failed)
+        """operations to repeat, since descriptors had run out"""
+        self._boot_ids = BootIdFiles(world.files, self._dir_failed)
         self._checkpoints = DirCheckpoints(
             world.files, self._path_failed, self._logs_in, self._current
         )
@@ -95,7 +95,7 @@ class LogManager:
         self.found_whole = True
         """whether each dir was stopped cleanly, or its process died alone; not an emptied one"""
         self._preferred: dict[TopicPartition, LogDir] = {}
-        """where logs that are not here yet are to be created"""
+        """preferred log dirs of logs that do not exist yet"""
         self.unclean: set[TopicPartition] = set()
         """logs whose ends may lack acknowledged records, until they are shown to be complete (R18):
         found after an unclean stop, marked by an earlier one, or empty where there was one"""
@@ -103,13 +103,13 @@ class LogManager:
     # Start -----------------------------------------------------------------------------
 
     def expect_registration(self) -> None:
-        """Until `registered`, leave no sign that dirs are whole which were not; before loading."""
-        self._boot_notes.registered = False
+        """Before loading: no boot id file in dirs with missing records until `registered`."""
+        self._boot_ids.registered = False
 
     def registered(self) -> None:
-        """Take note that the broker has said, as it registered, whether its logs are whole."""
-        self._boot_notes.registered = True
-        self._note_boot()
+        """Note that the broker has registered, and told whether its logs are complete."""
+        self._boot_ids.registered = True
+        self._write_boot_ids()
 
     @property
     def offline_dirs(self) -> list[str]:
@@ -124,7 +124,7 @@ class LogManager:
         drain(self.loading(topic_configs))
 
     def loading(self, topic_configs: Callable[[str], TopicConfig]) -> Steps[None]:
-        """As `startup`, in slices; a start that ends before the last one is for `give_up`."""
+        """As `startup`, in slices; a start that ends before the last one is for `abort_startup`."""
         self._topic_configs = topic_configs
         for log_dir in self._dirs.values():
             try:
@@ -162,7 +162,7 @@ class LogManager:
 
     def _load_dir(self, log_dir: LogDir) -> Steps[None]:
         log_dir_files.take_clean_marker(self._files, log_dir)
-        self._boot_notes.take(log_dir)
+        self._boot_ids.take(log_dir)
         if not (log_dir.clean or log_dir.same_boot):
             self.found_whole = False
         names = self._files.listdir(log_dir.path)
@@ -171,7 +171,7 @@ class LogManager:
             yield from self._load_folder(log_dir, name)
             yield None
         log_dir.loaded = True
-        self._note_boot()
+        self._write_boot_ids()
 
     def _load_folder(self, log_dir: LogDir, name: str) -> Steps[None]:
         if name.endswith(DELETE):
@@ -183,9 +183,9 @@ class LogManager:
         if name.endswith(STRAY) and self.aside.recognize(log_dir.file(name)):
             return
         if tp is None or name.endswith(STRAY) or (name.endswith(FUTURE) and logs is self._logs):
-            _logger.warning("folder ignored dir=%s name=%s", log_dir.path, name)
+            _logger.warning("folder ignored dir=%s folder=%s", log_dir.path, name)
             return
-        if tp in logs and not self._settle_twins(logs[tp], log_dir, name):
+        if tp in logs and not self._resolve_duplicate_folder(logs[tp], log_dir, name):
             return
         log = yield from self._opening(log_dir, tp, name, clean=log_dir.clean)
         logs[tp] = log
@@ -194,12 +194,12 @@ class LogManager:
             self.recovered_logs += 1
         # Only the process died: all that it wrote is there, unless the system cut something.
         kept = log_dir.same_boot and not log_dir.clean and not log.cut_bytes
-        if ((log.suspect and not kept) or log.marked_unclean) and logs is self._logs:
+        if ((log.may_be_incomplete and not kept) or log.marked_unclean) and logs is self._logs:
             self.unclean.add(tp)
         self.remove_deleted(log, 0)
         log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
 
-    def _settle_twins(self, log: Log, log_dir: LogDir, name: str) -> bool:
+    def _resolve_duplicate_folder(self, log: Log, log_dir: LogDir, name: str) -> bool:
         """Tell whether this folder, not the log known under its name, is the partition's.
 
         StartupError, as in Kafka, unless a crash amid a replacement left both.
@@ -230,7 +230,7 @@ class LogManager:
             producer_expiration_ms=self._expiration_ms,
             cleaned_offset=log_dir.cleaned.get(tp, -1),
             high_watermark=log_dir.checkpointed_high_watermark(tp),
-            on_damage=partial(setattr, log_dir, "doubted", True),
+            on_damage=partial(setattr, log_dir, "damaged_after_clean_stop", True),
         )
         config = self._topic_configs(tp.topic)
         if config is not log.config:  # changed while it was loaded
@@ -241,7 +241,7 @@ class LogManager:
         log.on_damage = self._log_damaged
         log.on_recovery_point_lowered = self._recovery_point_lowered
         log.on_truncated = self._truncations.note
-        if log.owes_recovery_point:
+        if log.recovery_point_pending:
             self._truncations.note(log)
         return log
 
@@ -267,7 +267,7 @@ class LogManager:
             return
         log_dir.offline = str(error)
         _logger.error("log dir offline dir=%s error=%s", log_dir.path, error)
-        self._boot_notes.withdraw(log_dir)  # a write that failed is not there, whatever runs on
+        self._boot_ids.withdraw(log_dir)  # a write that failed is not there, whatever runs on
         for log in self._logs_in(log_dir):
             log.mark_offline(f"log dir {log_dir.path} failed: {error}")
             if self._futures.get(log.tp) is log:
@@ -299,7 +299,7 @@ class LogManager:
         return self._futures.get(tp)
 
     def all_logs(self) -> list[Log]:
-        """Return current and future logs."""
+        """Return all current and future logs."""
         return [*self._logs.values(), *self._futures.values()]
 
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
@@ -322,20 +322,20 @@ class LogManager:
             log.assign_topic_id(topic_id)
         return log
 
-    def suspect(self, tp: TopicPartition) -> None:
-        """Take a partition's log, which is to be created now, for one that lost its records."""
+    def mark_incomplete(self, tp: TopicPartition) -> None:
+        """Treat a partition's log, which is about to be created, as one that lost its records."""
         self.unclean.add(tp)
         for log_dir in self._live():
-            self._boot_notes.withdraw(log_dir)
+            self._boot_ids.withdraw(log_dir)
 
-    def _note_boot(self) -> None:
-        self._boot_notes.write(self._live(), self._unclean_dirs())
+    def _write_boot_ids(self) -> None:
+        self._boot_ids.write(self._live(), self._unclean_dirs())
 
     def _unclean_dirs(self) -> set[str]:
         return {self._logs[tp].parent_dir for tp in self.unclean if tp in self._logs}
 
     def prefer(self, tp: TopicPartition, path: str) -> None:
-        """Have a log that is not here yet created in this live dir, not in the emptiest."""
+        """Create a log that does not exist yet in this live dir, not in the emptiest one."""
         if tp not in self._preferred and len(self._preferred) >= _MOST_PREFERRED:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[tp] = self._dirs[path]
@@ -366,7 +366,7 @@ class LogManager:
             log_dir.cleaned.pop(tp, None)
             log = drain(self._opening(log_dir, tp, name, clean=fresh, fresh=fresh))
             if named:
-                log.owes_recovery_point = True
+                log.recovery_point_pending = True
                 self._truncations.note(log)
         except OSError as error:
             self._dir_failed(log_dir, error)
@@ -387,7 +387,7 @@ class LogManager:
             self.discard(tp, folder)
 
     def discard(self, tp: TopicPartition, folder: str) -> None:
-        """Have the folder of a log that was set aside removed."""
+        """Delete the folder of a log that was set aside."""
         self._rename_away(self._dirs[folder.rpartition("/")[0]], tp, folder, 0)
 
     def set_aside(self, tp: TopicPartition) -> None:
@@ -404,7 +404,7 @@ class LogManager:
             raise StorageError(f"{tp} cannot be set aside: {error}") from error
 
     def retire(self, log: Log, *, keep: bool = False) -> None:
-        """Close a log that is used no more and have its folder removed later, unless it is kept."""
+        """Close a log that is not used any more; delete its folder later, unless it is kept."""
         log_dir = self._dir_of(log)
         log_dir.logs -= 1
         offline = log_dir.offline is not None
@@ -424,7 +424,7 @@ class LogManager:
             self._dir_failed(log_dir, error)
             return
         self._removals.add(target, delay_s)
-        _logger.info("log deleted tp=%s folder=%s", tp, target)
+        _logger.info("log deleted partition=%s folder=%s", tp, target)
 
     def _unique(self) -> str:
         return f"{self._world.random.getrandbits(128):032x}"
@@ -458,7 +458,7 @@ class LogManager:
         return log
 
     def delete_future(self, tp: TopicPartition) -> None:
-        """Give a replacement up: the current log stays."""
+        """Delete the future log: the current log stays."""
         log = self._futures.pop(tp, None)
         if log is not None:
             self.retire(log)
@@ -478,7 +478,7 @@ class LogManager:
         return bool(await self._flusher.run(workers, log, log.prepare_write(name, data)))
 
     def promote_future(self, tp: TopicPartition) -> Log:
-        """Put the future log in the place of the current one, which the caller then retires.
+        """Replace the current log by the future log; the caller then retires the current one.
 
         Both end at the same offset, and no flush of the future log is under way. StorageError if
         its dir fails.
@@ -491,7 +491,7 @@ class LogManager:
         log_dir = self._dir_of(future)
         old, new = future.dir, log_dir.file(str(tp))
         if tp in self.unclean:
-            self._boot_notes.withdraw(log_dir)
+            self._boot_ids.withdraw(log_dir)
         try:
             self._files.rename(old, new)
             # Else a power loss could keep the other folder's end and not this one's beginning.
@@ -505,7 +505,7 @@ class LogManager:
             raise StorageError(f"{tp} cannot be moved to {log_dir.path}: {error}") from error
         self._removals.relocate(old, new)
         future.relocate(new)
-        future.take_over(current)
+        future.copy_state_from(current)
         del self._futures[tp]
         self._logs[tp] = future
         return future
@@ -526,7 +526,7 @@ class LogManager:
 
     async def write_high_watermarks(self, workers: Workers) -> None:
         """Have a worker write the high watermarks of all logs."""
-        self._note_boot()
+        self._write_boot_ids()
         for log_dir in self._live():
             take = partial(self.high_watermarks_of, log_dir)
             await self._checkpoints.write(workers, log_dir, checkpoints.HIGH_WATERMARKS, take)
@@ -546,22 +546,22 @@ class LogManager:
     def _recovery_point_lowered(self, log: Log) -> None:
         """Write the dir's points before anything is appended where flushed records were cut.
 
-        Rarely: `settle_truncations` has mostly had it done by a worker.
+        Rarely: `make_truncations_durable` has mostly had it done by a worker.
         """
         self._checkpoints.recovery_points_now(self._dir_of(log))
 
     @property
-    def owes_truncations(self) -> bool:
-        return self._truncations.owed
+    def has_pending_truncations(self) -> bool:
+        return self._truncations.has_pending
 
-    async def settle_truncations(self, workers: Workers) -> None:
-        """Have all truncations so far made durable by a worker, before anything is appended."""
-        if self._truncations.owed:
-            await self._truncations.settle(workers)
+    async def make_truncations_durable(self, workers: Workers) -> None:
+        """Let a worker make all truncations so far durable, before anything is appended."""
+        if self._truncations.has_pending:
+            await self._truncations.make_durable(workers)
 
-    async def _settle_truncated(self, workers: Workers, logs: list[Log]) -> None:
-        await self._flusher.settle_truncations(workers, logs)
-        for path in dict.fromkeys(log.parent_dir for log in logs if log.owes_recovery_point):
+    async def _make_truncated_durable(self, workers: Workers, logs: list[Log]) -> None:
+        await self._flusher.make_truncations_durable(workers, logs)
+        for path in dict.fromkeys(log.parent_dir for log in logs if log.recovery_point_pending):
             log_dir = self._dirs[path]
             if log_dir.offline is None:
                 await self._checkpoints.recovery_points(workers, log_dir)
@@ -589,19 +589,19 @@ class LogManager:
     # Time ------------------------------------------------------------------------------
 
     def periodic(self, now_ms: int) -> bool:
-        """Do a few milliseconds of upkeep; return whether more is due already."""
-        return self._upkeep.run(now_ms)
+        """Run a few milliseconds of log cleanup; return whether more is due already."""
+        return self._log_cleanup.run(now_ms)
 
-    async def bring_indexes(self, workers: Workers) -> None:
-        """Have a worker load the indexes that `periodic` found it needs."""
-        await self._upkeep.bring_indexes(workers)
+    async def load_indexes(self, workers: Workers) -> None:
+        """Let a worker load the indexes that `periodic` needs."""
+        await self._log_cleanup.load_indexes(workers)
 
     async def remove_due(self, workers: Workers) -> int:
         """Have a worker remove the deleted files that are due; return how many there were."""
         return await self._removals.run_due(workers)
 
     def remove_deleted(self, log: Log, delay_s: float | None = None) -> None:
-        """Have the files that the log renamed to .deleted removed after file.delete.delay.ms."""
+        """Remove the files that the log renamed to .deleted after file.delete.delay.ms."""
         delay_s = log.config.file_delete_delay_ms / 1000 if delay_s is None else delay_s
         while log.deleted_files:
             self._removals.add(log.deleted_files.pop(), delay_s)
@@ -609,11 +609,11 @@ class LogManager:
     # Stop ------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Flush and close everything; each dir that managed it gets the clean marker."""
+        """Flush and close everything; each dir without an error gets the clean shutdown marker."""
         shortages = self._shortages
         for log_dir in self._live():
             try:
-                log_dir_files.settle_marks(self._files, self._current(log_dir), self.unclean)
+                log_dir_files.write_unclean_marks(self._files, self._current(log_dir), self.unclean)
             except OSError as error:
                 self._dir_failed(log_dir, error)
             self._flusher.stop(log_dir.path)
@@ -629,7 +629,7 @@ class LogManager:
         for log_dir in self._live():
             try:
                 await workers.run(
-                    log_dir_files.settle_marks,
+                    log_dir_files.write_unclean_marks,
                     self._files,
                     self._current(log_dir),
                     set(self.unclean),
@@ -647,8 +647,8 @@ class LogManager:
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._live() if clean else ():
-            if self._boot_notes.known(log_dir):
-                self._boot_notes.withdraw(log_dir)
+            if self._boot_ids.known(log_dir):
+                self._boot_ids.withdraw(log_dir)
                 self._put_clean_marker(log_dir)
         self.abandon()
 
@@ -658,25 +658,25 @@ class LogManager:
         except OSError as error:
             self._dir_failed(log_dir, error)
 
-    def give_up(self) -> None:
-        """End a start before all was loaded: what was clean is clean, the rest is to be recovered.
+    def abort_startup(self) -> None:
+        """End a start before all was loaded: clean dirs stay clean, the others need recovery.
 
         Nothing was appended yet, and no checkpoint is written: only what was loaded is known.
         """
         for log_dir in self._dirs.values():
             if log_dir.lock is None or log_dir.offline is not None:
                 continue
-            if log_dir.clean and not log_dir.doubted:
+            if log_dir.clean and not log_dir.damaged_after_clean_stop:
                 self._put_clean_marker(log_dir)
             elif log_dir.same_boot:
-                self._boot_notes.write((log_dir,), self._unclean_dirs())
+                self._boot_ids.write((log_dir,), self._unclean_dirs())
         self.abandon()
 
     def _current(self, log_dir: LogDir) -> list[Log]:
         return [log for log in self._logs.values() if self._dir_of(log) is log_dir]
 
     def abandon(self) -> None:
-        """Let go of everything without a word to the disk, as a crash would."""
+        """Close everything without writing anything, as a crash would."""
         for log in self.all_logs():
             log.abandon()
         for log_dir in self._dirs.values():

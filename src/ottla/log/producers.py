@@ -1,11 +1,11 @@
-"""Producers: what idempotent and transactional producers last wrote to a log. A decider, no I/O.
+"""The state of idempotent and transactional producers of one log. A decider, no I/O.
 
 Who may call: `log.Log` and `recovery`. Kafka: `ProducerStateManager`,
 `ProducerStateEntry` and `ProducerAppendInfo`. Two steps per batch: `check` says whether the
 leader may append it (or returns the earlier batch it repeats) and changes nothing; `update`
 notes a batch that is in the log. Invariants: at most five batches per producer are remembered;
-`first_unstable_offset` is the first record whose transaction is undecided, or decided above the
-high watermark. The snapshot's bytes are Kafka's (PROTOCOL section 7.2).
+`first_unstable_offset` is the first record of a transaction that is ongoing, or whose marker is
+above the high watermark. The snapshot's bytes are Kafka's (PROTOCOL section 7.2).
 """
 
 import struct
@@ -20,10 +20,9 @@ from ottla.model.errors import (
     OutOfOrderSequenceError,
 )
 from ottla.model.ports import Buffer
+from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 BATCHES_KEPT = 5
-NO_SEQUENCE = -1
-NO_EPOCH = -1
 MAX_SEQUENCE = 2**31 - 1
 _SEQUENCES = 2**31
 
@@ -36,14 +35,14 @@ CRC_COVERS_FROM = 6
 
 
 TRUSTED: object = object()
-"""The guard of what needs no verification: markers, and all where that is switched off."""
+"""The guard of appends that need no verification: markers, or all if it is switched off."""
 
 
 class Guard:
-    """A transaction's first batch on its way into this log, while its coordinator is asked.
+    """Kafka's `VerificationGuard`: a transaction's first batch while its coordinator is asked.
 
-    The append needs this very object (KIP-890): a marker that comes between the question and the
-    append takes it away, so that no answer outlives the transaction it was about.
+    The append needs this very object (KIP-890): a marker between the request and the append removes
+    it, so that no answer is used for a later transaction.
     """
 
     __slots__ = ("epoch", "lowest_sequence", "timestamp")
@@ -90,13 +89,13 @@ class Producer:
 
     def __init__(self, producer_id: int) -> None:
         self.id = producer_id
-        self.epoch = NO_EPOCH
+        self.epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.txn_first: int | None = None
         self.batches: list[WrittenBatch] = []
         self.entry: bytes | None = None
-        """what a snapshot says of it, None since it changed: of 100,000 few write between two"""
+        """its entry in a snapshot, None since it changed; most do not change between two"""
 
     @property
     def last_sequence(self) -> int:
@@ -128,10 +127,10 @@ class Producers:
     __slots__ = (
         "_guards",
         "_ongoing",
-        "decided",
         "expiration_ms",
         "first_unstable_offset",
         "producers",
+        "unreplicated",
     )
 
     def __init__(self, expiration_ms: int = 86_400_000) -> None:
@@ -140,10 +139,10 @@ class Producers:
         self.first_unstable_offset: int | None = None
         self._ongoing: dict[int, int] = {}
         """first offset -> producer id of transactions without a marker, in offset order"""
-        self.decided: dict[int, int] = {}
+        self.unreplicated: dict[int, int] = {}
         """first offset -> marker's offset of transactions whose marker is above the HW"""
         self._guards: dict[int, Guard] = {}
-        """producer id -> what its transaction's first batch here must come with"""
+        """producer id -> the guard that its transaction's first batch here needs"""
 
     # Deciding --------------------------------------------------------------------------
 
@@ -189,7 +188,7 @@ class Producers:
 
     @staticmethod
     def _check_sequence(producer: Producer, epoch: int, base_sequence: int) -> None:
-        if producer.epoch == NO_EPOCH:
+        if producer.epoch == NO_PRODUCER_EPOCH:
             return
         if epoch != producer.epoch:
             if base_sequence != 0:
@@ -318,27 +317,27 @@ class Producers:
                 stable = offset
                 break
         self._ongoing.pop(first, None)
-        self.decided[first] = marker_offset
+        self.unreplicated[first] = marker_offset
         self._settle()
         return CompletedTransaction(producer_id, first, marker_offset, aborted, stable)
 
-    def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of decided transactions whose marker is replicated now."""
-        if self.decided:
-            gone = [f for f, marker in self.decided.items() if marker < high_watermark]
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Remove the unreplicated transactions whose markers are replicated now."""
+        if self.unreplicated:
+            gone = [f for f, marker in self.unreplicated.items() if marker < high_watermark]
             for first in gone:
-                del self.decided[first]
+                del self.unreplicated[first]
             if gone:
                 self._settle()
 
-    def know_decided(self, decided: Mapping[int, int]) -> None:
-        """Count these as decided, too: snapshots do not hold transactions that have ended."""
+    def add_unreplicated(self, decided: Mapping[int, int]) -> None:
+        """Add unreplicated transactions: snapshots do not hold transactions that have ended."""
         if decided:
-            self.decided.update(decided)
+            self.unreplicated.update(decided)
             self._settle()
 
     def _settle(self) -> None:
-        firsts = [*list(self._ongoing)[:1], *self.decided]
+        firsts = [*list(self._ongoing)[:1], *self.unreplicated]
         self.first_unstable_offset = min(firsts) if firsts else None
 
     def expire(self, now_ms: int) -> int:
@@ -358,14 +357,14 @@ class Producers:
     def clear(self) -> None:
         self.producers.clear()
         self._ongoing.clear()
-        self.decided.clear()
+        self.unreplicated.clear()
         self._guards.clear()
         self.first_unstable_offset = None
 
     # Snapshots -------------------------------------------------------------------------
 
     def restoring(self, parts: Iterable[list[Producer]], now_ms: int) -> Iterator[None]:
-        """Become what a snapshot says, leaving out expired producers; yields after each part."""
+        """Take the state of a snapshot without expired producers; yields after each part."""
         self.clear()
         limit = now_ms - self.expiration_ms
         ongoing = []

@@ -1,7 +1,7 @@
-"""Which records of a batch a topic does not take, and why: each is told to the producer (KIP-467).
+"""Which records of a batch are refused, and why: the producer gets each record's error (KIP-467).
 
-Who may call: `validate`, when what it learned of a batch as a whole says that some record is
-refused. Then, and only then, each is looked at; a client like librdkafka sends the others again.
+Who may call: `validate`, only if its check of the whole batch shows that a record is refused: then
+each record is looked at. A client like librdkafka sends the other records again.
 
 Kafka: the record errors of `LogValidator`.
 """
@@ -10,12 +10,12 @@ from mmap import mmap
 from typing import cast
 
 from ottla.model.errors import ErrorCode, RecordsRefusedError
+from ottla.model.protocol import NO_TIMESTAMP
 from ottla.wire.compression import Payload
 from ottla.wire.record_check import read_varint
 
-NO_TIMESTAMP = -1
 MOST_ERRORS = 10_000
-"""So many are told of one batch. Its other records fail with it, as those of any refused batch."""
+"""Reported per batch at most; the other records fail with the batch anyway."""
 
 
 def refusal(

@@ -1,11 +1,10 @@
-"""Recovery: from the files of a partition's folder to a log that can be used.
+"""Loads the log of a partition's folder, and recovers it after an unclean stop.
 
 Who may call: `log.Log.open`. Kafka: `LogLoader` and `LogSegment.recover`. After a
 clean stop nothing but names, sizes and the small checkpoint files is read. After an unclean one
 everything from the segment of the recovery point on is read and checked: the log is cut at the
 first bad batch, later segments go, indexes, epochs and producers are built again (F19, F21).
-What may be long goes in slices (`slices`): a start must not keep the ZooKeeper session from its
-pings.
+Long work runs in slices (`slices`), so that the ZooKeeper session's pings go out during a start.
 Invariants: what was flushed before the recovery point is never cut; leftovers of interrupted
 deletions and compactions are finished or undone exactly as a JVM broker would.
 """
@@ -18,27 +17,27 @@ from dataclasses import dataclass, field
 from google_crc32c import extend
 from google_crc32c import value as crc32c
 
-from ottla.log import checkpoints, damage, decided
+from ottla.log import checkpoints, damage, unreplicated
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.aborted_file import file_name
 from ottla.log.damage import Range
 from ottla.log.epochs import EpochCache
-from ottla.log.flush import DRAFT
+from ottla.log.flush import TEMPORARY_SUFFIX
 from ottla.log.producers import CRC_COVERS_FROM, Producers, decode_snapshot
 from ottla.log.segment import Segment
 from ottla.log.segment_check import checking
 from ottla.log.slices import Steps
 from ottla.log.transactions import apply_batch
-from ottla.log.validate import (
-    BASE,
-    LAST_DELTA,
+from ottla.model.errors import CorruptRecordError
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.ports import Buffer, Files, World
+from ottla.wire.batch_header import (
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     LENGTH,
     PRODUCER_ID,
 )
-from ottla.model.errors import CorruptRecordError
-from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.model.ports import Buffer, Files, World
 
 _log = logging.getLogger(__name__)
 
@@ -53,12 +52,12 @@ _BYTES_AT_ONCE = 1 << 20
 _COST_OF_BATCH = 1000
 """A batch takes as long as so many more bytes in it would."""
 _MOST_REPLAYED = 1 << 30
-"""So many bytes more than it must a start reads for the sake of the last stable offset."""
+"""Bytes that a start reads in addition, at most, to find unreplicated transactions."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a folder held."""
+    """The log found in a folder."""
 
     segments: list[Segment]
     producers: Producers
@@ -70,18 +69,18 @@ class Loaded:
     recovery_point: int = 0
     fresh: bool = False
     """True if the folder itself may not be durable yet."""
-    suspect: bool = False
+    may_be_incomplete: bool = False
     """True if records may be gone from the end: after a crash, or where the end was unreadable"""
     marked_unclean: bool = False
-    """True if an earlier start suspected it, and it was not shown to be complete since (R18)"""
+    """True if an earlier start found it maybe incomplete, and it is not resolved since (R18)"""
     cut_bytes: int = 0
     deleted_files: list[str] = field(default_factory=list)
     damaged: tuple[Range, ...] | None = None
-    """what cannot be read, None if nothing is known of that; empty if it is not known where"""
+    """unreadable offsets, None if there are none; empty if it is not known which"""
     marked: bool = False
-    """whether the mark beside the log says so"""
-    decided_noted: bool = False
-    """whether there is a file of decided transactions beside the log"""
+    """whether the damage file says so"""
+    has_unreplicated_file: bool = False
+    """whether there is a file of unreplicated transactions beside the log"""
 
 
 @dataclass(slots=True)
@@ -147,7 +146,7 @@ class Loader:
     def begin(self) -> Loaded:
         """Begin an empty log in a folder that was made just now."""
         loaded = self._loaded
-        loaded.segments = [Segment.promise(self._files, self._folder, 0, self._now_ms)]
+        loaded.segments = [Segment.create_lazily(self._files, self._folder, 0, self._now_ms)]
         loaded.log_start_offset = loaded.recovery_point = 0
         loaded.fresh = True
         return loaded
@@ -157,14 +156,16 @@ class Loader:
         names = yield from self._clean_up()
         loaded.snapshots = names.snapshots
         loaded.marked_unclean = UNCLEAN_MARK in names.others
-        loaded.suspect = not self._clean
+        loaded.may_be_incomplete = not self._clean
         for count, base in enumerate(names.logs):
             loaded.segments.append(self._open_segment(base))
             if not count % _FILES_AT_ONCE:
                 yield None
         self._read_topic_id(names)
-        if damage.MARK in names.others:
-            loaded.damaged = damage.decode(self._files.read_bytes(self._path(damage.MARK))).ranges
+        if damage.DAMAGE_FILE in names.others:
+            loaded.damaged = damage.decode(
+                self._files.read_bytes(self._path(damage.DAMAGE_FILE))
+            ).ranges
             loaded.marked = True
         epochs_known = self._read_epochs(names)
         if not self._clean:
@@ -176,10 +177,10 @@ class Loader:
         self._settle_snapshots()
         if not self._producers_known:
             yield from self._load_producers(loaded.log_end_offset)
-        loaded.decided_noted = decided.NAME in names.others
-        if loaded.decided_noted and self._clean:
-            data = self._files.read_bytes(self._path(decided.NAME))
-            loaded.producers.know_decided(decided.decode(data, loaded.log_end_offset))
+        loaded.has_unreplicated_file = unreplicated.NAME in names.others
+        if loaded.has_unreplicated_file and self._clean:
+            data = self._files.read_bytes(self._path(unreplicated.NAME))
+            loaded.producers.add_unreplicated(unreplicated.decode(data, loaded.log_end_offset))
         return loaded
 
     # Names -----------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class Loader:
     def _clean_up(self) -> Steps[_Names]:
         """Finish or undo what an interrupted deletion or compaction left; sort the rest."""
         names = self._files.listdir(self._folder)
-        for name in [n for n in names if n.endswith(DRAFT)]:
+        for name in [n for n in names if n.endswith(TEMPORARY_SUFFIX)]:
             self._remove(name)
             names.remove(name)
         if any(n.endswith((".deleted", ".cleaned", ".swap")) for n in names):
@@ -208,7 +209,7 @@ class Loader:
         there = set(found.logs)
         for offset, name in found.indexes:
             if offset not in there:
-                _log.warning("orphan index removed tp=%s file=%s", self._tp, name)
+                _log.warning("orphan index removed partition=%s file=%s", self._tp, name)
                 self._remove(name)
         return found
 
@@ -244,7 +245,7 @@ class Loader:
         for name in sorted(swaps, key=lambda n: not n.endswith(".log.swap")):
             self._files.rename(self._path(name), self._path(name.removesuffix(".swap")))
         if swaps:
-            _log.info("finished an interrupted swap tp=%s files=%d", self._tp, len(swaps))
+            _log.info("finished an interrupted swap partition=%s files=%d", self._tp, len(swaps))
 
     def _swap_end(self, name: str) -> Steps[int]:
         """Return the offset after the last batch of a `.log.swap`."""
@@ -256,7 +257,7 @@ class Loader:
         try:
             end = segment.base_offset
             for count, (_, header) in enumerate(segment.headers(0)):
-                end = header[BASE] + header[LAST_DELTA] + 1
+                end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
                 if not count % _HEADERS_AT_ONCE:
                     yield None
         finally:
@@ -267,7 +268,7 @@ class Loader:
         size = self._files.size(self._path(file_name(base, ".log")))
         segment = Segment.open(self._files, self._folder, base, size, self._now_ms)
         if file_name(base, ".txnindex") not in self._indexes:
-            segment.know_aborted([])
+            segment.set_aborted([])
         return segment
 
     def _path(self, name: str) -> str:
@@ -286,7 +287,7 @@ class Loader:
         try:
             self._loaded.topic_id = checkpoints.decode_partition_metadata(data)
         except checkpoints.CheckpointError as error:
-            _log.warning("partition.metadata ignored tp=%s reason=%s", self._tp, error)
+            _log.warning("partition.metadata ignored partition=%s error=%s", self._tp, error)
 
     def _read_epochs(self, names: _Names) -> bool:
         """Read the epochs; False if they must be found in the batches instead."""
@@ -297,7 +298,7 @@ class Loader:
             self._loaded.epochs = EpochCache(checkpoints.decode_epochs(data))
         except checkpoints.CheckpointError as error:
             if any(s.size for s in self._loaded.segments):
-                _log.warning("leader epochs rebuilt tp=%s reason=%s", self._tp, error)
+                _log.warning("leader epochs rebuilt partition=%s error=%s", self._tp, error)
             return False
         return True
 
@@ -337,7 +338,7 @@ class Loader:
             base = segment.base_offset
             names = file_name(base, ".index"), file_name(base, ".timeindex")
             if segment.size and not all(name in self._indexes for name in names):
-                _log.warning("index rebuilt tp=%s segment=%d", self._tp, base)
+                _log.warning("index rebuilt partition=%s segment=%d", self._tp, base)
                 yield from segment.rebuilding_indexes(self._interval)
 
     def _follows(self, segment: Segment, before: Segment, end: int) -> bool:
@@ -352,10 +353,12 @@ class Loader:
         return segment.base_offset == end
 
     def _drop_from(self, index: int, reason: str) -> None:
-        """Drop the segments from `index` on: what follows torn records is no log."""
+        """Drop the segments from `index` on, which follow torn records."""
         segments = self._loaded.segments
         later = segments[index:]
-        _log.warning("log cut tp=%s reason=%s later_segments=%d", self._tp, reason, len(later))
+        _log.warning(
+            "log cut partition=%s reason=%s later_segments=%d", self._tp, reason, len(later)
+        )
         for gone in later:
             self._loaded.deleted_files += gone.mark_deleted()
         del segments[index:]
@@ -369,7 +372,7 @@ class Loader:
             segment, loaded.epochs, loaded.producers, self._producers_from, self._interval
         )
         if problem:
-            _log.warning("bad batch tp=%s byte=%d: %s", self._tp, size, problem)
+            _log.warning("bad batch partition=%s position=%d reason=%s", self._tp, size, problem)
         cut = segment.size - size
         if cut:
             segment.cut(size)
@@ -391,7 +394,8 @@ class Loader:
                 end = yield from self._read_log_end(last)
             if end < loaded.log_start_offset:
                 _log.warning(
-                    "log end below log start, starting over tp=%s end=%d start=%d",
+                    "log end below log start, starting over partition=%s log_end_offset=%d "
+                    "log_start_offset=%d",
                     self._tp,
                     end,
                     loaded.log_start_offset,
@@ -405,7 +409,7 @@ class Loader:
                 loaded.log_end_offset = end
         if not segments:
             start = loaded.log_start_offset
-            make = Segment.create if start else Segment.promise
+            make = Segment.create if start else Segment.create_lazily
             segments.append(make(self._files, self._folder, start, self._now_ms))
             loaded.log_end_offset = start
         loaded.log_start_offset = max(loaded.log_start_offset, segments[0].base_offset)
@@ -418,11 +422,11 @@ class Loader:
             return (yield from last.finding_end())
         except CorruptRecordError as error:
             # The clean marker lied, or somebody wrote into the file since.
-            _log.warning("log end unreadable, recovering tp=%s reason=%s", self._tp, error)
+            _log.warning("log end unreadable, recovering partition=%s error=%s", self._tp, error)
             if self._on_damage is not None:
                 self._on_damage()
             self._clean = False
-            self._loaded.suspect = True
+            self._loaded.may_be_incomplete = True
             self._recovered_from = last.base_offset
             self._loaded.epochs.truncate_from_end(last.base_offset)
             yield from self._load_producers(last.base_offset)
@@ -439,7 +443,7 @@ class Loader:
                 try:
                     for count, (_, header) in enumerate(segment.headers(0)):
                         if header[LEADER_EPOCH] > epochs.latest:
-                            epochs.assign(header[LEADER_EPOCH], header[BASE])
+                            epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
                         if not count % _HEADERS_AT_ONCE:
                             yield None
                 except CorruptRecordError as error:
@@ -448,15 +452,15 @@ class Loader:
         epochs.truncate_from_start(loaded.log_start_offset)
 
     def _found_damage(self, error: CorruptRecordError) -> None:
-        """Go on without what cannot be read: the log is damaged below its recovery point (F20)."""
-        _log.error("corrupt record tp=%s found while loading error=%s", self._tp, error)
+        """Continue without the unreadable offsets: damage below the recovery point (F20)."""
+        _log.error("corrupt record found while loading partition=%s error=%s", self._tp, error)
         self._loaded.damaged = self._loaded.damaged or ()
         self._loaded.marked = False
 
     # Producers -------------------------------------------------------------------------
 
     def _settle_snapshots(self) -> None:
-        """Drop snapshots that may lie about what was recovered, or that nothing needs.
+        """Drop snapshots that may not match what was recovered, or that nothing needs.
 
         Kept are those at segment bases and the newest one (Kafka's `removeStraySnapshots`).
         """
@@ -476,7 +480,7 @@ class Loader:
         loaded.snapshots = keep
 
     def _load_producers(self, upto: int) -> Steps[None]:
-        """Know the producers of all batches below `upto`, from a snapshot and what follows it."""
+        """Load the producers of all batches below `upto`, from a snapshot and later batches."""
         loaded = self._loaded
         usable = [offset for offset in loaded.snapshots if offset <= upto]
         newer = loaded.snapshots[len(usable) :]
@@ -497,10 +501,10 @@ class Loader:
             # Flushed long ago and damaged since: who reads there is told. What follows counts.
             self._found_damage(error)
         if not self._clean and self._high_watermark is not None:
-            yield from self._find_decided(self._high_watermark, start)
+            yield from self._find_unreplicated(self._high_watermark, start)
 
-    def _find_decided(self, mark: int, upto: int) -> Steps[None]:
-        """Know the transactions whose markers lie from the high watermark on, but below `upto`.
+    def _find_unreplicated(self, mark: int, upto: int) -> Steps[None]:
+        """Find the transactions whose markers lie from the high watermark on, but below `upto`.
 
         The snapshot at `upto` does not hold them. A clean stop names them in a file; after a crash
         they are found in the batches, from a snapshot below the high watermark on.
@@ -523,8 +527,8 @@ class Loader:
             yield from replaying(before, loaded.segments, begin, upto)
         except CorruptRecordError as error:
             self._found_damage(error)
-        before.on_high_watermark(mark)
-        loaded.producers.know_decided(before.decided)
+        before.on_high_watermark_updated(mark)
+        loaded.producers.add_unreplicated(before.unreplicated)
 
 
 def loading_snapshot(
@@ -546,7 +550,7 @@ def loading_snapshot(
             data, crc = yield from _reading_snapshot(files, path)
             parts = decode_snapshot(data, crc)
         except (CorruptRecordError, FileNotFoundError) as error:
-            _log.warning("producer snapshot dropped path=%s reason=%s", path, error)
+            _log.warning("producer snapshot dropped path=%s error=%s", path, error)
             with contextlib.suppress(FileNotFoundError):
                 files.remove(path)
             snapshots.pop()
@@ -582,7 +586,7 @@ def replaying(
     segments: list[Segment],
     start: int,
     end: int,
-    note_aborted_from: int = _NEVER,
+    append_aborted_from: int = _NEVER,
 ) -> Steps[None]:
     """Apply the batches in [start, end); note aborted transactions where that is asked for."""
     work = 0
@@ -594,12 +598,12 @@ def replaying(
         if found is None:
             continue
         for _, header, batch in segment.batches(found[0]):
-            if header[BASE] >= end:
+            if header[BASE_OFFSET] >= end:
                 return
             if header[PRODUCER_ID] >= 0:
                 done = apply_batch(producers, header, batch)
-                if done is not None and done.aborted and segment.base_offset >= note_aborted_from:
-                    segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                if done is not None and done.aborted and segment.base_offset >= append_aborted_from:
+                    segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             work += _COST_OF_BATCH + header[LENGTH]
             if work >= _BYTES_AT_ONCE:
                 work = 0

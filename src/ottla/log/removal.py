@@ -1,9 +1,9 @@
 """Removal of deleted files and folders, in small steps by a worker.
 
-Who may call: `manager`. Removing a file costs time with its size, so a partition of many gigabytes
-would stop everything for seconds if the event loop did it. Invariants: one step at a time, of a
-bounded number of files and bytes (`Files.remove_some`), so a stop never waits for more than one;
-what is not removed by then is removed after the next start, which finds it by its name. Kafka:
+Who may call: `manager`. Removing a file takes time in proportion to its size: for a partition of
+many gigabytes the event loop would stand still for seconds. Invariants: one step at a time, of a
+bounded number of files and bytes (`Files.remove_some`), so that a stop waits for one step at most;
+the next start finds by name what is left, and removes it. Kafka:
 `LogManager.deleteLogs` and the delayed deletion of segments in Kafka's `LocalLog`.
 """
 
@@ -18,24 +18,24 @@ _RETRY_S = 1.0
 
 
 class Removals:
-    """What is to be removed, each when it is due."""
+    """The queue of files and folders to remove, each with its time."""
 
     def __init__(self, files: Files, clock: Clock, failed: Callable[[str, OSError], None]) -> None:
         self._files = files
         self._clock = clock
         self._failed = failed
-        """told the path that could not be removed, and why"""
+        """called with the path that could not be removed, and the error"""
         self._queue: list[tuple[float, int, str]] = []
         """a heap of (when, order of arrival, path)"""
         self._arrivals = 0
         self._current: str | None = None
-        """what a worker is at; changed by `relocate`"""
+        """the path that a worker is removing; changed by `relocate`"""
 
     def __len__(self) -> int:
         return len(self._queue) + (self._current is not None)
 
     def add(self, path: str, delay_s: float) -> None:
-        """Have a file, or a folder with all in it, removed after so long."""
+        """Remove a file, or a folder with its contents, after `delay_s`."""
         self._push(self._clock.monotonic() + delay_s, path)
 
     def _push(self, due_s: float, path: str) -> None:
@@ -43,7 +43,7 @@ class Removals:
         heapq.heappush(self._queue, (due_s, self._arrivals, path))
 
     def relocate(self, old: str, new: str) -> None:
-        """Look for what lies below folder `old` below `new` from now on: it was renamed."""
+        """Folder `old` was renamed to `new`: change the paths of queued files below it."""
 
         def moved(path: str) -> str:
             return new + path[len(old) :] if path.startswith(f"{old}/") else path

@@ -1,4 +1,4 @@
-"""What a log answers: values handed up to replication.
+"""The results of a log's operations, for replication.
 
 Who may call: everyone above. All are plain tuples, since each append and each read makes one.
 Kafka: `LogAppendInfo`, `FetchDataInfo` and `TimestampAndOffset`.
@@ -44,18 +44,18 @@ class DiskRead(NamedTuple):
     too_small: bool
 
 
-class Bringable(Protocol):
-    """What a worker reads from the disk: a file, or the indexes of a segment first."""
+class Prefetchable(Protocol):
+    """Something a worker can read from the disk: a file, or a segment whose indexes come first."""
 
-    def bring(self, size: int, position: int, /) -> None:
-        """Read these bytes; a worker calls it."""
+    def prefetch(self, size: int, position: int, /) -> None:
+        """Read these bytes into memory; a worker calls it."""
         ...
 
 
 class NotInMemoryError(Exception):
-    """A read that must not wait would have had to: `size` bytes of `file` at `position`."""
+    """A read that must not block needs the disk: `size` bytes of `file` at `position`."""
 
-    def __init__(self, file: Bringable, position: int, size: int) -> None:
+    def __init__(self, file: Prefetchable, position: int, size: int) -> None:
         super().__init__(f"{size} bytes at {position} are on the disk only")
         self.file = file
         self.position = position

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
-class SegmentFacts(NamedTuple):
-    """What retention needs to know of one segment; its timestamp only if it comes to that."""
+class RetainedSegment(NamedTuple):
+    """A segment as retention sees it; its timestamp is read only if needed."""
 
     base_offset: int
     size: int
@@ -26,14 +26,14 @@ class Limits(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """How many of the oldest segments go, and why, for the log line."""
+    """How many of the oldest segments to delete, and the reason for the log line."""
 
     count: int  # type: ignore[assignment]
     reason: str
 
 
 def expired_segments(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[RetainedSegment],
     limits: Limits,
     *,
     log_start_offset: int,
@@ -66,7 +66,7 @@ def expired_segments(
     return best
 
 
-def _below_start(segments: Sequence[SegmentFacts], log_start_offset: int, bound: int) -> int:
+def _below_start(segments: Sequence[RetainedSegment], log_start_offset: int, bound: int) -> int:
     count = 0
     while count < min(bound, len(segments) - 1):
         if segments[count + 1].base_offset > log_start_offset:
@@ -76,7 +76,7 @@ def _below_start(segments: Sequence[SegmentFacts], log_start_offset: int, bound:
 
 
 def _too_old(
-    segments: Sequence[SegmentFacts], limits: Limits, bound: int, now_ms: int, idle_ms: int
+    segments: Sequence[RetainedSegment], limits: Limits, bound: int, now_ms: int, idle_ms: int
 ) -> int:
     if limits.retention_ms < 0:
         return 0
@@ -91,7 +91,9 @@ def _too_old(
     return count
 
 
-def _too_big(segments: Sequence[SegmentFacts], limits: Limits, bound: int, newer_bytes: int) -> int:
+def _too_big(
+    segments: Sequence[RetainedSegment], limits: Limits, bound: int, newer_bytes: int
+) -> int:
     if limits.retention_bytes < 0:
         return 0
     excess = sum(s.size for s in segments) + newer_bytes - limits.retention_bytes

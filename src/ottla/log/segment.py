@@ -22,30 +22,32 @@ from ottla.log.index import (
 from ottla.log.index_loader import IndexLoader
 from ottla.log.results import DiskRead, NotInMemoryError
 from ottla.log.slices import AHEAD, Reader, Steps
-from ottla.log.validate import (
-    BASE,
-    BATCH_OVERHEAD,
-    HEADER_SIZE,
-    LAST_DELTA,
+from ottla.model.errors import CorruptRecordError
+from ottla.model.ports import File, Files
+from ottla.model.protocol import NO_TIMESTAMP
+from ottla.model.steps import drain
+from ottla.wire.batch_header import (
+    BASE_OFFSET,
+    CRC,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
     LENGTH,
+    LOG_OVERHEAD,
     MAGIC,
-    MAX_TS,
+    MAGIC_V2,
+    MAX_TIMESTAMP,
     Header,
     crc_matches,
     unpack_header,
 )
-from ottla.model.errors import CorruptRecordError
-from ottla.model.ports import File, Files
-from ottla.model.steps import drain
 
 _CHUNK = 1 << 20
 _FIRST_HEADER_CHUNK = 1 << 13
 _HEADER_CHUNK = 1 << 16
 _SLICE = 1500
 """so many headers between two yields"""
-NO_TIMESTAMP = -1
 MOST_AT_ONCE = 4 << 20
-"""What one read takes from a file at most: it is checked and copied in one turn of the loop."""
+"""Bytes per read at most: they are checked and copied in one callback."""
 
 
 class Segment(AbortedFile):
@@ -85,14 +87,14 @@ class Segment(AbortedFile):
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._index_is_true = False
-        """whether the index was built from the batches, so that it is not to blame"""
+        """whether the index was built from the batches, so that it cannot be wrong"""
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = -1
 
     @classmethod
     def create(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
-        """Create an empty segment with its file, whose name keeps where the log goes on."""
-        segment = cls.promise(files, folder, base_offset, now_ms)
+        """Create an empty segment with its file, whose name says where the log continues."""
+        segment = cls.create_lazily(files, folder, base_offset, now_ms)
         file = files.open(segment.path(".log"), create=True)
         if file.size():
             file.truncate(0)
@@ -100,10 +102,10 @@ class Segment(AbortedFile):
         return segment
 
     @classmethod
-    def promise(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
-        """Describe an empty segment whose file comes with its first batch.
+    def create_lazily(cls, files: Files, folder: str, base_offset: int, now_ms: int) -> "Segment":
+        """Return an empty segment whose file is created with its first batch.
 
-        Only for a log that begins at 0: a folder without segments says the same.
+        Only for a log that begins at 0: a folder without segments means the same.
         """
         segment = cls(files, folder, base_offset, now_ms)
         segment._start_empty()
@@ -111,7 +113,7 @@ class Segment(AbortedFile):
 
     @classmethod
     def open(cls, files: Files, folder: str, base_offset: int, size: int, now_ms: int) -> "Segment":
-        """Describe a segment that is there; nothing is read before it is needed."""
+        """Return a segment of an existing file; nothing is read before it is needed."""
         segment = cls(files, folder, base_offset, now_ms)
         segment.size = size
         if size == 0:
@@ -178,7 +180,7 @@ class Segment(AbortedFile):
         position = self.size
         _ = self.max_timestamp, self.offsets, self.times
         if position == 0:
-            self.first_timestamp = headers[0][1][MAX_TS]
+            self.first_timestamp = headers[0][1][MAX_TIMESTAMP]
         (self._file or self.file).pwrite((run,), position)
         for at, header in headers:
             self.index_batch(position + at, header, index_interval)
@@ -222,14 +224,14 @@ class Segment(AbortedFile):
         """Whether the largest timestamp can be told without reading anything."""
         return self._max_timestamp is not None
 
-    def know_max_timestamp(self, probe: "Segment") -> None:
-        """Take over what was found by a worker in a probe of this segment, unless it is known."""
+    def adopt_max_timestamp(self, probe: "Segment") -> None:
+        """Set the largest timestamp that a worker found in a probe, unless it is known."""
         if self._max_timestamp is None and probe.size == self.size:
             self._max_timestamp = probe.max_timestamp
             self._max_timestamp_offset = probe.max_timestamp_offset
 
     def largest_timestamp(self, *, now: bool = False) -> int:
-        """Return what retention goes by: records without timestamps count from our opening.
+        """Return the timestamp for retention; without one, the time when the segment was opened.
 
         NotInMemoryError with `now`, where the indexes have to be loaded for it.
         """
@@ -279,25 +281,25 @@ class Segment(AbortedFile):
         return probe
 
     def _adopt(self, loaded: "Segment") -> None:
-        """Take over what a worker loaded: of this segment as it still is."""
+        """Take the indexes that a worker loaded of this segment, which did not change since."""
         self._loader = None
         self._offsets, self._times = loaded.offsets, loaded.times
         self._max_timestamp = loaded.max_timestamp
         self._max_timestamp_offset = loaded.max_timestamp_offset
         self._index_is_true = loaded._index_is_true  # noqa: SLF001
-        self.know_aborted(loaded._aborted)  # noqa: SLF001
+        self.set_aborted(loaded._aborted)  # noqa: SLF001
         self.bytes_since_index = loaded.bytes_since_index
         self.index_changed = self.index_changed or loaded.index_changed
         self.used = True
 
     def load_all(self) -> None:
-        """Load the indexes and find the largest timestamp, so that nothing more is read for it."""
+        """Load the indexes and find the largest timestamp."""
         _ = self.offsets, self.times, self.max_timestamp
         with contextlib.suppress(CorruptIndexError):  # whoever needs it builds it again
             _ = self.aborted
 
     def _times_agree(self) -> bool:
-        """Tell whether the last time index entry is true; retention deletes by what it says."""
+        """Return whether the last time index entry matches its batch; retention relies on it."""
         assert self._times is not None
         timestamp, offset = self._times.last()
         if timestamp < 0:
@@ -306,7 +308,7 @@ class Segment(AbortedFile):
             found = self.find(offset)
         except CorruptRecordError:
             return False
-        return found is not None and found[1][MAX_TS] == timestamp
+        return found is not None and found[1][MAX_TIMESTAMP] == timestamp
 
     def _find_max_timestamp(self) -> None:
         """Start from the last time index entry, look at the batches behind it."""
@@ -315,16 +317,16 @@ class Segment(AbortedFile):
         position = self.offsets.lookup(offset)
         with contextlib.suppress(CorruptRecordError):  # who reads there is told
             for _, header in self.headers(position):
-                if header[MAX_TS] > timestamp:
-                    timestamp = header[MAX_TS]
-                    offset = header[BASE] + header[LAST_DELTA]
+                if header[MAX_TIMESTAMP] > timestamp:
+                    timestamp = header[MAX_TIMESTAMP]
+                    offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         self._max_timestamp, self._max_timestamp_offset = timestamp, offset
 
     def first_batch_timestamp(self) -> int:
         """Return the first batch's timestamp, which segment.ms counts from; -1 if none."""
         if self.first_timestamp is None:
             for _, header in self.headers(0):
-                self.first_timestamp = header[MAX_TS]
+                self.first_timestamp = header[MAX_TIMESTAMP]
                 break
             else:
                 return NO_TIMESTAMP
@@ -350,7 +352,7 @@ class Segment(AbortedFile):
             try:
                 for position, header in self.headers(place):
                     self.index_batch(position, header, index_interval)
-                    place = position + header[LENGTH] + BATCH_OVERHEAD
+                    place = position + header[LENGTH] + LOG_OVERHEAD
                     left -= 1
                     if not left or position >= next_look:
                         left = _SLICE
@@ -364,14 +366,14 @@ class Segment(AbortedFile):
         self.finish_indexes()
 
     def resume(self, index: OffsetIndex, position: int) -> tuple[int, Header] | None:
-        """Return the first good batch beyond `position` that the index leads to, and its place.
+        """Return the first good batch beyond `position` that the index leads to, and its position.
 
-        Not by looking for something that looks like a batch: a record may well contain one.
+        Never by searching for bytes that look like a batch: a record may contain such bytes.
         """
         for offset, at in index.after(position):
             try:
                 for _, header, _ in self.batches(at):
-                    if self.base_offset <= header[BASE] <= offset:
+                    if self.base_offset <= header[BASE_OFFSET] <= offset:
                         return at, header
                     break
             except CorruptRecordError:
@@ -379,11 +381,11 @@ class Segment(AbortedFile):
         return None
 
     def set_indexes(self, offsets: OffsetIndex, times: TimeIndex, *, true: bool) -> None:
-        """Take over indexes that somebody else has; `true`: they were built from the batches."""
+        """Set the indexes; `true`: they were built from the batches."""
         self._offsets, self._times, self._index_is_true = offsets, times, true
 
     def settle_indexes(self, max_timestamp: int, its_offset: int, unindexed: int) -> None:
-        """Note what such a check found besides: the largest timestamp, and where it is."""
+        """Set the largest timestamp that a check found, and its offset."""
         self._max_timestamp, self._max_timestamp_offset = max_timestamp, its_offset
         self.bytes_since_index = unindexed
         if len(self.offsets) >= self.index_limit:
@@ -402,9 +404,9 @@ class Segment(AbortedFile):
         assert self._offsets is not None
         assert self._times is not None
         assert self._max_timestamp is not None
-        last_offset = header[BASE] + header[LAST_DELTA]
-        if header[MAX_TS] > self._max_timestamp:
-            self._max_timestamp = header[MAX_TS]
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if header[MAX_TIMESTAMP] > self._max_timestamp:
+            self._max_timestamp = header[MAX_TIMESTAMP]
             self._max_timestamp_offset = last_offset
         if self.bytes_since_index > index_interval:
             self._offsets.append(last_offset, position)
@@ -413,7 +415,7 @@ class Segment(AbortedFile):
             self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index = 0
             self.index_changed = True
-        self.bytes_since_index += header[LENGTH] + BATCH_OVERHEAD
+        self.bytes_since_index += header[LENGTH] + LOG_OVERHEAD
 
     def finish_indexes(self) -> None:
         """Give the time index the entry every closed segment ends with."""
@@ -473,20 +475,20 @@ class Segment(AbortedFile):
         next_offset = -1
         upper = self.base_offset + MAX_RELATIVE_OFFSET
         while position < end:
-            if position + HEADER_SIZE > start + len(chunk):
+            if position + HEADER_BYTES > start + len(chunk):
                 start = position
                 chunk = file.pread(min(chunk_size, end - position), position)
                 chunk_size = _HEADER_CHUNK
-                if len(chunk) < HEADER_SIZE:
+                if len(chunk) < HEADER_BYTES:
                     raise self._corrupt(position, f"{len(chunk)} bytes are no batch")
             header = unpack_header(chunk, position - start)
-            size = header[LENGTH] + BATCH_OVERHEAD
-            if size < HEADER_SIZE or header[MAGIC] != 2 or position + size > end:
+            size = header[LENGTH] + LOG_OVERHEAD
+            if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
                 raise self._corrupt(position, f"size {size}, magic {header[MAGIC]}")
-            if not next_offset <= header[BASE] <= upper:
-                raise self._corrupt(position, f"offset {header[BASE]} after {next_offset}")
+            if not next_offset <= header[BASE_OFFSET] <= upper:
+                raise self._corrupt(position, f"offset {header[BASE_OFFSET]} after {next_offset}")
             yield position, header
-            next_offset = header[BASE] + header[LAST_DELTA] + 1
+            next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             position += size
 
     def batches(
@@ -499,20 +501,20 @@ class Segment(AbortedFile):
         start = position
         while position < end:
             at = position - start
-            if at + HEADER_SIZE > len(chunk):
+            if at + HEADER_BYTES > len(chunk):
                 chunk = memoryview(file.pread(min(_CHUNK, end - position), position))
                 start, at = position, 0
-                if len(chunk) < HEADER_SIZE:
+                if len(chunk) < HEADER_BYTES:
                     raise self._corrupt(position, f"{len(chunk)} bytes are no batch")
             header = unpack_header(chunk, at)
-            size = header[LENGTH] + BATCH_OVERHEAD
-            if size < HEADER_SIZE or header[MAGIC] != 2 or position + size > end:
+            size = header[LENGTH] + LOG_OVERHEAD
+            if size < HEADER_BYTES or header[MAGIC] != MAGIC_V2 or position + size > end:
                 raise self._corrupt(position, f"size {size}, magic {header[MAGIC]}")
             if at + size > len(chunk):
                 chunk = memoryview(file.pread(max(size, min(_CHUNK, end - position)), position))
                 start, at = position, 0
             batch = chunk[at : at + size]
-            if len(batch) < size or not crc_matches(batch, header):
+            if len(batch) < size or not crc_matches(batch, header[CRC]):
                 raise self._corrupt(position, "the CRC does not match")
             yield position, header, batch
             position += size
@@ -541,14 +543,14 @@ class Segment(AbortedFile):
         place = position
         try:
             for at, header in self.headers(position):
-                if header[BASE] + header[LAST_DELTA] >= offset:
-                    if at == position and header[BASE] > offset and position:
+                if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
+                    if at == position and header[BASE_OFFSET] > offset and position:
                         raise self._corrupt(at, "the index points beyond the offset")
                     return at, header
-                place = at + header[LENGTH] + BATCH_OVERHEAD
+                place = at + header[LENGTH] + LOG_OVERHEAD
         except CorruptRecordError:
             found = self.resume(self.offsets, place)
-            if found is None or found[1][BASE] > offset:
+            if found is None or found[1][BASE_OFFSET] > offset:
                 raise
             return self._find(offset, found[0])
         return None
@@ -574,14 +576,14 @@ class Segment(AbortedFile):
         if found is None:
             return None
         position, header = found
-        size = header[LENGTH] + BATCH_OVERHEAD
-        if header[BASE] >= upto_offset:
+        size = header[LENGTH] + LOG_OVERHEAD
+        if header[BASE_OFFSET] >= upto_offset:
             return DiskRead(memoryview(b""), too_small=False)
         if size > max_bytes and not min_one:
             return DiskRead(memoryview(b""), too_small=True)
         wanted = max(size, min(max_bytes, self.size - position))
         data = self.file.pread(wanted, position)
-        end, problem = good_batches(data, header[BASE], upto_offset)
+        end, problem = good_batches(data, header[BASE_OFFSET], upto_offset)
         if problem is not None and end == 0:
             raise self._corrupt(position, problem)
         return DiskRead(memoryview(data)[:end], too_small=False)
@@ -596,7 +598,7 @@ class Segment(AbortedFile):
             end = self.base_offset
             try:
                 for _, header in self.headers(start):
-                    end = header[BASE] + header[LAST_DELTA] + 1
+                    end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
                     left -= 1
                     if not left:
                         left = _SLICE
@@ -650,24 +652,24 @@ class Segment(AbortedFile):
         if len(self.offsets) < self.index_limit:
             self.max_offset = self.base_offset + MAX_RELATIVE_OFFSET
         self.index_changed = True
-        return found[1][BASE]
+        return found[1][BASE_OFFSET]
 
     def cut(self, size: int) -> None:
-        """Shorten the file only; the caller sees to the indexes."""
+        """Truncate the file only; the caller truncates the indexes."""
         self.file.truncate(size)
         self.size = size
         self._loader = None
         self.bytes_since_index = 0
 
     def close(self) -> None:
-        """Give back descriptors; nothing is written."""
+        """Close the descriptors; nothing is written."""
         if self._file is not None:
             self._file.close()
             self._file = None
         self.close_synced()
 
     def relocate(self, folder: str) -> None:
-        """Go on in this folder: the one that the files lie in was given this name."""
+        """Use this path from now on: the folder was renamed to it."""
         self._folder = folder
         if self._file is not None:
             self._file.moved(self.path(".log"))
@@ -675,7 +677,7 @@ class Segment(AbortedFile):
             file.moved(self.path(".txnindex"))
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files so that a start cleans up what we do not; return their new paths."""
+        """Rename the files to .deleted, so that a start removes them; return their new paths."""
         self.close()
         renamed = []
         for suffix in (".log", ".index", ".timeindex", ".txnindex"):

@@ -1,10 +1,10 @@
-"""Check a segment batch by batch after an unclean stop: what is whole, indexed and accounted for.
+"""Checks a segment batch by batch after an unclean stop; builds indexes, epochs and producers.
 
 Who may call: `recovery`. Kafka: `LogSegment.recover`. One loop with everything in it,
-because a segment may hold a million batches and a start waits for it (F19). Invariants: nothing is
-believed that was not checked: the CRC, offsets that go up, leader epochs that never go back (where
-they do, an unflushed truncation came undone at a power loss, and what lies behind belongs to
-another history); at the first bad batch it ends. Epochs, producers and indexes then know exactly
+because a segment may hold a million batches and a start waits for it (F19). Invariants: everything
+is checked: the CRC, increasing offsets, leader epochs that never decrease (where they do, a power
+loss undid an unflushed truncation, and the following batches were truncated before); the check ends
+at the first bad batch. Epochs, producers and indexes then know exactly
 the batches before it.
 """
 
@@ -18,15 +18,17 @@ from ottla.log.aborted import AbortedTransaction
 from ottla.log.epochs import EpochCache
 from ottla.log.index import OffsetIndex, TimeIndex
 from ottla.log.producers import Producers
-from ottla.log.segment import NO_TIMESTAMP, Segment
+from ottla.log.segment import Segment
 from ottla.log.slices import Reader, Steps
 from ottla.log.transactions import apply_batch
-from ottla.log.validate import (
-    BATCH_OVERHEAD,
-    CONTROL,
-    CRC_FROM,
-    HEADER_SIZE,
-    TRANSACTIONAL,
+from ottla.model.protocol import NO_TIMESTAMP
+from ottla.wire.batch_header import (
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    TRANSACTIONAL_FLAG,
     unpack_header,
 )
 
@@ -36,7 +38,7 @@ _CHUNK = 256 << 10
 _LARGE = 1 << 20
 """A batch above it is checked in pieces of this size."""
 _SLICE = 1500
-"""so many plain batches, or half as many of producers, between two yields"""
+"""batches between two yields; a batch of a producer counts twice"""
 
 
 class Checked(NamedTuple):
@@ -71,7 +73,7 @@ def checking(
     problem = ""
     while position < size:
         at = position - start
-        after = at + HEADER_SIZE
+        after = at + HEADER_BYTES
         if after > len(chunk) or left <= 0:
             cold = reader.missing(position, _CHUNK)
             yield cold
@@ -79,20 +81,20 @@ def checking(
             if after > len(chunk):
                 chunk = reader.read(position, _CHUNK)
                 start, at = position, 0
-                if len(chunk) < HEADER_SIZE:
+                if len(chunk) < HEADER_BYTES:
                     problem = f"{len(chunk)} bytes are no batch"
                     break
         (
             base, length, epoch, magic, crc, attributes, last_delta,
             _, timestamp, producer_id, producer_epoch, sequence, _,
         ) = unpack_header(chunk, at)  # fmt: skip
-        batch_size = length + BATCH_OVERHEAD
-        if batch_size < HEADER_SIZE or magic != 2 or position + batch_size > size:
+        batch_size = length + LOG_OVERHEAD
+        if batch_size < HEADER_BYTES or magic != MAGIC_V2 or position + batch_size > size:
             problem = f"size {batch_size}, magic {magic}"
             break
         after = at + batch_size
         if after <= len(chunk):
-            good = crc32c(chunk[at + CRC_FROM : after]) == crc
+            good = crc32c(chunk[at + CRC_START : after]) == crc
         elif batch_size > _LARGE:
             good = (yield from _crc_of_large(reader, position, batch_size)) == crc
         else:
@@ -100,7 +102,7 @@ def checking(
             yield reader.missing(position, wanted)
             chunk = reader.read(position, wanted)
             start, at, after = position, 0, batch_size
-            good = crc32c(chunk[CRC_FROM:after]) == crc
+            good = crc32c(chunk[CRC_START:after]) == crc
         if not good:
             problem = "the CRC does not match"
             break
@@ -126,16 +128,16 @@ def checking(
         left -= 1
         if producer_id >= 0 and base >= producers_from:
             left -= 1
-            if attributes & CONTROL:
+            if attributes & CONTROL_FLAG:
                 header = unpack_header(chunk, at)
                 done = apply_batch(producers, header, memoryview(chunk)[at:after])
                 if done is not None and done.aborted:
-                    segment.note_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
+                    segment.append_aborted(AbortedTransaction(*done[:3], done.last_stable_offset))
             else:
                 # As many sequences as offsets: compaction takes records, never sequences.
                 producers.update(
                     producer_id, producer_epoch, sequence, last_delta + 1, base, last, timestamp,
-                    bool(attributes & TRANSACTIONAL),
+                    bool(attributes & TRANSACTIONAL_FLAG),
                 )  # fmt: skip
     segment.settle_indexes(newest, newest_offset, unindexed)
     return Checked(position, next_offset, problem)
@@ -143,7 +145,7 @@ def checking(
 
 def _crc_of_large(reader: Reader, position: int, batch_size: int) -> Steps[int]:
     crc = 0
-    done = CRC_FROM
+    done = CRC_START
     while done < batch_size:
         yield reader.missing(position + done, min(_LARGE, batch_size - done))
         part = reader.read(position + done, min(_LARGE, batch_size - done))

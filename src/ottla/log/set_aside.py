@@ -1,8 +1,8 @@
-"""Damaged logs that were set aside: kept until the replica that takes their place has all of it.
+"""Damaged logs that were set aside: kept until the new replica has all committed records.
 
 Who may call: `manager` owns it, `replication.damaged_replicas` uses it (fault F20). A folder is
-named as Kafka names strays, `<topic>-<partition>.<unique>-stray`: a JVM broker loads it and leaves
-it alone. The mark in it (`damage`) says which partition it was and up to which offset its records
+named as Kafka names strays, `<topic>-<partition>.<unique>-stray`: a JVM broker loads it and does
+not use it. The damage file in it says which partition it was and up to which offset its records
 were committed. Invariant: it is found again after a restart.
 """
 
@@ -44,7 +44,7 @@ class SetAside:
     def recognize(self, folder: str) -> bool:
         """Tell whether a folder found at the start was set aside; note it if so."""
         try:
-            mark = damage.decode(self._files.read_bytes(f"{folder}/{damage.MARK}"))
+            mark = damage.decode(self._files.read_bytes(f"{folder}/{damage.DAMAGE_FILE}"))
         except FileNotFoundError:
             return False
         tp = parse_folder(mark.partition)

@@ -1,8 +1,8 @@
-"""Slices: work that may be long is a generator, so that whoever drives it can let others run.
+"""Slices: long work is a generator, so that its caller can yield to the event loop.
 
-Who may call: this room, which yields; `broker.broker`, which drives a start. Invariants: between
-two yields lie a few milliseconds at most, whatever the size of a log (F19); what only the disk has
-is named before it is read, so that a worker can wait for it.
+Who may call: this room, which yields; `broker.broker`, which runs a start. Invariants: a few
+milliseconds at most between two yields, whatever the size of a log (F19); bytes that are not in
+memory are yielded as a range before they are read, so that a worker can read them.
 """
 
 from collections.abc import Generator
@@ -22,14 +22,14 @@ class ColdRange(NamedTuple):
 
 
 Steps = Generator[ColdRange | None, None, T]
-"""Yields None where others may run, a range where a worker may read ahead; then returns."""
+"""Yields None to let others run, or a range that a worker may read ahead; then returns T."""
 
 AHEAD = 4 << 20
-"""So many bytes are looked for in memory at once."""
+"""Bytes that are looked for in memory at once."""
 
 
 class Reader:
-    """Reads a file from front to back in pieces; says what has to be waited for before that."""
+    """Reads a file from front to back in pieces; tells before each which bytes are on disk only."""
 
     __slots__ = ("_end", "_file", "_looked_to")
 
@@ -39,7 +39,7 @@ class Reader:
         self._end = end
 
     def missing(self, position: int, size: int) -> ColdRange | None:
-        """Return what of the next `AHEAD` bytes is to be brought before `read`, None if nothing.
+        """Return which of the next `AHEAD` bytes to prefetch before `read`, None if none.
 
         Asked once per range: what is still not there after that is waited for in `read`.
         """

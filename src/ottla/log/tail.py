@@ -1,8 +1,9 @@
 """The tail cache: the last appended batches of a log, so that hot reads need no system call.
 
 Who may call: `log.Log`; `manager` owns the budget all logs share. Invariants: a cache holds the
-last batches without a gap, so a read that begins in it ends in it; a batch is charged with the
-whole frame it pins, or is copied out of a much larger one; each cache and all together are bound.
+last batches without a gap, so that a read that begins in it ends in it; a batch is charged with the
+whole frame it keeps in memory, or is copied out of a much larger one; each cache is bounded, and
+all together.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,7 +43,7 @@ class TailBudget:
         self._members.pop(cache, None)
 
     def shrink(self) -> None:
-        """Take from the caches in turn, each time half of what one holds, until all fits."""
+        """Halve the caches in turn until all fit."""
         while self.used > self.limit and self._members:
             cache = next(iter(self._members))
             del self._members[cache]

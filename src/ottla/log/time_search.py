@@ -1,4 +1,4 @@
-"""Searching a log by time: the first record that is young enough.
+"""Searches a log by timestamp (ListOffsets).
 
 Who may call: `log` (and through it whoever drives a `Search`). Kafka:
 `UnifiedLog.fetchOffsetByTimestamp` and `LogSegment.findOffsetByTimestamp`. Invariants: whatever
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 
 from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
-from ottla.log.validate import BASE, LAST_DELTA, LEADER_EPOCH, MAX_TS
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError
 from ottla.model.steps import Driven
+from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH, MAX_TIMESTAMP
 from ottla.wire.records import iter_records
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
 
 MOST_ATTEMPTS = 10
-"""A log that was truncated so often during one search is asked again by its client."""
+"""After so many truncations during one search its client is to ask again."""
 
 Job = Callable[[], None]
 Search = Generator[Job, None, TimestampOffset | None]
-"""Yields jobs, each to be called once before the search goes on; returns what was found."""
+"""Yields jobs, each to be called once before the search continues; returns the record."""
 
 
 class _ChangedError(Exception):
@@ -36,21 +36,21 @@ class _ChangedError(Exception):
 
 
 def run_now(search: Search) -> TimestampOffset | None:
-    """Search in one go, here and now."""
+    """Run a search on this thread."""
     driven = Driven(search)
     for job in driven:
         job()
     return driven.result
 
 
-def first_from(log: "Log", timestamp: int) -> Search:
-    """Search for the first record at least as young as `timestamp`."""
-    return _repeated(log, lambda: _first_from(log, timestamp))
+def find_by_timestamp(log: "Log", timestamp: int) -> Search:
+    """Search for the first record with a timestamp of at least `timestamp`."""
+    return _repeated(log, lambda: _find_by_timestamp(log, timestamp))
 
 
-def first_of_youngest(log: "Log") -> Search:
+def find_max_timestamp(log: "Log") -> Search:
     """Search for the first record with the largest timestamp of all."""
-    return _repeated(log, lambda: _first_of_youngest(log))
+    return _repeated(log, lambda: _find_max_timestamp_offset(log))
 
 
 def _repeated(log: "Log", attempt: Callable[[], Search]) -> Search:
@@ -66,22 +66,22 @@ def _repeated(log: "Log", attempt: Callable[[], Search]) -> Search:
     raise OttlaError(f"{log.tp} changes again and again", ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _first_of_youngest(log: "Log") -> Search:
+def _find_max_timestamp_offset(log: "Log") -> Search:
     best = -1
     base = -1
     while (segment := _next_segment(log, base, None)) is not None:
         yield from _indexes(log, segment)
         best = max(best, segment.max_timestamp)
         base = segment.base_offset
-    return (yield from _first_from(log, best)) if best >= 0 else None
+    return (yield from _find_by_timestamp(log, best)) if best >= 0 else None
 
 
-def _first_from(log: "Log", timestamp: int) -> Search:
+def _find_by_timestamp(log: "Log", timestamp: int) -> Search:
     base = -1
     while (segment := _next_segment(log, base, timestamp)) is not None:
         yield from _indexes(log, segment)
         if segment.max_timestamp >= timestamp:
-            look = _Look(segment, timestamp, log.log_start_offset)
+            look = _TimestampJob(segment, timestamp, log.log_start_offset)
             truncations = log.truncations
             yield look
             _check(log, segment, truncations)
@@ -96,7 +96,7 @@ def _first_from(log: "Log", timestamp: int) -> Search:
 
 
 def _next_segment(log: "Log", base: int, timestamp: int | None) -> Segment | None:
-    """Return the first segment beyond offset `base` that may have a record so young."""
+    """Return the first segment beyond offset `base` that may have such a timestamp."""
     segments = log.segments
     for at in range(bisect_right(segments, base, key=lambda s: s.base_offset), len(segments)):
         segment = segments[at]
@@ -110,7 +110,7 @@ def _next_segment(log: "Log", base: int, timestamp: int | None) -> Segment | Non
 
 
 def _indexes(log: "Log", segment: Segment) -> Generator[Job, None, None]:
-    """Have the segment's indexes loaded, and its largest timestamp found."""
+    """Yield a job that loads the segment's indexes and finds its largest timestamp."""
     for _ in range(2):
         try:
             segment.need_indexes(segment.base_offset, 0)
@@ -122,18 +122,18 @@ def _indexes(log: "Log", segment: Segment) -> Generator[Job, None, None]:
     # What went wrong twice is found here, and taken for the log's.
     if segment.knows_max_timestamp:
         return
-    look = _Youngest(segment)
+    look = _MaxTimestampJob(segment)
     truncations = log.truncations
     yield look
     _check(log, segment, truncations)
     if look.problem is not None:
         raise look.problem
-    segment.know_max_timestamp(look.probe)
+    segment.adopt_max_timestamp(look.probe)
 
 
 def _bring(place: NotInMemoryError) -> None:
     with contextlib.suppress(OSError):
-        place.file.bring(place.size, place.position)
+        place.file.prefetch(place.size, place.position)
 
 
 def _check(log: "Log", segment: Segment, truncations: int) -> None:
@@ -144,7 +144,7 @@ def _check(log: "Log", segment: Segment, truncations: int) -> None:
 
 
 class _Job:
-    """Something to be read from a segment by a worker: of what there is of it now."""
+    """A read of a segment, as it is now, by a worker."""
 
     def __init__(self, segment: Segment) -> None:
         self.probe = segment.probe()
@@ -168,15 +168,15 @@ class _Job:
         raise NotImplementedError
 
 
-class _Youngest(_Job):
+class _MaxTimestampJob(_Job):
     """Finds the segment's largest timestamp."""
 
     def _read(self) -> None:
         _ = self.probe.max_timestamp
 
 
-class _Look(_Job):
-    """Looks for a record within one segment."""
+class _TimestampJob(_Job):
+    """Searches one segment for a record."""
 
     def __init__(self, segment: Segment, timestamp: int, log_start_offset: int) -> None:
         super().__init__(segment)
@@ -184,7 +184,7 @@ class _Look(_Job):
         self._log_start_offset = log_start_offset
         self.found: TimestampOffset | None = None
         self.problem_at = 0
-        """the offset at which something could not be read"""
+        """the offset that could not be read"""
 
     def _read(self) -> None:
         try:
@@ -199,8 +199,8 @@ class _Look(_Job):
         if place is None:
             return
         for _, header, batch in segment.batches(place[0]):
-            self.problem_at = header[BASE] + header[LAST_DELTA] + 1
-            if header[MAX_TS] < timestamp:
+            self.problem_at = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            if header[MAX_TIMESTAMP] < timestamp:
                 continue
             for record in iter_records(batch):
                 if record.timestamp >= timestamp and record.offset >= self._log_start_offset:

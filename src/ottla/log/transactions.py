@@ -1,4 +1,4 @@
-"""Batches of producers, applied to their state: data batches and transaction markers.
+"""Applies batches with a producer id to the producers' state: data batches and markers.
 
 Who may call: `log` and `recovery`. The decider is `producers`; this module reads from a batch
 what it needs. Kafka: `ProducerAppendInfo.append` and `EndTransactionMarker`.
@@ -7,16 +7,16 @@ what it needs. Kafka: `ProducerAppendInfo.append` and `EndTransactionMarker`.
 from typing import NamedTuple
 
 from ottla.log.producers import CompletedTransaction, Producers
-from ottla.log.validate import (
+from ottla.wire.batch_header import (
     ATTRIBUTES,
-    BASE,
+    BASE_OFFSET,
     BASE_SEQUENCE,
-    CONTROL,
-    LAST_DELTA,
-    MAX_TS,
+    CONTROL_FLAG,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
-    TRANSACTIONAL,
+    TRANSACTIONAL_FLAG,
     Header,
 )
 from ottla.wire.records import ABORT, COMMIT, iter_records, parse_control_record
@@ -45,8 +45,8 @@ def apply_batch(
 ) -> CompletedTransaction | None:
     """Note a batch with a producer id that is in the log; return the transaction it ended."""
     attributes = header[ATTRIBUTES]
-    first = header[BASE]
-    if attributes & CONTROL:
+    first = header[BASE_OFFSET]
+    if attributes & CONTROL_FLAG:
         marker = read_marker(batch)
         if marker is None:
             return None
@@ -62,10 +62,10 @@ def apply_batch(
         header[PRODUCER_ID],
         header[PRODUCER_EPOCH],
         header[BASE_SEQUENCE],
-        header[LAST_DELTA] + 1,  # not the count: compaction takes records, never sequences
+        header[LAST_OFFSET_DELTA] + 1,  # not the count: compaction takes records, never sequences
         first,
-        first + header[LAST_DELTA],
-        header[MAX_TS],
-        bool(attributes & TRANSACTIONAL),
+        first + header[LAST_OFFSET_DELTA],
+        header[MAX_TIMESTAMP],
+        bool(attributes & TRANSACTIONAL_FLAG),
     )
     return None

@@ -7,7 +7,6 @@ base offset and the partition leader epoch lie outside the CRC and are patched i
 anew. Only magic 2 is served.
 """
 
-import struct
 from typing import NoReturn
 
 from google_crc32c import extend as extend_crc32c
@@ -23,7 +22,43 @@ from ottla.model.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from ottla.wire.compression import LARGE_BYTES, Payload, compress, decompress, mapping_of
+from ottla.wire.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC,
+    CRC_START,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    MAGIC_V2,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    START_BYTES,
+    Header,
+    crc_matches,
+    unpack_header,
+    unpack_start,
+    with_body,
+    with_max_timestamp,
+)
+from ottla.wire.compression import (
+    CODEC_NAMES,
+    LARGE_BYTES,
+    NONE,
+    Payload,
+    compress,
+    decompress,
+    mapping_of,
+)
 from ottla.wire.record_check import (
     UNLIMITED,
     Effort,
@@ -32,72 +67,14 @@ from ottla.wire.record_check import (
     check_records,
 )
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-unpack_header = _HEADER.unpack_from
-HEADER_SIZE = _HEADER.size
-BATCH_OVERHEAD = 12
-"""Bytes of base offset and length, which the length field does not count."""
-_unpack_head = struct.Struct(">qiib").unpack_from
-HEAD_BYTES = 17
-"""Up to the magic, which is at the same place in all formats."""
 LEAST_LENGTH = 14
 """What the length field of a record of the oldest format holds at least."""
 
-Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""A batch header's fields in order; plain, because each append and recovered batch has one."""
-
-(
-    BASE,
-    LENGTH,
-    LEADER_EPOCH,
-    MAGIC,
-    CRC,
-    ATTRIBUTES,
-    LAST_DELTA,
-    BASE_TS,
-    MAX_TS,
-    PRODUCER_ID,
-    PRODUCER_EPOCH,
-    BASE_SEQUENCE,
-    COUNT,
-) = range(13)
-
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-
-_CRC_AT = 17
-CRC_FROM = 21
-_stamp = struct.Struct(">qii").pack_into
-_patch_crc = struct.Struct(">I").pack_into
-_patch_attributes = struct.Struct(">h").pack_into
-_patch_max_timestamp = struct.Struct(">q").pack_into
-_patch_length = struct.Struct(">i").pack_into
-_ATTRIBUTES_AT = 21
-_MAX_TS_AT = 35
-
-CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+CODECS = {"uncompressed": NONE} | {name: n for n, name in enumerate(CODEC_NAMES) if n}
 _UNBOUNDED = 2**63 - 1
-_CODEC_COUNT = 5
 
 CLIENT = "client"
 COORDINATOR = "coordinator"
-
-
-def crc_matches(batch: memoryview, header: Header) -> bool:
-    """Tell whether a whole batch's CRC-32C, which covers all from the attributes on, is right."""
-    if len(batch) <= LARGE_BYTES:
-        return bool(crc32c(bytes(batch[CRC_FROM:])) == header[CRC])
-    crc = 0
-    for at in range(CRC_FROM, len(batch), LARGE_BYTES):
-        crc = extend_crc32c(crc, bytes(batch[at : at + LARGE_BYTES]))
-    return bool(crc == header[CRC])
-
-
-def stamp(batch: memoryview, base_offset: int, length: int, leader_epoch: int) -> None:
-    """Write the offset and the leader epoch into a batch; both lie outside the CRC."""
-    _stamp(batch, 0, base_offset, length, leader_epoch)
 
 
 class ValidationRules:
@@ -134,19 +111,19 @@ def one_batch(records: memoryview) -> memoryview:
     Asked before the log is, and without a text, as `ProduceRequest.validateRecords` of Kafka.
     """
     size = len(records)
-    if size < HEAD_BYTES:
+    if size < START_BYTES:
         raise InvalidRecordError("")
-    _, length, _, magic = _unpack_head(records, 0)
-    end = length + BATCH_OVERHEAD
-    if length < LEAST_LENGTH or not 0 <= magic <= 2:
+    _, length, _, magic = unpack_start(records, 0)
+    end = length + LOG_OVERHEAD
+    if length < LEAST_LENGTH or not 0 <= magic <= MAGIC_V2:
         raise CorruptRecordError(f"a batch of magic {magic} that declares {length} bytes")
-    if end > size or magic < 2:
+    if end > size or magic < MAGIC_V2:
         raise InvalidRecordError("")
     if end == size:
         return records
-    if size - end >= HEAD_BYTES and _unpack_head(records, end)[1] + BATCH_OVERHEAD <= size - end:
+    if size - end >= START_BYTES and unpack_start(records, end)[1] + LOG_OVERHEAD <= size - end:
         raise InvalidRecordError("")
-    if end < HEADER_SIZE:
+    if end < HEADER_BYTES:
         raise CorruptRecordError(f"the batch declares {end} bytes, less than its header")
     return records[:end]
 
@@ -164,14 +141,14 @@ def check_leader_batch(
     the records are as they were then.
     """
     size = len(records)
-    if size < HEADER_SIZE:
-        if size > MAGIC_AT and records[MAGIC_AT] < 2:
+    if size < HEADER_BYTES:
+        if size > MAGIC_AT and records[MAGIC_AT] < MAGIC_V2:
             refuse_magic(records[MAGIC_AT])
         raise InvalidRecordError(f"{size} bytes hold no record batch")
     header: Header = unpack_header(records, 0)
-    if header[MAGIC] != 2:
+    if header[MAGIC] != MAGIC_V2:
         refuse_magic(header[MAGIC])
-    if header[LENGTH] + BATCH_OVERHEAD != size:
+    if header[LENGTH] + LOG_OVERHEAD != size:
         raise InvalidRecordError(f"{size} bytes are not one record batch; see `one_batch`")
     if size > rules.max_message_bytes:
         raise RecordTooLargeError(
@@ -181,15 +158,15 @@ def check_leader_batch(
     if crc != header[CRC]:
         raise CorruptRecordError("the CRC of the batch does not match")
     attributes = header[ATTRIBUTES]
-    count = header[COUNT]
+    count = header[RECORD_COUNT]
     if origin == CLIENT:
-        if header[BASE] != 0:
-            raise InvalidRecordError(f"the batch's base offset is {header[BASE]}, not 0")
-        if count <= 0 or header[LAST_DELTA] != count - 1:
+        if header[BASE_OFFSET] != 0:
+            raise InvalidRecordError(f"the batch's base offset is {header[BASE_OFFSET]}, not 0")
+        if count <= 0 or header[LAST_OFFSET_DELTA] != count - 1:
             raise InvalidRecordError(
-                f"{count} records, but the last offset delta is {header[LAST_DELTA]}"
+                f"{count} records, but the last offset delta is {header[LAST_OFFSET_DELTA]}"
             )
-        if attributes & CONTROL:
+        if attributes & CONTROL_FLAG:
             raise InvalidRecordError("clients may not write control records")
         if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
             raise InvalidRecordError(f"sequence {header[BASE_SEQUENCE]} with a producer id")
@@ -199,18 +176,15 @@ def check_leader_batch(
 def _body(records: memoryview) -> tuple[Payload, int]:
     """Return a copy of all under the CRC, and the CRC; of a large batch piece by piece."""
     if len(records) <= LARGE_BYTES:
-        body = bytes(records[CRC_FROM:])
+        body = bytes(records[CRC_START:])
         return body, crc32c(body)
-    size = len(records) - CRC_FROM
+    size = len(records) - CRC_START
     mapping, crc = mapping_of(size), 0
     for at in range(0, size, LARGE_BYTES):
-        piece = bytes(records[CRC_FROM + at : CRC_FROM + at + LARGE_BYTES])
+        piece = bytes(records[CRC_START + at : CRC_START + at + LARGE_BYTES])
         crc = extend_crc32c(crc, piece)
         mapping[at : at + len(piece)] = piece
     return mapping, crc
-
-
-MAGIC_AT = 16
 
 
 def refuse_magic(magic: int) -> NoReturn:
@@ -231,20 +205,24 @@ def check_follower_batches(records: memoryview) -> list[tuple[int, Header]]:
     position = 0
     total = len(records)
     last = -1
-    while position + HEADER_SIZE <= total:
+    while position + HEADER_BYTES <= total:
         header: Header = unpack_header(records, position)
-        if header[MAGIC] != 2:
+        if header[MAGIC] != MAGIC_V2:
             refuse_magic(header[MAGIC])
-        size = header[LENGTH] + BATCH_OVERHEAD
-        if size < HEADER_SIZE:
+        size = header[LENGTH] + LOG_OVERHEAD
+        if size < HEADER_BYTES:
             raise CorruptRecordError(f"a batch declares {size} bytes, less than its header")
         if position + size > total:
             break
-        if not crc_matches(records[position : position + size], header):
-            raise CorruptRecordError(f"the CRC of the batch at offset {header[BASE]} is wrong")
-        if header[BASE] <= last:
-            raise CorruptRecordError(f"offset {header[BASE]} follows {last} in a fetch response")
-        last = header[BASE] + header[LAST_DELTA]
+        if not crc_matches(records[position : position + size], header[CRC]):
+            raise CorruptRecordError(
+                f"the CRC of the batch at offset {header[BASE_OFFSET]} is wrong"
+            )
+        if header[BASE_OFFSET] <= last:
+            raise CorruptRecordError(
+                f"offset {header[BASE_OFFSET]} follows {last} in a fetch response"
+            )
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         found.append((position, header))
         position += size
     return found
@@ -261,32 +239,34 @@ def _check_content(
     """Check the records, then change what the topic asks. `body` is all under the CRC."""
     attributes = header[ATTRIBUTES]
     codec = attributes & CODEC_MASK
-    if attributes & LOG_APPEND_TIME and not rules.log_append_time:
+    if attributes & LOG_APPEND_TIME_FLAG and not rules.log_append_time:
         raise OttlaError(
             "a producer may not set the timestamp type LogAppendTime", ErrorCode.INVALID_TIMESTAMP
         )
     payload: Payload = body
-    start = HEADER_SIZE - CRC_FROM
+    start = HEADER_BYTES - CRC_START
     if codec:
-        if codec >= _CODEC_COUNT:
+        if codec >= len(CODEC_NAMES):
             raise OttlaError(f"codec {codec} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         payload = _decompressed(codec, memoryview(body)[start:], rules, effort)
         start = 0
-    max_timestamp = header[MAX_TS]
+    max_timestamp = header[MAX_TIMESTAMP]
     if rules.per_record:
-        facts = check_records(payload, header[COUNT], start=start, effort=effort)
-        max_timestamp = header[BASE_TS] + facts.max_timestamp_delta
-        if not _fits(max_timestamp) or not _fits(header[BASE_TS] + facts.min_timestamp_delta):
+        facts = check_records(payload, header[RECORD_COUNT], start=start, effort=effort)
+        max_timestamp = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
+        if not _fits(max_timestamp) or not _fits(
+            header[BASE_TIMESTAMP] + facts.min_timestamp_delta
+        ):
             raise OttlaError("a timestamp is beyond 64 bits", ErrorCode.INVALID_TIMESTAMP)
         _check_each(payload, start, header, facts, rules, now_ms)
-    if rules.codec is not None and rules.codec != codec and not attributes & CONTROL:
+    if rules.codec is not None and rules.codec != codec and not attributes & CONTROL_FLAG:
         records = _with_codec(records, memoryview(payload)[start:], rules)
         header = unpack_header(records, 0)
         attributes = header[ATTRIBUTES]
     if rules.log_append_time:
-        return _with_max_timestamp(records, attributes | LOG_APPEND_TIME, now_ms)
-    if max_timestamp != header[MAX_TS]:
-        return _with_max_timestamp(records, attributes, max_timestamp)
+        return with_max_timestamp(records, attributes | LOG_APPEND_TIME_FLAG, now_ms)
+    if max_timestamp != header[MAX_TIMESTAMP]:
+        return with_max_timestamp(records, attributes, max_timestamp)
     return records, header
 
 
@@ -317,8 +297,8 @@ def _check_each(
     now_ms: int,
 ) -> None:
     """Look at every record where the batch as a whole says that the topic refuses one."""
-    oldest = header[BASE_TS] + facts.min_timestamp_delta
-    youngest = header[BASE_TS] + facts.max_timestamp_delta
+    oldest = header[BASE_TIMESTAMP] + facts.min_timestamp_delta
+    youngest = header[BASE_TIMESTAMP] + facts.max_timestamp_delta
     bounds = None
     if rules.bounds_timestamps and not rules.log_append_time:
         first, last = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
@@ -329,22 +309,13 @@ def _check_each(
     error = refusal(
         payload,
         start,
-        header[COUNT],
-        base_timestamp=header[BASE_TS],
+        header[RECORD_COUNT],
+        base_timestamp=header[BASE_TIMESTAMP],
         keys_wanted=rules.compact,
         timestamps=bounds,
     )
     if error is not None:
         raise error
-
-
-def _with_max_timestamp(
-    records: memoryview, attributes: int, max_timestamp: int
-) -> tuple[memoryview, Header]:
-    _patch_attributes(records, _ATTRIBUTES_AT, attributes)
-    _patch_max_timestamp(records, _MAX_TS_AT, max_timestamp)
-    _patch_crc(records, _CRC_AT, crc32c(bytes(records[CRC_FROM:])))
-    return records, unpack_header(records, 0)
 
 
 def _with_codec(records: memoryview, payload: memoryview, rules: ValidationRules) -> memoryview:
@@ -354,17 +325,10 @@ def _with_codec(records: memoryview, payload: memoryview, rules: ValidationRules
     """
     codec = rules.codec or 0
     body = compress(codec, payload) if codec else payload
-    if HEADER_SIZE + len(body) > rules.max_message_bytes:
+    if HEADER_BYTES + len(body) > rules.max_message_bytes:
         raise RecordTooLargeError(
-            f"the batch grows to {HEADER_SIZE + len(body)} bytes in the topic's codec, beyond "
+            f"the batch grows to {HEADER_BYTES + len(body)} bytes in the topic's codec, beyond "
             f"max.message.bytes={rules.max_message_bytes}"
         )
-    batch = bytearray(HEADER_SIZE + len(body))
-    batch[:HEADER_SIZE] = records[:HEADER_SIZE]
-    batch[HEADER_SIZE:] = body
-    view = memoryview(batch)
     attributes: int = unpack_header(records, 0)[ATTRIBUTES]
-    _patch_length(view, 8, len(batch) - BATCH_OVERHEAD)
-    _patch_attributes(view, _ATTRIBUTES_AT, (attributes & ~CODEC_MASK) | codec)
-    _patch_crc(view, _CRC_AT, crc32c(bytes(view[CRC_FROM:])))
-    return view
+    return with_body(records, (attributes & ~CODEC_MASK) | codec, body)

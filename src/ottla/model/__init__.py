@@ -1,1 +1,1 @@
-"""Model: the nouns that every room shares. Imports nothing of ours and touches no world."""
+"""The types that every room shares. Imports nothing of ours; no I/O."""

@@ -11,8 +11,6 @@ from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
-EPOCH_DURING_DELETE = -2
-"""The leader epoch of a StopReplica that deletes a topic (`LeaderAndIsr.EpochDuringDelete`)."""
 
 RECOVERED = 0
 RECOVERING = 1
@@ -53,10 +51,10 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Who leads a partition and who is in sync.
+    """The leader and the in-sync replicas of a partition.
 
     `partition_epoch` is the version of the state znode: every change compares and swaps on it.
-    `recovery_state` is RECOVERING after an unclean election until the leader says otherwise.
+    `recovery_state` is RECOVERING after an unclean election until the leader reports RECOVERED.
     """
 
     leader: int
@@ -84,17 +82,17 @@ class LeaderIsrAndControllerEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """Who may lead a partition besides its ISR.
+    """The eligible leader replicas of a partition: who may lead it besides its ISR (KIP-966).
 
-    Valid for one version of the state znode (`partition_epoch`). `lives` pairs each replica with
-    the broker epoch of the life it was in sync in, -1 where that is not known. `zxid` and
+    Valid for one version of the state znode (`partition_epoch`). `broker_epochs` pairs each replica
+    with the broker epoch under which it was in sync, -1 where that is not known. `zxid` and
     `written_ms` are the record's own.
     """
 
     topic_id: bytes
     partition_epoch: int
     min_isr: int
-    lives: tuple[tuple[int, int], ...]
+    broker_epochs: tuple[tuple[int, int], ...]
     zxid: int = -1
     written_ms: int = -1
 
@@ -137,7 +135,7 @@ class ReplicaAssignment:
 
 
 class LeadershipUpdate(NamedTuple):
-    """What a controller says of one partition to a broker that has a replica of it.
+    """What a controller sends a broker about one partition of which it has a replica.
 
     As `LeaderAndIsr` and `ReplicaAssignment` in one, since thousands come at once. `topic_id` is 16
     bytes, ZERO_UUID if the controller names none; `is_new` tells that the replica has never been

@@ -1,8 +1,8 @@
 """Config: a broker's and a topic's settings, parsed once into typed values.
 
 Who may call: everyone. Invariants: a `BrokerConfig` that exists is valid; anything wrong raises
-ConfigError naming the key and the way out, before anything is touched. Keys and defaults are
-Kafka's (`model.config_keys`). A default of ours that differs is in `OUR_DEFAULTS`, with why.
+ConfigError naming the key and the remedy, before anything is done. Keys and defaults are
+Kafka's (`model.config_keys`). A default of ours that differs is in `OUR_DEFAULTS`, with the reason.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ OUR_DEFAULTS = {
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 
 LEAST_INTERVAL_S = 0.05
-"""No loop that repeats something for ever sleeps less, whatever its setting says."""
+"""The shortest sleep of a loop that repeats for ever, whatever its setting."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -149,9 +149,9 @@ class BrokerConfig:
         self._check()
 
     def override(self, properties: Mapping[str, str]) -> None:
-        """Put other values in force, for everyone who holds this; ConfigError changes nothing.
+        """Change values in place, for all holders of this object; ConfigError changes nothing.
 
-        What start-up took from here (listeners, log dirs) stays; `static_properties` keeps what
+        What start-up read from here (listeners, log dirs) stays; `static_properties` keeps what
         server.properties said.
         """
         new = BrokerConfig(properties)
@@ -170,7 +170,8 @@ class BrokerConfig:
     def interval_s(self, name: str) -> float:
         """Return how long a loop sleeps between two rounds, of a setting in milliseconds.
 
-        Kafka takes 0 and less for some, and then works without a pause; here others would starve.
+        Kafka allows 0 and less for some and then works without a pause; here other tasks would
+        starve.
         """
         return max(self.integer(name) / 1000, LEAST_INTERVAL_S)
 

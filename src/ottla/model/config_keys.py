@@ -314,7 +314,8 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", 3_600_000)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""Which broker settings a topic setting falls back to, first set one wins; with its multiplier."""
+"""The broker settings that a topic setting falls back to, the first that is set; each with its
+multiplier."""
 
 _INT_BOUNDS = {"short": 2**15, "int": 2**31, "long": 2**63}
 

@@ -1,9 +1,9 @@
-"""Descriptors: how the open files that the system grants a process are shared out (F45).
+"""Descriptors: how the process's limit of open files is divided (F45).
 
 Who may call: the broker's process, `log.files` for the part of the files, `net` for the part of
 the connections. A pure function: whoever calls reads the limit (RLIMIT_NOFILE, the soft one).
-Invariant: the three parts together never exceed the limit, so connections can never take what
-files need: a broker without a descriptor for its checkpoint would look like one with a bad disk.
+Invariant: the three parts together never exceed the limit, so that connections never take the
+descriptors that files need: without one for its checkpoint a broker's disk would seem bad.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Effects that deciders of every room return: a log line as a value.
+"""The effect that deciders of every room return: a log line as a value.
 
 Deciders return `Log`, and the code around them, which has a logger, writes it. So a decision does
 not depend on the level of a logger, and a test can compare its lines.

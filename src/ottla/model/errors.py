@@ -1,7 +1,7 @@
 """Errors: Kafka's error codes, and one exception tree that carries them.
 
-Who may call: everyone. A failure of the world is an `OttlaError` with a wire `code`; it is
-translated to a response once, in the router. Asserts are for our own bugs. Codes and
+Who may call: everyone. A failure outside our code is an `OttlaError` with a wire `code`, which
+the router turns into a response, once. Asserts are for our own bugs. Codes and
 retriability are those of Kafka 3.9's `Errors`.
 """
 
@@ -144,7 +144,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ErrorCode":
-        """Take a code of a newer peer, or of a mad one, for an unknown error, as Kafka does."""
+        """Map a code that is not in the table to UNKNOWN_SERVER_ERROR, as Kafka does."""
         del value
         return cls.UNKNOWN_SERVER_ERROR
 
@@ -194,11 +194,11 @@ RETRIABLE = frozenset(
 
 
 class OttlaError(Exception):
-    """Something outside us went wrong. The message is one clear line for a person."""
+    """A failure outside our code. The message is one clear line for a person."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     record_errors: Sequence[tuple[int, str]] = ()
-    """which records of a batch were refused, each by its place in the batch, and why"""
+    """the refused records of a batch: (index in the batch, reason)"""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         super().__init__(message)
@@ -211,7 +211,7 @@ class OttlaError(Exception):
 
 
 class ConfigError(OttlaError):
-    """A setting is unknown, malformed or contradicts another; names the key and the way out."""
+    """A setting is unknown, malformed or contradicts another; names the key and the remedy."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -245,7 +245,7 @@ class InvalidRecordError(OttlaError):
 
 
 class RecordsRefusedError(InvalidRecordError):
-    """A topic does not take some records of a batch; none of it is appended."""
+    """Some records of a batch are refused; none of the batch is appended."""
 
     def __init__(self, record_errors: Sequence[tuple[int, str]], code: ErrorCode) -> None:
         index, why = record_errors[0]
@@ -314,9 +314,9 @@ class StorageError(OttlaError):
 
 
 class OutOfDescriptorsError(OttlaError):
-    """No file could be opened (F45): nothing was done, nothing is broken; ask again later.
+    """No file could be opened (F45); nothing was done, and a retry may succeed.
 
-    No StorageError, for nothing is offline, but with its code, upon which clients ask again.
+    No StorageError, since nothing is offline, but with its code, so that clients retry.
     """
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -328,8 +328,32 @@ class UnknownTopicError(OttlaError):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+class InvalidPartitionsError(OttlaError):
+    """A number of partitions that is not allowed."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactorError(OttlaError):
+    """More replicas than brokers, or none."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class ProducerFencedError(OttlaError):
+    """A newer producer with the same transactional id exists."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class NotControllerError(OttlaError):
+    """The broker is not the controller, or no longer; clients ask Metadata who is, and go there."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
 class ControllerMovedError(OttlaError):
-    """A higher controller epoch exists: whoever sees this stops being the controller."""
+    """A higher controller epoch exists: this broker is no longer the controller."""
 
     code = ErrorCode.STALE_CONTROLLER_EPOCH
 
@@ -341,4 +365,4 @@ class ConnectionLostError(OttlaError):
 
 
 class NotABrokerError(ConnectionLostError):
-    """Whoever listens there does not speak Kafka's protocol, or does not answer at all."""
+    """The server there does not speak Kafka's protocol, or does not answer at all."""

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Kafka's own hash, so that our tools and Java's agree.
+"""The partition of a key by Kafka's hash, so that our tools and Java's choose the same one.
 
 Who may call: whoever produces. Pure functions. Kafka: `BuiltInPartitioner.partitionForKey` and
 `Utils.murmur2`.

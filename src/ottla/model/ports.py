@@ -1,9 +1,9 @@
-"""Ports: everything the product needs of the world, as small protocols.
+"""Ports: what the product needs of the operating system, as small protocols.
 
-The real ones live in `net.runtime` and `log.files`; the simulator brings its own. A world is
-built once per process (or per simulated node) and handed down; nothing below the broker asks
-the operating system for time, chance, files or sockets in another way. asyncio's own timers
-are allowed: the simulator brings its own event loop.
+The real ones are in `net.runtime` and `log.files`; the simulator has its own. A `World` is created
+once per process (or per simulated node) and passed down; nothing below the broker gets time,
+randomness, files or sockets in another way. asyncio's own timers are allowed: the simulator has its
+own event loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,8 +45,8 @@ class File(Protocol):
         """Tell whether these bytes can be read without waiting for a disk, as far as is known."""
         ...
 
-    def bring(self, size: int, offset: int) -> None:
-        """Read these bytes so that they are in memory; may be called by a worker."""
+    def prefetch(self, size: int, offset: int) -> None:
+        """Read these bytes into the page cache; may be called by a worker."""
         ...
 
     def reader(self) -> "File | None":
@@ -141,7 +141,7 @@ class Files(Protocol):
     def fsync_dir(self, path: str) -> None: ...
 
     def sync_tree(self, path: str) -> None:
-        """Make all that was written below a locked folder durable, as cheaply as it can be.
+        """Make all that was written below a locked folder durable, at the lowest cost.
 
         A worker may call it. OSError if any write of the past could not be kept.
         """

@@ -1,15 +1,15 @@
-"""Retention clock: the wall clock as it may be trusted to judge how old something is.
+"""Retention clock: a wall clock that does not jump forward, to tell the age of records.
 
-Who may call: whoever deletes by age. Invariants (fault F23): never ahead of the wall clock; a jump
-forward is followed slowly, by a tenth of the time that really passes, so that an hour too much
-deletes nothing that is younger than it should be; a jump back is followed at once. A process that
-starts trusts the wall clock as it is: there is nothing else to go by.
+Who may call: whatever deletes by age. Invariants (fault F23): never ahead of the wall clock; a jump
+forward is followed slowly, by a tenth of the time that passes, so that a wrong hour deletes
+nothing too early; a jump back is followed at once. At its start a process trusts the wall clock,
+since it has no other.
 """
 
 from ottla.model.ports import Clock
 
 FASTEST = 1.1
-"""Milliseconds for each one that passes, while it lags behind the wall clock."""
+"""Milliseconds per millisecond that passes, while this clock is behind the wall clock."""
 
 
 class RetentionClock:

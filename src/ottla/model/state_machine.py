@@ -2,15 +2,14 @@
 
 A decider. Who may call: everyone who keeps many subjects of one kind in states, such as the
 controller's partitions and replicas; `transitions` has the tables' format. A change that is not in
-the table is refused with the subject's history, because the question after an illegal change is
-always how the subject came to be in that state.
+the table is refused with the subject's history, which tells how it came to be in its state.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ottla.model.transitions import IllegalTransitionError
+from ottla.model.transitions import IllegalTransitionError, TransitionTable
 
 HISTORY_LENGTH = 6
 
@@ -27,7 +26,7 @@ class Transition(NamedTuple):
 
 
 class InvalidTransition(IllegalTransitionError):  # noqa: N818 - a name for the fact
-    """A subject is not to take this step from its state. Carries how it came there."""
+    """A transition that the table does not have; carries the subject's history."""
 
     def __init__(
         self, subject: object, before: str, after: str, history: tuple[Transition, ...]
@@ -39,7 +38,7 @@ class InvalidTransition(IllegalTransitionError):  # noqa: N818 - a name for the 
 
 
 class _Position(NamedTuple):
-    """Where a subject is and how it came there; one object for all that came the same way."""
+    """A subject's state and history; one object for all subjects with the same ones."""
 
     state: Any
     history: tuple[Transition, ...]
@@ -52,7 +51,7 @@ class Machine(Generic[Subject, State]):
     last step is kept and given to the next subject that comes from the same position.
     """
 
-    def __init__(self, table: Mapping[State, frozenset[State]], nowhere: State) -> None:
+    def __init__(self, table: TransitionTable[State], nowhere: State) -> None:
         self._table = table
         self._nowhere = nowhere
         self._start = _Position(nowhere, ())
@@ -61,7 +60,7 @@ class Machine(Generic[Subject, State]):
         self._step: tuple[_Position, State, int, _Position] | None = None
 
     def __getitem__(self, subject: Subject) -> State:
-        """Return the state of a subject; the start state for one never heard of."""
+        """Return the state of a subject; the start state for an unknown one."""
         state: State = self._positions.get(subject, self._start).state
         return state
 
@@ -75,7 +74,7 @@ class Machine(Generic[Subject, State]):
         return self._positions.get(subject, self._start).history
 
     def begin(self, subject: Subject, state: State, cause: int = 0) -> None:
-        """Put a subject into the state in which it was found, whatever it was before."""
+        """Set the state in which a subject was found, whatever it was before."""
         found = self._found
         if found is None or found[0] is not state or found[1] != cause:
             position = _Position(state, (Transition(cause, "found", state.value),))
@@ -96,7 +95,7 @@ class Machine(Generic[Subject, State]):
     def legal(
         self, subjects: Iterable[Subject], target: State
     ) -> tuple[list[Subject], list[InvalidTransition]]:
-        """Return those that may change to `target`, and why the others may not."""
+        """Return the subjects that may change to `target`, and the errors of the others."""
         positions, start, sources = self._positions, self._start, self._table[target]
         legal, refused = [], []
         for subject in subjects:

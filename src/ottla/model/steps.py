@@ -1,6 +1,6 @@
-"""Steps: work that may be long, as a generator: it yields where others may run, then returns.
+"""Steps: long work as a generator, which yields where other tasks may run, then returns a result.
 
-Who may call: whoever drives such a generator. A `for` loop loses what a generator returns; these
+Who may call: whatever runs such a generator. A `for` loop loses a generator's return value; these
 keep it.
 """
 
@@ -12,7 +12,7 @@ Y = TypeVar("Y")
 
 
 class Driven(Generic[Y, T]):
-    """A generator for a `for` loop; `result` is what it returned, there when the loop has ended."""
+    """A generator for a `for` loop; `result` is its return value, once the loop has ended."""
 
     __slots__ = ("_steps", "result")
 
@@ -25,7 +25,7 @@ class Driven(Generic[Y, T]):
 
 
 def drain(steps: Generator[object, None, T]) -> T:
-    """Do it all in one go, here and now."""
+    """Run a generator to its end in this call; return its result."""
     driven = Driven(steps)
     for _ in driven:
         pass

@@ -1,4 +1,4 @@
-"""Time slices: how work that may take long shares the event loop with everything else.
+"""Time slices: how long work shares the event loop with everything else.
 
 Who may call: every coroutine whose work grows with partitions, records or requests. Invariants:
 everything else that is ready runs before `next` or a `checkpoint` that returns True ends, so state
@@ -43,7 +43,7 @@ class TimeSlice:
 
     async def next(self) -> None:
         """Let everything else that is ready run, then begin a new slice."""
-        await asyncio.sleep(0)
+        await yield_to_loop()
         self.restart()
 
     async def checkpoint(self) -> bool:

@@ -1,12 +1,12 @@
-"""Allocator: the C library keeps what a server frees, for the next request of that size.
+"""Allocator: makes the C library keep freed memory for the next request of that size.
 
 Who may call: a broker's process, once, before it serves. Invariants: at most `KEPT_BYTES` at the
-heap's end stay with the process unused; a process that was not told (tools, tests) is left alone;
-where the C library is not glibc nothing happens.
+end of the heap stay unused; other processes (tools, tests) are not changed; without glibc nothing
+happens.
 
-A fetch reads up to a megabyte into memory that is free again once the socket took it. By itself
-glibc gives a few such blocks back to the kernel each time, and the kernel zeroes and maps every
-page anew: two fifths of the CPU of a broker that only serves consumers. Kafka: the heap,
+A fetch reads up to a megabyte into memory that is free again after the send. By default glibc
+returns a few such blocks to the kernel each time, and the kernel zeroes and maps every page again:
+two fifths of the CPU of a broker that only serves consumers. Kafka: the heap,
 which the JVM keeps (-Xms).
 """
 

@@ -1,9 +1,9 @@
-"""Asking a cluster: finds brokers, negotiates versions, goes to the controller or a leader.
+"""A client of a cluster: finds brokers, negotiates versions, sends to controller or leader.
 
 Who may call: the CLI, the console, the Spark jobs, tests and the simulator's clients; works
 against a real Kafka as well. Invariants: every wait has a bound; one connection per broker; a
 version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER answers,
-are tried again here: what else may be repeated is for the caller to know. Kafka:
+are retried here: the caller knows what else may be repeated. Kafka:
 `NetworkClient` and `AdminMetadataManager`.
 """
 
@@ -51,7 +51,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Leader:
-    """Who leads a partition, as of which epoch of which topic."""
+    """A partition's leader, with the leader epoch and the topic id."""
 
     broker_id: int
     epoch: int

@@ -1,10 +1,10 @@
-"""One client's connection: frames in, answers out in the order of the questions.
+"""One client's connection: requests in, responses out in the order of the requests.
 
 Who may call: `net.server` makes them; the dispatch function gets one with each frame, and whoever
 completes a `Pending` later. Invariants: answers leave in request order; while a Pending that is
 not pipelined is open nothing further is dispatched; at most `max_pipelined` Produce requests are
-open; whatever may not be dispatched yet stops the reading, so a connection's memory is bounded by
-one scratch buffer of small frames, one large frame and one answer beyond the outbound mark.
+open; a request that may not be dispatched yet pauses reading, so a connection's memory is bounded
+by one scratch buffer of small frames, one large frame and one response above the outbound limit.
 Kafka: `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
 """
 
@@ -32,7 +32,7 @@ NOTHING_SENT: deque[int] = deque()
 
 
 class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
-    """Raised by a dispatch function: this connection is to be closed, for this reason."""
+    """Raised by a dispatch function to close this connection; the text is the reason."""
 
 
 class Pending:
@@ -65,17 +65,17 @@ class Pending:
             self.complete(cast("Sequence[Buffer] | None", outcome))
 
     def fail(self, reason: str) -> None:
-        """Close the connection: this request cannot be answered."""
+        """Close the connection, since this request cannot be answered."""
         if not self.done:
             self.done = True
             self.connection.refuse(reason)
 
-    def let_next(self) -> None:
-        """Let the connection's next requests in: what must come before them is done."""
+    def unblock_next(self) -> None:
+        """Allow the connection's next requests: what must come before them is done."""
         if not self.pipelined:
             self.pipelined = True
             if not self.done:
-                self.connection.let_next()
+                self.connection.unblock_next()
 
     def drop(self) -> None:
         """Note that the connection is gone. The connection calls it, even if this is done."""
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(limits.max_frame_bytes)
         self._turn = server.turn
-        self._answers = server.broker_answers if server.between_brokers else server.answers
+        self._answers = server.broker_responses if server.between_brokers else server.answers
         self._rules = server.rules
         self._max_pipelined = limits.max_pipelined
         self._high_bytes = limits.outbound_high_bytes
@@ -332,14 +332,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self.dirty:
             self._server.touch(self)
 
-    def let_next(self) -> None:
-        """Dispatch again, after a request that barred others does so no more."""
+    def unblock_next(self) -> None:
+        """Dispatch again, after a request that blocked the next ones is done."""
         self._barrier = False
         if not self.dirty and not self.closed:
             self._server.touch(self)
 
     def pump(self) -> None:
-        """Dispatch what had to wait and may go now, write, and read on if nothing waits."""
+        """Dispatch requests that may go now, write responses, and resume reading if none waits."""
         if self.closed:
             return
         waiting = self._waiting
@@ -382,13 +382,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # Bounds.
 
-    def answer_room(self) -> int:
-        """Return how large the next answer should be at most; a single batch may be larger."""
+    def max_response_bytes(self) -> int:
+        """Return the largest size for the next response; a single batch may be larger."""
         return self._answers.room()
 
     def serves_broker(self) -> None:
-        """Note that a broker is at the other end: its answers are counted apart from clients'."""
-        answers = self._server.broker_answers
+        """Count this connection's responses as a broker's, apart from clients'."""
+        answers = self._server.broker_responses
         if self._answers is not answers:
             held = self._answers.of(self)
             self._answers.leave(self)
@@ -411,17 +411,17 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.settle(self, max(size, self._sent_bytes) + self._out_bytes)
 
     def stalled_s(self, now: float) -> float:
-        """Return for how long the peer has taken nothing. The pool of answers calls it."""
+        """Return for how many seconds the peer has read nothing. The response memory calls it."""
         return now - self._stalled_since if self._stalled_bytes else 0.0
 
     def close_slow_reader(self, reason: str) -> None:
-        """Close at once: others need the memory of answers that nobody reads."""
+        """Close at once: others need the memory of responses that nobody reads."""
         self._server.note_refusal(self, reason)
         self.abort()
         self._answers.leave(self)  # a transport tells later that it is gone
 
-    def room_for_answers(self) -> None:
-        """Dispatch on. The pool of answers calls it."""
+    def responses_fit(self) -> None:
+        """Dispatch again. The response memory calls it."""
         if not self.closed and not self.dirty:
             self._server.touch(self)
 
@@ -450,7 +450,7 @@ class Connection(asyncio.BufferedProtocol):
             server.watch_memory()
 
     def memory_granted(self, size: int) -> bool:
-        """Read on with so much more memory. The pool calls it."""
+        """Resume reading with `size` more bytes. The frame memory calls it."""
         self._budget_wait = False
         if self.closed:
             return False
@@ -503,7 +503,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def overdue(self, now: float) -> str | None:
-        """Return why this connection has to go, if it has. The server's sweep calls it."""
+        """Return why this connection must be closed, or None. The server's sweep calls it."""
         limits = self._server.limits
         self._note_outbound()
         if self._write_paused:

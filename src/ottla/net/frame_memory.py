@@ -1,10 +1,10 @@
-"""Frame memory: what all half-received requests of a broker may hold together (R19, F47).
+"""Frame memory: a bound on all partly received requests of a broker (R19, F47).
 
 Who may call: `net.connection` takes and gives back, `net.server` sweeps. Invariants: memory is
-charged as it grows with the bytes that came, never for a size that somebody announced; small frames
-and what brokers send each other have a part that large frames of clients cannot take; one frame at
-a time may pass the bound, so that frames which wait for each other's memory cannot wait for ever;
-while anybody waits, those that send too slowly are closed. Kafka: `SimpleMemoryPool`.
+charged as bytes arrive, never for an announced size; small frames and requests between brokers have
+a reserved part that large frames of clients cannot take; one frame at a time may exceed the bound,
+so that frames which wait for each other's memory cannot deadlock; while any frame waits,
+connections that send too slowly are closed. Kafka: `SimpleMemoryPool`.
 """
 
 from heapq import heapify, heappop, heappush
@@ -15,20 +15,20 @@ CONTROL_BYTES = 16_777_216
 """On top of the bound, for LeaderAndIsr, StopReplica and UpdateMetadata and for the listeners that
 only brokers use."""
 GRACE_S = 0.5
-"""A frame's speed is measured over so long at least."""
+"""A frame's speed is measured over this time at least."""
 LEAST_BYTES_PER_S = 262_144
 """A frame that comes more slowly than this is closed while others wait for memory."""
 
 
 class Holder(Protocol):
-    """A connection, as far as memory is concerned."""
+    """What the pool needs of a connection."""
 
     def memory_granted(self, size: int) -> bool:
-        """Take note of `size` bytes more; False if nobody needs them any more."""
+        """Take `size` more bytes; return False if they are not needed any more."""
         ...
 
     def frame_progress(self) -> int | None:
-        """Return how much of the frame under way came; None if it is not the peer's turn."""
+        """Return the bytes received of the current frame; None if the peer waits for us."""
         ...
 
     def close_slow_frame(self, reason: str) -> None: ...
@@ -46,12 +46,12 @@ class FrameMemory:
         """a heap of (bytes missing, number, holder, bytes wanted now, large)"""
         self._number = 0
         self._beyond: Holder | None = None
-        """who may pass the bound, until its frame is there"""
+        """the one that may exceed the bound, until its frame is complete"""
         self._beyond_bytes = 0
-        """what it took as such: others need not wait for that"""
+        """the bytes it took above the bound: others need not wait for them"""
         self.closed_total = 0
         self._seen: dict[Holder, tuple[float, int]] = {}
-        """when others wait: how much of each frame had come, and when that was"""
+        """while others wait: the bytes received of each frame, and when"""
 
     @property
     def waiting(self) -> int:
@@ -111,7 +111,7 @@ class FrameMemory:
         self._serve()
 
     def leave(self, holder: Holder) -> None:
-        """Forget a holder that waits; it has given back all it had."""
+        """Remove a waiting holder, which has given back all it had."""
         self._waiting = [entry for entry in self._waiting if entry[2] is not holder]
         heapify(self._waiting)
         if holder is self._beyond:
@@ -119,7 +119,7 @@ class FrameMemory:
         self._serve()
 
     def _serve(self) -> None:
-        """Grant what fits; the first of those that wait gets it anyway."""
+        """Grant what fits; the first in the queue gets its memory in any case."""
         waiting = self._waiting
         while waiting:
             _, _, holder, size, large = waiting[0]

@@ -2,8 +2,8 @@
 
 Who may call: `net.connection` and `net.client`, once per received chunk. Invariants: a size is
 checked before anything is allocated for it (fault F31); memory for a frame grows with the bytes
-that came, never with the size somebody declared; a frame handed on is a writable memoryview over
-memory of its own that is never reused, so the log may patch batches in place and caches may keep
+received, never with the declared size; a complete frame is a writable memoryview over memory of its
+own that is never reused, so the log may patch batches in place and caches may keep
 it. Kafka: `NetworkReceive`.
 
 All readers of a loop share one scratch buffer: a chunk is received into it and consumed before
@@ -28,7 +28,7 @@ _SIZE = struct.Struct(">i")
 _HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN")
 
 LOOKS_LIKE = "this looks like"
-"""In `stranger_hint`'s texts."""
+"""In `foreign_protocol_hint`'s texts."""
 
 scratch = memoryview(bytearray(SCRATCH_BYTES))
 """The shared receive buffer. Valid only between a receive and the `advance` that follows it."""
@@ -39,7 +39,7 @@ def size_prefix(size: int) -> bytes:
     return _SIZE.pack(size)
 
 
-def stranger_hint(start: bytes) -> str | None:
+def foreign_protocol_hint(start: bytes) -> str | None:
     """Name the protocol that a stream starting with these four bytes speaks, if it is not ours."""
     if start in _HTTP_STARTS:
         return "this looks like HTTP; the port speaks the Kafka protocol"
@@ -130,7 +130,7 @@ class FrameReader:
         while count - position >= 4:
             (size,) = _SIZE.unpack_from(source, position)
             if not 0 <= size <= self.max_frame_bytes:
-                self.problem = self._complaint(size, bytes(source[position : position + 4]))
+                self.problem = self._size_problem(size, bytes(source[position : position + 4]))
                 return frames
             start = position + 4
             end = start + size
@@ -146,7 +146,7 @@ class FrameReader:
         return frames
 
     def _grown(self, body: bytearray | mmap) -> bytearray | mmap:
-        """Return larger memory with the same start (a copy: the receiver may still hold views)."""
+        """Return larger memory with the same content (a copy: the receiver may have views)."""
         grown: bytearray | mmap
         if self.room > MOST_COPIED_BYTES:
             grown = mmap(-1, self.wanted, flags=MAP_PRIVATE | MAP_ANONYMOUS)
@@ -155,7 +155,7 @@ class FrameReader:
         grown[: self.filled] = body
         return grown
 
-    def _complaint(self, size: int, start: bytes) -> str:
-        hint = stranger_hint(start)
+    def _size_problem(self, size: int, start: bytes) -> str:
+        hint = foreign_protocol_hint(start)
         text = f"frame size {size} is not between 0 and {self.max_frame_bytes}"
         return f"{text}: {hint}" if hint else text

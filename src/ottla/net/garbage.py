@@ -1,9 +1,9 @@
-"""Garbage: when Python looks for cycles, so that it never takes long.
+"""Garbage collection: when Python looks for cycles, so that a collection is always short.
 
 Who may call: `broker.process` begins and settles a server's process once; the controller says when
-its knowledge grows. Invariants: what lives as long as the process is not visited again; the young
-are collected in portions of a few milliseconds; in a process that did not begin so (tests, the
-simulator, tools) nothing is changed. A JVM broker has its collector's pause goal
+its state grows. Invariants: objects that live as long as the process are not visited again; young
+objects are collected in portions of a few milliseconds; in other processes (tests, the simulator,
+tools) nothing is changed. A JVM broker has its collector's pause goal
 (-XX:MaxGCPauseMillis=20) for this.
 """
 
@@ -29,7 +29,7 @@ def begin() -> None:
 
 
 def settle() -> None:
-    """Never again visit what the start left behind: call once after it."""
+    """Freeze the objects that exist after the start (`gc.freeze`): call once after it."""
     global _settled  # noqa: PLW0603 - the collector is one per process, too
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
@@ -38,7 +38,7 @@ def settle() -> None:
 
 @contextlib.contextmanager
 def growing() -> Iterator[None]:
-    """Collect nothing while a million objects are made that stay, and never visit them again.
+    """Collect nothing while a million lasting objects are created, and freeze them then.
 
     What becomes garbage meanwhile in cycles is lost: a few seconds' worth, once a controller term.
     """

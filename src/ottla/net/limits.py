@@ -11,8 +11,8 @@ from math import inf
 
 from ottla.net.framing import DEFAULT_MAX_FRAME_BYTES
 
-TURN_S = 0.008
-"""What is dispatched in one turn of the loop takes twice as long at most, and the last request."""
+DISPATCH_SLICE_S = 0.008
+"""Requests dispatched in one iteration of the loop take twice this at most, and the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ServerLimits:
     outbound_high_bytes: int = 1_048_576  # ours (fault F30): beyond it nothing more is dispatched
     outbound_stall_ms: int = 60_000  # ours: a peer that drains nothing for so long is closed
     queued_bytes: int = 67_108_864  # queued.max.request.bytes
-    queued_answer_bytes: int = 67_108_864  # ottla.queued.max.response.bytes
+    queued_response_bytes: int = 67_108_864  # ottla.queued.max.response.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class FrameRules:
 
 
 class DispatchTimeSlice:
-    """How long requests may be dispatched before everything else on the loop has its turn.
+    """How long requests may be dispatched before everything else on the loop runs.
 
-    One for all listeners of a broker. A turn of the loop is noticed only when one takes long: then
-    a callback for the next one is asked for, and from `TURN_S` later on requests wait for it.
+    One for all listeners of a broker. When dispatching began, a callback is scheduled for the
+    loop's next iteration; after `DISPATCH_SLICE_S` requests wait for that.
     """
 
     __slots__ = ("_ends_s", "_monotonic", "_noticed")
@@ -61,20 +61,20 @@ class DispatchTimeSlice:
 
     @property
     def over(self) -> bool:
-        """Tell whether the next request has to wait for the loop's next turn."""
+        """Return whether the next request must wait for the loop's next iteration."""
         now = self._monotonic()
         if now < self._ends_s:
             return False
         if self._noticed:
             return True
         self._noticed = True
-        self._ends_s = now + TURN_S
+        self._ends_s = now + DISPATCH_SLICE_S
         asyncio.get_running_loop().call_soon(self._next)
         return False
 
     def _next(self) -> None:
         self._noticed = False
-        self._ends_s = self._monotonic() + TURN_S
+        self._ends_s = self._monotonic() + DISPATCH_SLICE_S
 
 
 class ConnectionQuotas:
@@ -82,7 +82,7 @@ class ConnectionQuotas:
 
     def __init__(self, max_connections: int, max_per_ip: int, sockets: int | None = None) -> None:
         self.sockets = sockets
-        """descriptors there are for connections; None: nobody has counted them"""
+        """descriptors for connections; None: not limited"""
         self.limit(max_connections, max_per_ip)
         self.total = 0
         self.per_ip: dict[str, int] = {}
@@ -91,7 +91,7 @@ class ConnectionQuotas:
         self._limiters: dict[str, tuple[float, RateLimiter]] = {}
 
     def limit(self, max_connections: int, max_per_ip: int) -> None:
-        """Put limits in force: those of the settings, as far as there are descriptors."""
+        """Set the limits: those of the settings, bounded by the descriptors."""
         self.max_connections, self.max_per_ip = max_connections, max_per_ip
         self.name, self.ip_name = "max.connections", "max.connections.per.ip"
         if self.sockets is not None and self.sockets < max_connections:
@@ -102,7 +102,7 @@ class ConnectionQuotas:
                 self.ip_name = "open files limit: connections per address"
 
     def admit(self, ip: str) -> str | None:
-        """Count a connection in and return None, or return why it is refused."""
+        """Count a connection and return None, or return why it is refused."""
         if self.total >= self.max_connections:
             return f"{self.name}={self.max_connections} reached"
         count = self.per_ip.get(ip, 0)
@@ -113,7 +113,7 @@ class ConnectionQuotas:
         return None
 
     def delay_s(self, ip: str, now: float) -> float:
-        """Return how long a new connection waits for its address's turn."""
+        """Return the seconds that a new connection waits for the rate of its address."""
         rate = inf if self.rate_of is None else self.rate_of(ip)
         if rate == inf:
             return 0.0

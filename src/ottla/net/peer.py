@@ -1,4 +1,4 @@
-"""A connection to one broker: requests pipelined, answers matched in order.
+"""A connection to one broker: requests are pipelined, responses matched in order.
 
 Who may call: brokers and the controller (to each other), `net.client` and the simulator's
 clients. Invariants: an answer whose correlation id is not the oldest open one's ends the
@@ -23,7 +23,7 @@ from ottla.wire.headers import decode_response_header, encode_request_header, fr
 API_VERSIONS_KEY = 18
 MAX_IN_FLIGHT = 10_000
 MAX_RESPONSE_BYTES = 1_073_741_824
-"""A fetch answer holds at least one batch per partition: far above a request's bound."""
+"""A fetch response holds at least one batch per partition: far above a request's bound."""
 
 NEVER = float("inf")
 

@@ -1,4 +1,4 @@
-"""The real world: clocks, sockets, threads, and the loop that everything runs on.
+"""The real world: clocks, sockets, threads and the event loop.
 
 Who may call: entry points only (a broker's main, tools, tests); everybody else is handed a
 `World`. Invariants: threads exist only behind `Workers` and its queue has a bound; uvloop is used
@@ -98,7 +98,7 @@ async def _listening_socket(host: str, port: int) -> socket.socket:
 
 
 def unread_bytes(transport: asyncio.BaseTransport) -> int | None:
-    """Return what came for a connection and was not read yet; None where nobody can tell."""
+    """Return the received bytes of a connection that were not read yet; None if unknown."""
     channel = transport.get_extra_info("socket")
     if channel is None:
         return None

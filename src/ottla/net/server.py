@@ -1,8 +1,8 @@
 """A listener: accepts, admits, sweeps and closes connections, all of them bounded.
 
-Who may call: the broker (one per listener) and the ZooKeeper twin's tests. Invariants: one sweep
-timer per server looks after every deadline; answers completed in one tick leave in one write per
-connection; a refusal costs at most one log line a second. Kafka: `SocketServer`.
+Who may call: the broker (one per listener), tests. Invariants: one sweep timer per server checks
+all deadlines; responses completed in one iteration of the loop leave in one write per connection; a
+refusal costs at most one log line a second. Kafka: `SocketServer`.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
-from ottla.net.answer_memory import AnswerMemory
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import (
@@ -21,6 +20,7 @@ from ottla.net.limits import (
     RateLimiter,
     ServerLimits,
 )
+from ottla.net.response_memory import ResponseMemory
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ Answered = Callable[[Pending], None]
 """Called with each `Pending` whose duration is measured (`timed`) when its answer is there."""
 
 SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
-TURNED_AWAY_S = 60.0
+REFUSED_LOG_INTERVAL_S = 60.0
 MEMORY_SWEEP_S = 0.3
 CLOSE_GRACE_S = 1.0
 
@@ -54,8 +54,8 @@ class Server:
         listener: str = "PLAINTEXT",
         connection_quotas: ConnectionQuotas | None = None,
         budget: FrameMemory | None = None,
-        answers: AnswerMemory | None = None,
-        broker_answers: AnswerMemory | None = None,
+        answers: ResponseMemory | None = None,
+        broker_responses: ResponseMemory | None = None,
         turn: DispatchTimeSlice | None = None,
         answered: Answered = lambda _: None,
         between_brokers: bool = False,
@@ -72,8 +72,10 @@ class Server:
         self.between_brokers = between_brokers
         self.budget = budget or FrameMemory(self.limits.queued_bytes)
         self.turn = turn or DispatchTimeSlice(world.clock.monotonic)
-        self.answers = answers or AnswerMemory(self.limits.queued_answer_bytes)
-        self.broker_answers = broker_answers or AnswerMemory(self.limits.queued_answer_bytes)
+        self.answers = answers or ResponseMemory(self.limits.queued_response_bytes)
+        self.broker_responses = broker_responses or ResponseMemory(
+            self.limits.queued_response_bytes
+        )
         self.connections: dict[int, Connection] = {}
         self.now = world.clock.monotonic()
         self.accepted_count = 0
@@ -146,10 +148,10 @@ class Server:
         return Connection(self, self.accepted_count)
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection in, or refuse it. Connections call it."""
+        """Admit or refuse a new connection. Connections call it."""
         refusal = self._connection_quotas.admit(connection.peer[0])
         if refusal is not None:
-            self._note_turned_away(connection, refusal)
+            self._log_refused_connection(connection, refusal)
             return False
         self.connections[connection.id] = connection
         now = self._world.clock.monotonic()
@@ -162,7 +164,7 @@ class Server:
         return True
 
     def dismiss(self, connection: Connection) -> None:
-        """Count a connection out. Connections call it once when they are lost."""
+        """Remove a connection. Connections call it once when they are lost."""
         if self.connections.pop(connection.id, None) is None:
             return
         self._connection_quotas.leave(connection.peer[0])
@@ -170,7 +172,7 @@ class Server:
             self._drained.set()
 
     def touch(self, connection: Connection) -> None:
-        """Write and read on for this connection at the end of the tick."""
+        """Write and read for this connection at the end of the loop's iteration."""
         if connection.dirty:
             return
         connection.dirty = True
@@ -191,11 +193,11 @@ class Server:
             self.note_refusal(connection, why)
             connection.abort()
         self.answers.sweep(now)
-        self.broker_answers.sweep(now)
+        self.broker_responses.sweep(now)
         self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
 
     def watch_memory(self) -> None:
-        """Look for slow frames now and then, as long as others wait for their memory."""
+        """Check for slow frames regularly, as long as others wait for their memory."""
         if self._memory_timer is None:
             loop = asyncio.get_running_loop()
             self._memory_timer = loop.call_later(MEMORY_SWEEP_S, self._sweep_memory)
@@ -206,17 +208,17 @@ class Server:
         if self.budget.waiting:
             self.watch_memory()
 
-    def _note_turned_away(self, connection: Connection, reason: str) -> None:
-        """Count and log a connection that one too many made: one line a minute at most."""
+    def _log_refused_connection(self, connection: Connection, reason: str) -> None:
+        """Count and log a connection above a limit: one line a minute at most."""
         self.refused_count += 1
         self._turned_away += 1
         now = self._world.clock.monotonic()
         if now < self._turned_away_quiet_until:
             return
-        self._turned_away_quiet_until = now + TURNED_AWAY_S
+        self._turned_away_quiet_until = now + REFUSED_LOG_INTERVAL_S
         count, self._turned_away = self._turned_away, 0
         logger.warning(
-            "connections refused count=%d last_peer=%s:%d listener=%s reason=%r",
+            "connections refused count=%d peer=%s:%d listener=%s reason=%r",
             count,
             *connection.peer,
             self.listener,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import job
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
@@ -37,7 +38,6 @@ from ottla.pipelines.landing.table import (
 )
 from ottla.pipelines.landing.verifying import verify
 from ottla.pipelines.session import Work, start_session
-from ottla.pipelines.source.options import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,10 +24,10 @@ from ottla.pipelines.record_positions import (
     parse,
     record_starts,
 )
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import (
     ABORT,
     DEFAULT_MAX_DECOMPRESSED_BYTES,
-    BatchHeader,
     Record,
     crc_ok,
     iter_batches,

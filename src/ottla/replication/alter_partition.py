@@ -111,11 +111,11 @@ class AlterPartitionManager:
             except OttlaError as error:
                 level = logging.INFO if retry_s == RETRY_S else logging.DEBUG
                 logger.log(
-                    level, "alter partition not sent error=%s changes=%d", error, len(self._queue)
+                    level, "AlterPartition not sent error=%s partitions=%d", error, len(self._queue)
                 )
                 settled = False
             except Exception:
-                logger.exception("alter partition failed changes=%d", len(self._queue))
+                logger.exception("AlterPartition failed partitions=%d", len(self._queue))
                 settled = False
             if settled:
                 retry_s = RETRY_S
@@ -154,7 +154,7 @@ class AlterPartitionManager:
         response = await peer.send(request, version, ANSWER_S)
         code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            logger.info("alter partition refused error=%s", code.name)
+            logger.info("AlterPartition refused error=%s", code.name)
             return False
         return await self._settle(changes, response, version)
 
@@ -213,7 +213,7 @@ class AlterPartitionManager:
                     await time_slice.next()
         # One line for all: after a restart there are as many changes as partitions.
         logger.info(
-            "isr changes sent=%d errors=%s unanswered=%d first=%s isr=%s",
+            "AlterPartition sent partitions=%d errors=%s unanswered=%d partition=%s isr=%s",
             len(changes), errors or "none", len(sent),
             changes[0].partition.tp, changes[0].partition.isr.committed,
         )  # fmt: skip

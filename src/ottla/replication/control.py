@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.log.log import Log
-from ottla.model.cluster import EPOCH_DURING_DELETE, RECOVERING, LeadershipUpdate
+from ottla.model.cluster import RECOVERING, LeadershipUpdate
 from ottla.model.errors import ErrorCode, OttlaError, OutOfDescriptorsError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.model.protocol import EPOCH_DURING_DELETE
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.damage import DamageDecision
 from ottla.replication.partition import Partition
@@ -74,18 +75,26 @@ def _update_of(tp: TopicPartition, topic_id: bytes, state: _WireState) -> Leader
     )
 
 
+def _accepts(
+    replicas: ReplicaManager, name: str, request: LeaderAndIsrRequest | StopReplicaRequest
+) -> bool:
+    """Return whether no newer controller was heard of; log it otherwise."""
+    if replicas.accept_controller_epoch(request.controller_epoch):
+        return True
+    logger.warning(
+        "%s refused controller=%d controller_epoch=%d ours=%d",
+        name, request.controller_id, request.controller_epoch, replicas.controller_epoch,
+    )  # fmt: skip
+    return False
+
+
 async def apply_leader_and_isr(
     replicas: ReplicaManager, request: LeaderAndIsrRequest, version: int, correlation_id: int = -1
 ) -> LeaderAndIsrResponse:
     """Become leader or follower of every partition named."""
     async with replicas.control_lock:
-        if request.controller_epoch < replicas.controller_epoch:
-            logger.warning(
-                "leader and isr refused controller=%d epoch=%d ours=%d",
-                request.controller_id, request.controller_epoch, replicas.controller_epoch,
-            )  # fmt: skip
+        if not _accepts(replicas, "LeaderAndIsr", request):
             return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
-        replicas.controller_epoch = request.controller_epoch
         applied = Applied(state_changes=StateChangeLog(replicas.broker_id))
         began_s = replicas.clock.monotonic()
         count = len(request.ungrouped_partition_states)
@@ -100,10 +109,10 @@ async def apply_leader_and_isr(
             if time_slice.over:
                 _notify(replicas, applied)
                 await time_slice.next()
-                if request.controller_epoch < replicas.controller_epoch:
+                if not replicas.accept_controller_epoch(request.controller_epoch):
                     # A replica that the newer controller has just let go must not come back.
                     return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
-        await replicas.settle_truncations()  # clients learn next who leads
+        await replicas.make_truncations_durable()  # clients learn next who leads
         took_s = replicas.clock.monotonic() - began_s
         applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
         _notify(replicas, applied)
@@ -111,7 +120,8 @@ async def apply_leader_and_isr(
         replicas.fetchers.close_idle()
         # One line for the whole request: a line per partition would cost more than its transition.
         logger.info(
-            "leader and isr controller=%d epoch=%d partitions=%d leaders=%d followers=%d bad=%d",
+            "LeaderAndIsr received controller=%d controller_epoch=%d partitions=%d leaders=%d "
+            "followers=%d bad=%d",
             request.controller_id, request.controller_epoch, len(errors),
             applied.led, applied.followed, sum(code != 0 for code in errors.values()),
         )  # fmt: skip
@@ -139,7 +149,7 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
     partition = replicas.partitions.get(tp)
     known_id = _known_topic_id(replicas, tp, partition)
     if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
-        logger.error("leader and isr for another topic id partition=%s", tp)
+        logger.error("LeaderAndIsr partition refused partition=%s reason=another topic id", tp)
         return ErrorCode.INCONSISTENT_TOPIC_ID
     epoch = partition.leader_epoch if partition is not None else NO_EPOCH
     if update.leader_epoch < epoch:
@@ -151,14 +161,16 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
     if update.leader_epoch == epoch and partition is not None:
         return _same_epoch(replicas, partition, topic_id)
     if replicas.broker_id not in update.replicas:
-        logger.warning("leader and isr for a foreign partition partition=%s", tp)
+        logger.warning(
+            "LeaderAndIsr partition refused partition=%s reason=not assigned to this broker", tp
+        )
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         replicas.offline.pop(tp, None)  # what a failed log dir took away does not come this far
         if decision is DamageDecision.REBUILD:
             replicas.damaged.set_aside(tp)
         if replicas.logs.get(tp) is None and not update.is_new:
-            replicas.logs.suspect(tp)  # an empty disk in the place of a known one
+            replicas.logs.mark_incomplete(tp)  # an empty disk in the place of a known one
         if partition is None:
             log = replicas.logs.get_or_create(tp, topic_id, update.is_new)
             partition = Partition(tp, replicas)
@@ -173,17 +185,17 @@ def _apply(replicas: ReplicaManager, update: LeadershipUpdate, applied: Applied)
         _transition(replicas, partition, log, update, applied)
         replicas.moves.resume(partition)
     except StorageError as error:
-        logger.error("leader and isr: storage failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("LeaderAndIsr storage failed partition=%s error=%s", tp, error)  # noqa: TRY400
         if partition is not None:
             replicas.take_offline(partition)
         else:
             replicas.offline[tp] = None
         return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
-        logger.error("leader and isr failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("LeaderAndIsr failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return _code_for_controller(error)
     except Exception:  # our bug: the request's other partitions have no part in it
-        logger.exception("leader and isr failed partition=%s", tp)
+        logger.exception("LeaderAndIsr failed partition=%s", tp)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
 
@@ -265,7 +277,8 @@ def _lead(
         if update.recovery_state == RECOVERING:
             # As in Kafka there is nothing to recover from: its first ISR change says so.
             logger.warning(
-                "elected uncleanly partition=%s epoch=%d: what only others had from offset=%d on "
+                "unclean election partition=%s leader_epoch=%d offset=%d: what only others had "
+                "from this offset on "
                 "is lost",
                 partition.tp, partition.leader_epoch, log.log_end_offset,
             )  # fmt: skip
@@ -337,13 +350,8 @@ async def apply_stop_replica(
 ) -> StopReplicaResponse:
     """Stop following, and delete where asked, also what is on disk but not hosted."""
     async with replicas.control_lock:
-        if request.controller_epoch < replicas.controller_epoch:
-            logger.warning(
-                "stop replica refused controller=%d epoch=%d ours=%d",
-                request.controller_id, request.controller_epoch, replicas.controller_epoch,
-            )  # fmt: skip
+        if not _accepts(replicas, "StopReplica", request):
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-        replicas.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
         # After a reassignment no LeaderAndIsr goes to a removed replica that led.
         deleted: list[Partition] = []
@@ -393,15 +401,15 @@ def _stop(
             partition.release_waiting()
     if not delete:
         return ErrorCode.NONE
-    logger.info("delete partition=%s epoch=%d", tp, epoch)
+    logger.info("delete replica partition=%s leader_epoch=%d", tp, epoch)
     try:
         replicas.logs.delete_stray_folder(tp)
     except StorageError as error:
         replicas.offline[tp] = None
-        logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("delete failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return ErrorCode.KAFKA_STORAGE_ERROR
     except OttlaError as error:
-        logger.error("delete failed partition=%s %s", tp, error)  # noqa: TRY400
+        logger.error("delete failed partition=%s error=%s", tp, error)  # noqa: TRY400
         return _code_for_controller(error)
     except Exception:  # our bug: the request's other partitions have no part in it
         logger.exception("delete failed partition=%s", tp)

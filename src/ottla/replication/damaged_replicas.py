@@ -156,7 +156,8 @@ class DamagedReplicas:
                 self.given_up_total += 1
             known.due_s = self._world.clock.monotonic() + known.pause_s
             logger.warning(
-                "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s epoch=%d",
+                "damaged replica refused partition=%s unreadable=%s leader=%d isr=%s "
+                "leader_epoch=%d",
                 tp, _text(log), update.leader, list(update.isr), update.leader_epoch,
             )  # fmt: skip
         known.refused = decision is DamageDecision.REFUSE
@@ -173,7 +174,7 @@ class DamagedReplicas:
         log = self._logs.get(tp)
         assert log is not None
         logger.warning(
-            "damaged log set aside partition=%s unreadable=%s committed=%d: copying it anew",
+            "damaged log set aside partition=%s unreadable=%s high_watermark=%d: copying it anew",
             tp, _text(log), log.high_watermark,
         )  # fmt: skip
         del self._known[tp]
@@ -198,10 +199,10 @@ class DamagedReplicas:
                     announce = await self._tend(tp, known) or announce
                 except OttlaError as error:
                     known.due_s = 0.0
-                    logger.warning("damaged replica not cared for partition=%s %s", tp, error)
+                    logger.warning("damaged replica not handled partition=%s error=%s", tp, error)
                 except Exception:
                     known.due_s = 0.0
-                    logger.exception("damaged replica not cared for partition=%s", tp)
+                    logger.exception("damaged replica not handled partition=%s", tp)
                 if known.due_s:
                     due_s = min(due_s, known.due_s)
             if announce:
@@ -256,7 +257,7 @@ class DamagedReplicas:
         if log.damage_remembered and known.written == mark:
             return
         data = ranges.encode(log.tp, *mark)
-        if not await self._logs.write_beside(self._world.workers, log, ranges.MARK, data):
+        if not await self._logs.write_beside(self._world.workers, log, ranges.DAMAGE_FILE, data):
             return
         known.written = mark
         if log.damaged == mark[0]:
@@ -271,7 +272,7 @@ class DamagedReplicas:
         log.damaged = None
         log.damage_remembered = False
         self._known.pop(log.tp, None)
-        path = f"{log.dir}/{ranges.MARK}"
+        path = f"{log.dir}/{ranges.DAMAGE_FILE}"
         try:
             await self._world.workers.run(self._world.files.remove, path)
         except FileNotFoundError:
@@ -279,7 +280,7 @@ class DamagedReplicas:
         except OSError as error:
             raise log.fail(error, "removal of the mark of damage") from error
         logger.warning(
-            "damage is gone partition=%s: its records were deleted, start=%d",
+            "damage is gone partition=%s log_start_offset=%d: its records were deleted",
             log.tp, log.log_start_offset,
         )  # fmt: skip
         if log.damaged is not None:

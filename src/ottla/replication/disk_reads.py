@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
-from ottla.log.results import Bringable, NotInMemoryError, TimestampOffset
+from ottla.log.results import NotInMemoryError, Prefetchable, TimestampOffset
 from ottla.log.time_search import Search
 from ottla.model.ports import Workers
 from ottla.model.steps import Driven
@@ -21,7 +21,7 @@ class DiskReads:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._under_way: dict[tuple[Bringable, int], asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[Prefetchable, int], asyncio.Task[None]] = {}
         self.total = 0
         self._searches = asyncio.Semaphore(1)
 
@@ -33,7 +33,7 @@ class DiskReads:
                 await self._workers.run(job)
         return driven.result
 
-    def bring(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
+    def read_from_disk(self, places: Iterable[NotInMemoryError], then: Callable[[], None]) -> None:
         """Have all places read, then call `then`, in a later turn of the loop."""
         waits: dict[asyncio.Task[None], None] = {}
         for place in places:
@@ -57,7 +57,7 @@ class DiskReads:
         try:
             # Whoever asked reads again and gets the error then.
             with contextlib.suppress(OSError):
-                await self._workers.run(place.file.bring, place.size, place.position)
+                await self._workers.run(place.file.prefetch, place.size, place.position)
         finally:
             del self._under_way[place.file, place.position]
 

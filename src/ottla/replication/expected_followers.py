@@ -11,7 +11,8 @@ kept than each follower's partitions.
 from collections.abc import Iterable
 from typing import Protocol
 
-from ottla.replication.isr import UNKNOWN_OFFSET, Follower
+from ottla.model.protocol import UNKNOWN_OFFSET
+from ottla.replication.isr import Follower
 
 LONGEST_MS = 1_000
 """A follower that has not fetched by then has not got its LeaderAndIsr yet, or is down."""

@@ -33,6 +33,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.protocol import EARLIEST, LATEST, UNDEFINED
 from ottla.model.time_slices import TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
@@ -46,8 +47,6 @@ from ottla.replication.leader_session import (
     Wanted,
 )
 from ottla.replication.offset_queries import (
-    EARLIEST,
-    LATEST,
     MOST_AT_ONCE,
     OffsetResults,
     offset_or_raise,
@@ -55,12 +54,7 @@ from ottla.replication.offset_queries import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
-from ottla.replication.truncation import (
-    UNDEFINED,
-    EpochEnd,
-    restart_point,
-    truncation_point,
-)
+from ottla.replication.truncation import EpochEnd, restart_point, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -107,7 +101,7 @@ class FetcherHost(Protocol):
         """Note that a log holds all that was acknowledged (R18)."""
         ...
 
-    async def settle_truncations(self) -> None:
+    async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable: then records may be appended there."""
         ...
 
@@ -241,7 +235,7 @@ class LeaderFetcher:
         if self._unproven:
             await self._ask_ends()
         self._hold_back()
-        await self._host.settle_truncations()
+        await self._host.make_truncations_durable()
         built = self._session.build()
         if built is None:
             await self._idle()
@@ -338,9 +332,9 @@ class LeaderFetcher:
             if self.states.get(state.tp) is state:
                 self._session.add(state)
 
-    def _fail(self, state: Followed, why: object) -> None:
+    def _fail(self, state: Followed, reason: object) -> None:
         """Give a partition up until the next LeaderAndIsr."""
-        logger.warning("partition fails to follow partition=%s why=%s", state.tp, why)
+        logger.warning("partition failed partition=%s reason=%s", state.tp, reason)
         self.remove(state.tp)
         self._on_failed(state)
 
@@ -399,13 +393,18 @@ class LeaderFetcher:
             logger.exception("fetch answer not applied partition=%s", state.tp)
             self._stumble(state, error)
 
-    def _stumble(self, state: Followed, why: object) -> None:
+    def _stumble(self, state: Followed, reason: object) -> None:
         """Try again from what the log says: the leader compares epochs and offset anew (R1).
 
         Bad records may be those of a leader that is just truncating; what does not pass repeats,
         slowly. Kafka gives such a partition up until the next LeaderAndIsr.
         """
-        logger.warning("cannot follow partition=%s offset=%d why=%s", state.tp, state.offset, why)
+        logger.warning(
+            "fetched records not appended partition=%s offset=%d reason=%s",
+            state.tp,
+            state.offset,
+            reason,
+        )
         self.errors_total += 1
         if state.partition.log is None:
             self._fail(state, "its log is gone")
@@ -501,13 +500,14 @@ class LeaderFetcher:
         state.continues = False
         self._read_position(state)
 
-    def _truncate(self, state: Followed, offset: int, why: str) -> None:
+    def _truncate(self, state: Followed, offset: int, reason: str) -> None:
         log = state.partition.local_log(leader_only=False)
         # Below the log end an epoch of ours without a record goes, but no record does.
         level = logging.INFO if offset < log.log_end_offset else logging.DEBUG
         logger.log(
-            level, "truncate partition=%s to=%d end=%d hw=%d why=%s",
-            state.tp, offset, log.log_end_offset, log.high_watermark, why,
+            level, "truncate partition=%s to_offset=%d log_end_offset=%d high_watermark=%d "
+                   "reason=%s",
+            state.tp, offset, log.log_end_offset, log.high_watermark, reason,
         )  # fmt: skip
         self._note_loss(state, offset)
         log.truncate_to(offset)
@@ -519,7 +519,8 @@ class LeaderFetcher:
         if first < log.high_watermark:
             self.records_lost_total += log.high_watermark - first
             logger.warning(
-                "lost records partition=%s offsets=%d..%d leader=%d epoch=%d: they were committed, "
+                "lost records partition=%s offsets=%d..%d leader=%d leader_epoch=%d: they were "
+                "committed, "
                 "the leader does not have them",
                 state.tp, first, log.high_watermark - 1, self.leader, state.leader_epoch,
             )  # fmt: skip
@@ -534,7 +535,7 @@ class LeaderFetcher:
             return
         self.errors_total += len(states)
         logger.info(
-            "fetch refused leader=%d error=%s partitions=%d first=%s",
+            "fetch refused leader=%d error=%s partitions=%d partition=%s",
             self.leader, code.name, len(states), states[0].tp,
         )  # fmt: skip
         for state in states:
@@ -564,7 +565,8 @@ class LeaderFetcher:
             log = state.partition.local_log(leader_only=False)
             what, offset = restart_point(log.log_end_offset, start, end)
             logger.warning(
-                "offset out of range partition=%s offset=%d leader=%d..%d then=%s at=%d",
+                "offset out of range partition=%s offset=%d leader_offsets=%d..%d action=%s "
+                "to_offset=%d",
                 state.tp, state.offset, start, end, what, offset,
             )  # fmt: skip
             if what == "truncate":

@@ -27,6 +27,7 @@ from ottla.log.segment import MOST_AT_ONCE
 from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.net.connection import Pending
 from ottla.replication.fetch_session import (
     FINAL_EPOCH,
@@ -44,8 +45,6 @@ from ottla.wire.messages.fetch import FetchResponse
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
 
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 READ_LOG_END = 2
 """Isolation of followers and of the debugging consumer: all there is."""
 
@@ -81,7 +80,7 @@ class FetchHost(Protocol):
         """Return how long a fetch may be parked."""
         ...
 
-    def bring(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
+    def read_from_disk(self, places: list[NotInMemoryError], then: Callable[[], None]) -> None:
         """Have a worker read these, then call `then`."""
         ...
 
@@ -275,7 +274,7 @@ class FetchPath:
         self.read(fetch, observe=True)
         found = fetch.found
         if found.not_in_memory:
-            self._host.bring(found.not_in_memory, fetch.note_disk_was_read)
+            self._host.read_from_disk(found.not_in_memory, fetch.note_disk_was_read)
         waits_for_disk = bool(found.not_in_memory) and not found.size and not found.urgent
         if (
             (found.size >= fetch.min_bytes and not waits_for_disk)

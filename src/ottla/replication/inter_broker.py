@@ -12,12 +12,6 @@ from ottla.model.config import BrokerConfig
 
 Level = tuple[int, int]
 
-DEBUGGING_REPLICA = -2
-"""The replica id with which any replica tells its log end (ListOffsets)."""
-
-FUTURE_LOCAL_REPLICA = -3
-"""The replica id with which any replica gives its log up to the log end (Fetch). To a JVM broker -2
-is a consumer in a Fetch, which gets nothing above the high watermark (`FetchIsolation.of`)."""
 
 WHOLE_LOG_QUESTION = "ottla:is-your-log-whole"
 """As the rack of such a Fetch: a broker of ours whose log holds all that it ever

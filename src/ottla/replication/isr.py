@@ -22,11 +22,10 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ottla.model.errors import ErrorCode
+from ottla.model.protocol import UNKNOWN_OFFSET
 
 NEVER = float("-inf")
 """The time of something that did not happen yet; zero would lie on a clock that starts at zero."""
-
-UNKNOWN_OFFSET = -1
 
 
 class Follower:
@@ -70,11 +69,11 @@ class Follower:
         self.not_before_ms = NEVER
 
     def is_stale(self, broker_epoch: int) -> bool:
-        """Tell whether a fetch comes from an earlier life of this broker (KIP-903)."""
+        """Tell whether a fetch comes from an earlier registration of this broker (KIP-903)."""
         return -1 < broker_epoch < self.broker_epoch
 
     def registered_again(self, broker_epoch: int) -> bool:
-        """Tell whether a fetch is the first one of a later life of this broker (R8)."""
+        """Tell whether a fetch is the first one of a later registration of this broker (R8)."""
         return broker_epoch > self.broker_epoch > -1
 
     def observe(

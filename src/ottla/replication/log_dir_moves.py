@@ -137,7 +137,7 @@ class LogDirMoves:
         source = partition.log.parent_dir
         if future is None and source != path:
             future = logs.create_future(tp, path)
-            logger.info("move begins partition=%s from=%s to=%s", tp, source, path)
+            logger.info("log dir move begins partition=%s from_dir=%s to_dir=%s", tp, source, path)
             self._add(partition, future)
 
     def _place_later(self, tp: TopicPartition, path: str) -> None:
@@ -162,7 +162,7 @@ class LogDirMoves:
             self.give_up(partition)
         elif tp not in self._moves or self._moves[tp].partition is not partition:
             logger.info(
-                "move goes on partition=%s to=%s at=%d of=%d",
+                "log dir move continues partition=%s to_dir=%s offset=%d log_end_offset=%d",
                 tp, future.parent_dir, future.log_end_offset, log.log_end_offset,
             )  # fmt: skip
             self._add(partition, future)
@@ -218,15 +218,19 @@ class LogDirMoves:
                 await self._advance(move)
             except StorageError as error:
                 # Its dir is offline; the replica manager has taken out all that lay there.
-                logger.warning("move failed partition=%s error=%s", move.partition.tp, error)
+                logger.warning(
+                    "log dir move failed partition=%s error=%s", move.partition.tp, error
+                )
                 self.failed_total += 1
                 if self._is_current(move):
                     del self._moves[move.partition.tp]
             except OttlaError as error:
-                logger.warning("move delayed partition=%s error=%s", move.partition.tp, error)
+                logger.warning(
+                    "log dir move delayed partition=%s error=%s", move.partition.tp, error
+                )
                 self._delay(move)
             except Exception:
-                logger.exception("move delayed partition=%s", move.partition.tp)
+                logger.exception("log dir move delayed partition=%s", move.partition.tp)
                 self._delay(move)
 
     def _choose(self, now_s: float) -> Move | None:
@@ -259,14 +263,14 @@ class LogDirMoves:
         if partition.topic_id not in (ZERO_UUID, future.topic_id):
             future.assign_topic_id(partition.topic_id)  # here, as what fails here is tried again
         self._match(move, log, future)
-        if self._logs.owes_truncations:
-            await self._logs.settle_truncations(self._world.workers)
+        if self._logs.has_pending_truncations:
+            await self._logs.make_truncations_durable(self._world.workers)
             return
         try:
             self._copy(log, future, now=not move.brought)
         except NotInMemoryError as place:
             with contextlib.suppress(OSError):  # the next read fails
-                await self._world.workers.run(place.file.bring, place.size, place.position)
+                await self._world.workers.run(place.file.prefetch, place.size, place.position)
             move.brought = True
             return
         move.brought = False
@@ -349,7 +353,10 @@ class LogDirMoves:
         self._unwritten = True
         self.moved_total += 1
         logger.info(
-            "moved partition=%s from=%s to=%s", partition.tp, log.parent_dir, new.parent_dir
+            "log dir move done partition=%s from_dir=%s to_dir=%s",
+            partition.tp,
+            log.parent_dir,
+            new.parent_dir,
         )
 
     async def _write_checkpoints(self) -> None:

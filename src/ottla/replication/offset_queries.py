@@ -12,8 +12,6 @@ from ottla.model.ids import TopicPartition
 from ottla.net.peer import PeerConnection
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
-LATEST = -1
-EARLIEST = -2
 MOST_AT_ONCE = 500
 """Partitions in one request, so that neither side works on it for long."""
 

@@ -27,7 +27,6 @@ from typing import Protocol
 
 from ottla.log.log import AppendInfo, Log
 from ottla.log.producers import TRUSTED
-from ottla.log.validate import Header
 from ottla.model.cluster import LeaderAndIsr, LeadershipUpdate
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
@@ -46,6 +45,7 @@ from ottla.replication.partition_state import (
     StartEpoch,
     WakeFetches,
 )
+from ottla.wire.batch_header import Header
 from ottla.wire.record_check import UNLIMITED, Effort
 
 logger = logging.getLogger(__name__)

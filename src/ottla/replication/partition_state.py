@@ -31,10 +31,9 @@ from ottla.model.errors import (
     UnknownLeaderEpochError,
 )
 from ottla.model.ids import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.protocol import ACKS_ALL
 from ottla.replication import isr as rules
 from ottla.replication.isr import AfterRejection, Follower, IsrState
-
-ACKS_ALL = -1
 
 INELIGIBLE_PAUSE_MS = 500
 """After the controller called a replica ineligible, it is not proposed again for this long."""
@@ -401,7 +400,10 @@ class HostedPartitionState:
             and follower.broker_id in alive
         ):
             return NOTHING
-        text = "expand isr partition=%s isr=%s adding=%d end=%d hw=%d epoch_start=%d"
+        text = (
+            "expand isr partition=%s isr=%s adding=%d log_end_offset=%d high_watermark=%d "
+            "epoch_start_offset=%d"
+        )
         values = (
             self.tp, self.isr.committed, follower.broker_id, follower.log_end_offset,
             log.high_watermark, self.epoch_start,
@@ -416,7 +418,10 @@ class HostedPartitionState:
         )
         if not late:
             return NOTHING
-        text = "shrink isr partition=%s isr=%s dropping=%s hw=%d end=%d followers=%s"
+        text = (
+            "shrink isr partition=%s isr=%s removing=%s high_watermark=%d log_end_offset=%d "
+            "followers=%s"
+        )
         known = [repr(self.followers[r]) for r in late if r in self.followers]
         values = (self.tp, self.isr.committed, late, log.high_watermark, log.end, known)
         line = LogLine(Level.INFO, text, values)
@@ -478,7 +483,7 @@ class HostedPartitionState:
             return False, NOTHING
         self.isr_rejections_total += 1
         then = rules.after_rejection(code)
-        text = "isr change rejected partition=%s error=%s then=%s"
+        text = "isr change rejected partition=%s error=%s action=%s"
         line = LogLine(Level.DEBUG, text, (self.tp, code.name, then.name))
         if then is not AfterRejection.BACK:
             return then is AfterRejection.RETRY, (line,)

@@ -148,7 +148,7 @@ class ReplicaManager:
             config.integer("alter.log.dirs.replication.quota.window.size.seconds") * 1000.0,
         )
         self.disk_reads = DiskReads(world.workers)
-        self.bring = self.disk_reads.bring
+        self.read_from_disk = self.disk_reads.read_from_disk
         self.fetches = FetchPath(self, self.purgatory, self.sessions)
         logs.on_dir_failure = self.log_dir_failed
         self.alter = AlterPartitionManager(
@@ -202,6 +202,13 @@ class ReplicaManager:
         if self._started:
             # Not after a start that failed: the folders may be another broker's.
             await self.logs.write_high_watermarks(self.world.workers)
+
+    def accept_controller_epoch(self, epoch: int) -> bool:
+        """Note the epoch of a control request; return whether it is the highest so far (R10)."""
+        if epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = epoch
+        return True
 
     def fence(self) -> None:
         """Stop proposing ISR changes: the ZooKeeper session is gone."""
@@ -270,9 +277,9 @@ class ReplicaManager:
         """Note that a log holds all that was acknowledged (R18)."""
         self.logs.unclean.discard(tp)
 
-    async def settle_truncations(self) -> None:
+    async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable; a worker sees to it."""
-        await self.logs.settle_truncations(self.world.workers)
+        await self.logs.make_truncations_durable(self.world.workers)
 
     def expect_followers(self, partitions: Sequence[Partition]) -> None:
         """Have the fetches of all who have these partitions to follow anew come round quickly."""
@@ -337,7 +344,9 @@ class ReplicaManager:
         for partition in self.partitions.values():
             future = partition.future
             if future is not None and future.failed is not None:
-                logger.warning("move ended partition=%s: its target failed", partition.tp)
+                logger.warning(
+                    "log dir move ended partition=%s reason=the target dir failed", partition.tp
+                )
                 self.moves.remove((partition.tp,))
                 partition.future = None
         for partition in failed:

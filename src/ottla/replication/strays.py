@@ -35,7 +35,7 @@ def stop_unassigned(
         if replicas.broker_id in assigned:
             continue
         logger.info(
-            "stray partition=%s epoch=%d newer=%d replicas=%s",
+            "stray replica partition=%s leader_epoch=%d newer=%d replicas=%s",
             tp,
             partition.leader_epoch,
             leader_epoch,
@@ -58,7 +58,11 @@ def stop_deleted(replicas: ReplicaManager, had: Iterable[Partition], gone: Colle
     for partition in had:
         tp = partition.tp
         if tp.topic in gone and replicas.partitions.get(tp) is partition:
-            logger.warning("stray partition=%s: its topic was deleted while we were away", tp)
+            logger.warning(
+                "stray replica partition=%s reason=its topic was deleted while this broker was "
+                "down",
+                tp,
+            )
             _stop(replicas, partition)
             stopped.append(partition)
     if stopped:
@@ -78,7 +82,8 @@ def delete_strays(
         if log is not None and log.topic_id == topic_id:
             continue  # deleted and created anew while this caller asked ZooKeeper
         logger.warning(
-            "stray replica deleted partition=%s: its topic was deleted, another has its name", tp
+            "stray replica deleted partition=%s reason=its topic was deleted, another has its name",
+            tp,
         )
         partition = replicas.partitions.get(tp)
         if partition is not None:

@@ -38,11 +38,10 @@ from ottla.model.cluster import RECOVERING, Endpoint, LeadershipUpdate
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, StorageError
 from ottla.model.ids import NO_EPOCH, ZERO_UUID, TopicPartition
 from ottla.model.ports import World
+from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, FUTURE_LOCAL_REPLICA, LATEST
 from ottla.model.time_slices import InTimeSlices, TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
-    DEBUGGING_REPLICA,
-    FUTURE_LOCAL_REPLICA,
     WHOLE_LOG_QUESTION,
     FetcherSettings,
     fetch_version,
@@ -52,7 +51,7 @@ from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
     LAST_VERSION_WITHOUT_IDS,
 )
-from ottla.replication.offset_queries import EARLIEST, LATEST, OffsetResults, query_offsets
+from ottla.replication.offset_queries import OffsetResults, query_offsets
 from ottla.replication.partition import Partition
 from ottla.replication.truncation import EpochEnd, truncation_point
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -79,7 +78,7 @@ class RecoveryHost(Protocol):
 
     def endpoint(self, broker_id: int) -> Endpoint | None: ...
 
-    async def settle_truncations(self) -> None:
+    async def make_truncations_durable(self) -> None:
         """Wait until the truncations so far are durable: then records may be appended there."""
         ...
 
@@ -234,7 +233,7 @@ class TailRecovery:
         await wait_at_most(self._wake, FIRST_RETRY_S if soon else LONGEST_RETRY_S)
 
     def _unreachable(self, broker: int, error: ConnectionLostError) -> None:
-        logger.debug("no log end of broker=%d error=%s", broker, error)
+        logger.debug("log ends not read broker=%d error=%s", broker, error)
         self._forget_cuts(broker)
         peer = self._peers.pop(broker, None)
         if peer is not None:
@@ -254,7 +253,8 @@ class TailRecovery:
             del self._pending[tp]
             if one.taken:
                 logger.warning(
-                    "log end recovered from other replicas partition=%s taken=%d end=%d",
+                    "log end recovered from other replicas partition=%s records=%d "
+                    "log_end_offset=%d",
                     tp, one.taken, one.log.log_end_offset,
                 )  # fmt: skip
             one.finish()
@@ -265,7 +265,8 @@ class TailRecovery:
         if one.unclean_allowed:
             self.unproven_total += 1
             logger.warning(
-                "leading without having heard partition=%s brokers=%s end=%d: records that only "
+                "leading without their log ends partition=%s brokers=%s log_end_offset=%d: "
+                "records that only "
                 "they have will be lost; unclean leader election is allowed here",
                 tp, missing, end,
             )  # fmt: skip
@@ -273,7 +274,8 @@ class TailRecovery:
         if now_ms >= one.next_warning_ms:
             one.next_warning_ms = now_ms + self._host.lag_ms
             logger.error(
-                "not leading partition=%s end=%d: after a crash its log may lack acknowledged "
+                "not leading partition=%s log_end_offset=%d: after a crash its log may lack "
+                "acknowledged "
                 "records, and brokers %s were not heard. Start them, or accept the loss with "
                 "unclean.leader.election.enable=true",
                 tp, end, missing,
@@ -303,7 +305,7 @@ class TailRecovery:
         wanting = [o for o in self._pending.values() if broker in o.pending_replicas]
         moved = False
         for first in range(0, len(wanting), MOST_ASKED):
-            await self._host.settle_truncations()
+            await self._host.make_truncations_durable()
             some = [o for o in wanting[first : first + MOST_ASKED] if self._waits(o)]
             if some:
                 moved = await self._ask_for(peer, broker, some) or moved
@@ -368,7 +370,7 @@ class TailRecovery:
     ) -> OffsetResults:
         version = list_offsets_version(self._settings.level)
         pairs = [(one.partition.tp, NO_EPOCH) for one in wanted]
-        return await query_offsets(peer, version, self._ask_s, DEBUGGING_REPLICA, pairs, timestamp)
+        return await query_offsets(peer, version, self._ask_s, DEBUGGING_CONSUMER, pairs, timestamp)
 
     def _request(self, wanted: list[tuple[Recovering, int, int]]) -> tuple[FetchRequest, int]:
         """Return a fetch from offsets with the epochs that lead to them, and its version."""
@@ -433,7 +435,9 @@ class TailRecovery:
             raise
         except OttlaError as error:
             # It may have what cannot be read there: that is no word of having nothing.
-            logger.warning("log end not recovered partition=%s broker=%d %s", tp, broker, error)
+            logger.warning(
+                "log end not recovered partition=%s broker=%d error=%s", tp, broker, error
+            )
             return False
         return one.log.log_end_offset > end
 
@@ -457,7 +461,8 @@ class TailRecovery:
         )
         before = log.log_end_offset, latest
         logger.warning(
-            "cut before leading partition=%s to=%d end=%d: broker %d knows a later epoch than %d",
+            "truncated before leading partition=%s to_offset=%d log_end_offset=%d: broker %d "
+            "knows a later epoch than %d",
             one.partition.tp, point.offset, log.log_end_offset, broker, latest,
         )  # fmt: skip
         log.truncate_to(point.offset)

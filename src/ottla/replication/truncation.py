@@ -17,9 +17,7 @@ Kafka: `AbstractFetcherThread.getOffsetTruncationState` and the check in
 from dataclasses import dataclass
 
 from ottla.model.errors import OffsetOutOfRangeError
-
-UNDEFINED = -1
-"""An epoch or an end offset that the other side does not know."""
+from ottla.model.protocol import UNDEFINED
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Facts:
 
 
 def read_facts(nodes: Mapping[str, Znode]) -> Facts:
-    """Read the tree of the twin."""
+    """Read the tree of the in-memory ZooKeeper."""
     facts = Facts()
     if CONTROLLER in nodes:
         facts.controller = decode_controller(nodes[CONTROLLER].data or b"").broker_id

@@ -14,10 +14,8 @@ from random import Random
 from ottla.model.ids import TopicPartition
 from ottla.sim.pages import Inode
 from ottla.sim.world import Node
-from ottla.wire.records import CRC_START, BatchHeader, crc_ok, iter_batches
-
-UNDER_CHECKSUM = CRC_START
-"""Where in a batch the bytes begin that its checksum covers."""
+from ottla.wire.batch_header import CRC_START, BatchHeader
+from ottla.wire.records import crc_ok, iter_batches
 
 
 @dataclass(slots=True)
@@ -63,7 +61,7 @@ class BitFlips:
             inode = node.disk.inodes[path]
             data = bytes(inode.data)
             found += [
-                (path, inode, position + UNDER_CHECKSUM, position + header.size)
+                (path, inode, position + CRC_START, position + header.size)
                 for position, header in iter_batches(data, allow_partial=True)
                 if header.next_offset <= below
             ]

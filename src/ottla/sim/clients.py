@@ -15,8 +15,10 @@ from ottla.admin.operations.coordinators import GROUP, TRANSACTION, VERSION_OF_O
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import Buffer, World
+from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.net.client import Client
 from ottla.sim.history import History, Read, Stable, Write
+from ottla.wire.batch_header import BatchHeader
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -24,7 +26,6 @@ from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import (
     ABORT,
-    BatchHeader,
     Record,
     build_batch,
     crc_ok,
@@ -37,7 +38,6 @@ REQUEST_TIMEOUT_S = 5.0
 PRODUCE_VERSIONS = (7, 8, 9, 10, 11)
 FETCH_VERSIONS = (9, 10, 11, 12)
 FETCH_BYTES = 65_536
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 # The sequence was forgotten or moved on: what became of the batch cannot be known any more.
 LOST_TRACK = frozenset(

@@ -1,4 +1,4 @@
-"""A simulated cluster: ZooKeeper's twin, real brokers, real clients, a nemesis and the verdict.
+"""A simulated cluster: in-memory ZooKeeper, real brokers, real clients, nemesis and verdict.
 
 Who may call: `python -m ottla.sim`, simulation tests. Invariants: brokers enter by the product's
 own entry point (`Broker(config, world)`); all they say goes through the real codec; the run ends
@@ -184,7 +184,7 @@ class Cluster:
         return main
 
     def _registered_anew(self, broker_id: int) -> bool:
-        """Whether a broker lives, and the registration in ZooKeeper is that of its present life."""
+        """Whether a broker is alive and registered, and ZooKeeper has this registration."""
         assert self.zookeeper is not None
         entry = self.zookeeper.tree.nodes.get(f"/brokers/ids/{broker_id}")
         return (
@@ -639,7 +639,7 @@ class Cluster:
 
 
 class WatchedWrites(deque[LoggedWrite]):
-    """The twin's log of writes, with somebody who hears each."""
+    """The in-memory ZooKeeper's log of writes, with somebody who hears each."""
 
     def __init__(self, before: deque[LoggedWrite], wrote: Callable[[LoggedWrite], None]) -> None:
         super().__init__(before, before.maxlen)

@@ -22,7 +22,12 @@ from ottla.sim.group_checkers import check_groups
 from ottla.sim.history import Commit
 from ottla.sim.members import GroupReader, partition_codes
 from ottla.sim.plans import Plan
-from ottla.sim.transaction_checkers import Fate, check_transactions, fates_in, latest_by_key
+from ottla.sim.transaction_checkers import (
+    LoggedTransaction,
+    check_transactions,
+    latest_by_key,
+    transactions_in,
+)
 from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
 
@@ -189,10 +194,10 @@ class Coordination:
 
     # --- the verdict ------------------------------------------------------------------------------
 
-    def fates(self) -> dict[TopicPartition, list[Fate]]:
+    def transactions(self) -> dict[TopicPartition, list[LoggedTransaction]]:
         """Return what became of the transactions, by each partition's longest replica."""
         return {
-            tp: fates_in(max(replicas.values(), key=len, default=b""))
+            tp: transactions_in(max(replicas.values(), key=len, default=b""))
             for tp, replicas in self._cluster.raw_logs(self.copies).items()
         }
 
@@ -201,7 +206,9 @@ class Coordination:
         source = {tp: max(logs[tp].values(), key=len, default=()) for tp in self._cluster.firm}
         found = check_groups(self._history, source, complete=complete)
         if self._plan.copiers:
-            found += check_transactions(self._history, source, self.fates(), complete=complete)
+            found += check_transactions(
+                self._history, source, self.transactions(), complete=complete
+            )
         return [*found, *(self._compacted_apart() if complete else ())]
 
     def _compacted_apart(self) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ottla.wire import compression, record_check, records
+from ottla.wire import batch_header, compression, record_check, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def charged(costs: Costs, spend: Spend) -> Iterator[None]:
 
 def _wrapped(costs: Costs, spend: Spend) -> Iterator[tuple[Any, Any]]:
     parse, inflate = records.parse_batch_header, compression.decompress
-    check, crc, read = record_check.check_records, records.crc32c, records.iter_records
+    check, crc, read = record_check.check_records, batch_header.crc32c, records.iter_records
+    whole = records.crc_ok
 
     def parse_batch_header(*args: Any, **more: Any) -> Any:
         spend(costs.batch_s)
@@ -116,6 +117,10 @@ def _wrapped(costs: Costs, spend: Spend) -> Iterator[tuple[Any, Any]]:
         spend(costs.crc_byte_s * len(data))
         return crc(data)
 
+    def crc_ok(buf: Any, pos: int, header: Any) -> bool:
+        spend(costs.crc_byte_s * (header.size - batch_header.CRC_START))
+        return whole(buf, pos, header)
+
     def iter_records(*args: Any, **more: Any) -> Iterator[Any]:
         for record in read(*args, **more):
             spend(costs.record_s)
@@ -125,6 +130,7 @@ def _wrapped(costs: Costs, spend: Spend) -> Iterator[tuple[Any, Any]]:
     yield inflate, decompress
     yield check, check_records
     yield crc, crc32c
+    yield whole, crc_ok
     yield read, iter_records
 
 
@@ -215,14 +221,14 @@ def _measure_records() -> dict[str, float]:
     plain = records.build_batch(
         [records.Record(-1, 0, None, b"%090d" % i, ()) for i in range(100)], codec=0
     )
-    payload = plain[records.HEADER_BYTES :]
+    payload = plain[batch_header.HEADER_BYTES :]
     zeros = bytes(1 << 20)
     gzip = compression.compress(compression.GZIP, zeros)
     return {
         "batch_s": _each(5000, lambda: records.parse_batch_header(plain)),
         "record_s": _each(100, lambda: list(records.iter_records(plain))) / 100,
         "checked_record_s": _each(200, lambda: record_check.check_records(payload, 100)) / 100,
-        "crc_byte_s": _each(50, lambda: records.crc32c(zeros)) / len(zeros),
+        "crc_byte_s": _each(50, lambda: batch_header.crc32c(zeros)) / len(zeros),
         "inflated_byte_s": _each(10, lambda: compression.decompress(1, gzip, 2 << 20)) / len(zeros),
     }
 

@@ -304,7 +304,7 @@ class SimFile:
             inode.evict()
         return not inode.cold or inode.is_warm(offset, size)
 
-    def bring(self, size: int, offset: int) -> None:
+    def prefetch(self, size: int, offset: int) -> None:
         """Read these bytes and some more, as the kernel reads ahead."""
         self._files.step(self._files.costs.seek_s)
         if self.closed:

@@ -16,7 +16,7 @@ from ottla.sim.znode_rules import TOPICS, Write
 
 
 class InSyncRules:
-    """Judges newcomers to ISRs. `registered_anew` tells that a broker's present life is known."""
+    """Judges new ISR members. `registered_anew`: a broker's current registration is known."""
 
     def __init__(
         self,

@@ -343,7 +343,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.failures.append(context)
         exception = context.get("exception")
-        logger.error("node=%s uncaught: %s", self.name, context.get("message"), exc_info=exception)
+        logger.error(
+            "uncaught exception node=%s error=%s",
+            self.name,
+            context.get("message"),
+            exc_info=exception,
+        )
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.dead:

@@ -23,8 +23,9 @@ from ottla.admin.operations.group_consumer import (
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
+from ottla.model.protocol import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.net.client import Client
-from ottla.sim.clients import READ_COMMITTED, READ_UNCOMMITTED, REQUEST_TIMEOUT_S, batches_of, fetch
+from ottla.sim.clients import REQUEST_TIMEOUT_S, batches_of, fetch
 from ottla.sim.cooperative import Claim, assign_cooperative
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.history import Assigned, Claimed, Commit, Fetched, History, Taken

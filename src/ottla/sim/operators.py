@@ -98,7 +98,7 @@ class Churn:
             await asyncio.sleep(0.3)
 
     async def _read(self, partition: int) -> None:
-        """Read by topic id: no record of the name's earlier lives is there."""
+        """Read by topic id: no record of the name's earlier registrations is there."""
         topic_id = await self._topic_id()
         leader = await self.client.leader(self.topic, partition)
         request = FetchRequest(

@@ -88,12 +88,12 @@ class Inode:
         operations = self.dirty
         lost = 0
         if operations:
-            fate = rng.random()
-            if fate < 0.25:
+            draw = rng.random()
+            if draw < 0.25:
                 lost = len(operations)
-            elif fate < 0.4:
+            elif draw < 0.4:
                 self.sync()
-            elif fate < 0.6 or in_order:
+            elif draw < 0.6 or in_order:
                 lost = self._lose_the_end(rng)
             else:
                 lost = self._lose_pages(rng)
@@ -123,9 +123,9 @@ class Inode:
         ordered = rng.random() < 0.5
         states: dict[int, int] = {}
         for page in sorted(touched(operations, before)):
-            fate = rng.random()
+            draw = rng.random()
             states[page] = (
-                0 if fate < 0.3 else everything if fate < 0.7 else rng.randint(0, everything)
+                0 if draw < 0.3 else everything if draw < 0.7 else rng.randint(0, everything)
             )
         found = bytearray(self.durable[:size].ljust(size, b"\0"))
         lost = 0

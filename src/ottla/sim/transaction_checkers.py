@@ -25,7 +25,7 @@ COPY = re.compile(
 )
 
 
-class Fate(NamedTuple):
+class LoggedTransaction(NamedTuple):
     """What became of one producer's records in one partition between two markers.
 
     `marker` is the offset of the marker, -1 while there is none; then `committed` is None.
@@ -38,13 +38,13 @@ class Fate(NamedTuple):
     values: tuple[tuple[int, bytes], ...]
 
 
-Fates = Mapping[TopicPartition, Sequence[Fate]]
+LoggedTransactions = Mapping[TopicPartition, Sequence[LoggedTransaction]]
 
 
-def fates_in(data: bytes) -> list[Fate]:
+def transactions_in(data: bytes) -> list[LoggedTransaction]:
     """Read a log; return every transaction in it."""
     under_way: dict[int, list[tuple[int, bytes]]] = {}
-    found: list[Fate] = []
+    found: list[LoggedTransaction] = []
     for position, header in iter_batches(data, allow_partial=True):
         producer = header.producer_id
         if header.is_control:
@@ -52,20 +52,25 @@ def fates_in(data: bytes) -> list[Fate]:
             committed = parse_control_record(record).type == COMMIT
             values = under_way.pop(producer, [])
             first = values[0][0] if values else record.offset
-            found.append(Fate(producer, first, record.offset, committed, tuple(values)))
+            found.append(
+                LoggedTransaction(producer, first, record.offset, committed, tuple(values))
+            )
         elif header.is_transactional:
             values = under_way.setdefault(producer, [])
             values += [(r.offset, r.value or b"") for r in iter_records(data, position)]
     for producer, values in under_way.items():
         if values:
-            found.append(Fate(producer, values[0][0], -1, None, tuple(values)))
+            found.append(LoggedTransaction(producer, values[0][0], -1, None, tuple(values)))
     return found
 
 
 def latest_by_key(data: bytes) -> dict[bytes, bytes]:
     """Return what a compacted log says in the end: by key the last value that is not aborted."""
     aborted = {
-        offset for fate in fates_in(data) if fate.committed is False for offset, _ in fate.values
+        offset
+        for one in transactions_in(data)
+        if one.committed is False
+        for offset, _ in one.values
     }
     found: dict[bytes, bytes] = {}
     for position, header in iter_batches(data, allow_partial=True):
@@ -79,30 +84,30 @@ def latest_by_key(data: bytes) -> dict[bytes, bytes]:
     return found
 
 
-def committed_values(fates: Iterable[Fate]) -> Iterator[tuple[int, bytes]]:
+def committed_values(logged: Iterable[LoggedTransaction]) -> Iterator[tuple[int, bytes]]:
     """Yield the committed records of a partition."""
-    for fate in fates:
-        if fate.committed:
-            yield from fate.values
+    for one in logged:
+        if one.committed:
+            yield from one.values
 
 
 def check_transactions(
     history: History,
     source: Mapping[TopicPartition, Sequence[LogRecord]],
-    fates: Fates,
+    logged: LoggedTransactions,
     *,
     complete: bool,
 ) -> list[str]:
     """Run every checker. `complete`: all was to be copied, and every transaction to have ended."""
     return [
-        *check_exactly_once(source, fates, complete=complete),
-        *check_all_or_nothing(history, fates),
-        *check_outcomes(history, fates),
-        *check_committed_reads(history, fates),
-        *check_last_stable_offsets(history, fates),
+        *check_exactly_once(source, logged, complete=complete),
+        *check_all_or_nothing(history, logged),
+        *check_outcomes(history, logged),
+        *check_committed_reads(history, logged),
+        *check_last_stable_offsets(history, logged),
         *check_fencing(history),
         *check_reasons(history),
-        *(check_all_ended(fates) if complete else ()),
+        *(check_all_ended(logged) if complete else ()),
     ]
 
 
@@ -132,13 +137,16 @@ def check_reasons(history: History) -> list[str]:
 
 
 def check_exactly_once(
-    source: Mapping[TopicPartition, Sequence[LogRecord]], fates: Fates, *, complete: bool
+    source: Mapping[TopicPartition, Sequence[LogRecord]],
+    logged: LoggedTransactions,
+    *,
+    complete: bool,
 ) -> list[str]:
     """Every record of the source has one committed copy, by count, by digest and by itself."""
     copies: dict[tuple[TopicPartition, int], list[bytes]] = {}
     found = []
-    for tp in sorted(fates):
-        for offset, value in committed_values(fates[tp]):
+    for tp in sorted(logged):
+        for offset, value in committed_values(logged[tp]):
             match = COPY.fullmatch(value)
             if match is None:
                 found.append(f"{tp}@{offset} holds {value!r}, which is no copy")
@@ -170,13 +178,13 @@ def _digest(values: Iterable[bytes]) -> str:
     return whole.hexdigest()
 
 
-def _fate_of_values(fates: Fates) -> dict[bytes, bool | None]:
-    return {value: f.committed for some in fates.values() for f in some for _, value in f.values}
+def _committed_by_value(logged: LoggedTransactions) -> dict[bytes, bool | None]:
+    return {value: f.committed for some in logged.values() for f in some for _, value in f.values}
 
 
-def check_all_or_nothing(history: History, fates: Fates) -> list[str]:
+def check_all_or_nothing(history: History, logged: LoggedTransactions) -> list[str]:
     """Check that a transaction's records are all committed, in all partitions, or none is."""
-    known = _fate_of_values(fates)
+    known = _committed_by_value(logged)
     found = []
     for t in history.transactions:
         states = {known.get(value, False) for value in t.values}
@@ -186,9 +194,9 @@ def check_all_or_nothing(history: History, fates: Fates) -> list[str]:
     return few("committed in part", found)
 
 
-def check_outcomes(history: History, fates: Fates) -> list[str]:
+def check_outcomes(history: History, logged: LoggedTransactions) -> list[str]:
     """Check that what a producer was told of its transaction's end is so, and asked for."""
-    known = _fate_of_values(fates)
+    known = _committed_by_value(logged)
     found = []
     for t in history.transactions:
         committed = any(known.get(value) for value in t.values)
@@ -200,13 +208,13 @@ def check_outcomes(history: History, fates: Fates) -> list[str]:
     return few("wrong outcome", found)
 
 
-def check_committed_reads(history: History, fates: Fates) -> list[str]:
+def check_committed_reads(history: History, logged: LoggedTransactions) -> list[str]:
     """Check that a read_committed reader gets committed records only, and all up to where it is.
 
     None comes before its producer has asked for the commit.
     """
     asked = {value: t.end_invoked_s for t in history.transactions if t.commit for value in t.values}
-    committed = {tp: dict(committed_values(some)) for tp, some in fates.items()}
+    committed = {tp: dict(committed_values(some)) for tp, some in logged.items()}
     readers: dict[tuple[str, TopicPartition], list[int]] = {}
     found = []
     for read in history.reads:
@@ -228,21 +236,21 @@ def check_committed_reads(history: History, fates: Fates) -> list[str]:
     return few("read_committed", found)
 
 
-def check_last_stable_offsets(history: History, fates: Fates) -> list[str]:
+def check_last_stable_offsets(history: History, logged: LoggedTransactions) -> list[str]:
     """Below a last stable offset every transaction has its marker, and that was replicated."""
     found = []
     for tp in sorted(history.stables):
-        fate_by_first = sorted(fates.get(tp, ()), key=lambda fate: fate.first)
+        by_first_offset = sorted(logged.get(tp, ()), key=lambda one: one.first)
         for stable in history.stables[tp]:
             if stable.last_stable_offset > stable.high_watermark:
                 found.append(f"{tp} {stable} is above the high watermark")
-            for fate in fate_by_first:
-                if fate.first >= stable.last_stable_offset:
+            for one in by_first_offset:
+                if one.first >= stable.last_stable_offset:
                     break
-                if fate.marker < 0 or fate.marker >= stable.high_watermark:
+                if one.marker < 0 or one.marker >= stable.high_watermark:
                     found.append(
-                        f"{tp} {stable} passes producer {fate.producer_id}'s transaction from "
-                        f"{fate.first} on, which ends at {fate.marker}"
+                        f"{tp} {stable} passes producer {one.producer_id}'s transaction from "
+                        f"{one.first} on, which ends at {one.marker}"
                     )
     return few("last stable offset", found)
 
@@ -283,14 +291,14 @@ def check_fencing(history: History) -> list[str]:
     return few("fencing", found)
 
 
-def check_all_ended(fates: Fates) -> list[str]:
+def check_all_ended(logged: LoggedTransactions) -> list[str]:
     """No transaction hangs: each has a marker in each of its partitions."""
     return few(
         "transaction without an end",
         [
-            f"{tp}@{fate.first} of producer {fate.producer_id}"
-            for tp in sorted(fates)
-            for fate in fates[tp]
-            if fate.committed is None
+            f"{tp}@{one.first} of producer {one.producer_id}"
+            for tp in sorted(logged)
+            for one in logged[tp]
+            if one.committed is None
         ],
     )

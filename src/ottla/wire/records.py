@@ -8,23 +8,41 @@ Kafka: `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and
 `EndTransactionMarker`.
 """
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from mmap import mmap
 from struct import Struct
 from typing import NamedTuple, cast
 
-import google_crc32c
-import msgspec
-
 from ottla.model.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
 from ottla.model.ports import Buffer
+from ottla.model.protocol import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+)
 from ottla.wire import compression
+from ottla.wire.batch_header import (
+    CONTROL_FLAG,
+    CREATE_TIME,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAGIC_V2,
+    START_BYTES,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    crc_matches,
+    pack_batch,
+    unpack_header,
+    unpack_start,
+)
 from ottla.wire.record_check import RecordFacts, check_records, read_varint, varint
 from ottla.wire.schema import Records
 
 __all__ = [
-    "BatchHeader",
     "ControlRecord",
     "Record",
     "RecordFacts",
@@ -32,7 +50,6 @@ __all__ = [
     "build_batch",
     "build_control_batch",
     "check_records",
-    "crc32c",
     "crc_ok",
     "frame_batch",
     "iter_batches",
@@ -41,101 +58,14 @@ __all__ = [
     "parse_control_record",
 ]
 
-HEADER_BYTES = 61
-LENGTH_PREFIX_BYTES = 12
-"""What stands before the part that `length` counts: base offset and the length itself."""
-
-CRC_START = 21
-"""Where the bytes under the CRC begin: at the attributes."""
-
-MAGIC = 2
-CREATE_TIME = 0
-LOG_APPEND_TIME = 1
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
-NO_SEQUENCE = -1
 ABORT, COMMIT = 0, 1
 DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 
 _AS_IT_IS = "surrogateescape"
 """Header names that are no UTF-8 pass through Kafka unharmed, so they do here."""
 
-_CODEC_MASK = 0x07
-_TIMESTAMP_TYPE = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_DELETE_HORIZON = 0x40
-
-_HEADER = Struct(">qiibIhiqqqhii")
-_AFTER_CRC = Struct(">hiqqqhii")
-_BEFORE_CRC = Struct(">qiibI")
-_INT64 = Struct(">q")
-_INT32 = Struct(">i")
-_UINT32 = Struct(">I")
-_INT16 = Struct(">h")
-_LENGTH_AND_MAGIC = Struct(">iib")
 _CONTROL_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
-
-
-class BatchHeader(msgspec.Struct, gc=False):
-    """The 61 bytes before a batch's records; a value, changing it changes no bytes."""
-
-    base_offset: int
-    length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def size(self) -> int:
-        """All bytes of the batch, header included."""
-        return self.length + LENGTH_PREFIX_BYTES
-
-    @property
-    def codec(self) -> int:
-        return self.attributes & _CODEC_MASK
-
-    @property
-    def timestamp_type(self) -> int:
-        """CREATE_TIME or LOG_APPEND_TIME."""
-        return self.attributes >> 3 & 1
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & _TRANSACTIONAL != 0
-
-    @property
-    def is_control(self) -> bool:
-        return self.attributes & _CONTROL != 0
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is the time at which compaction may drop tombstones."""
-        return self.attributes & _DELETE_HORIZON != 0
-
-    @property
-    def last_sequence(self) -> int:
-        """The last record's sequence number; numbers wrap from 2^31-1 to 0."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 class Record(NamedTuple):
@@ -161,22 +91,22 @@ def parse_batch_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     if room < HEADER_BYTES:
         _refuse_old_format(buf, pos)
         raise CorruptRecordError(f"{room} bytes are less than a batch header")
-    fields = _HEADER.unpack_from(buf, pos)
-    if fields[3] != MAGIC:
+    fields = unpack_header(buf, pos)
+    if fields[3] != MAGIC_V2:
         _refuse_old_format(buf, pos)
     length = fields[1]
-    if length < HEADER_BYTES - LENGTH_PREFIX_BYTES or length > room - LENGTH_PREFIX_BYTES:
-        raise CorruptRecordError(f"a batch of {length} bytes in {room - LENGTH_PREFIX_BYTES}")
+    if length < HEADER_BYTES - LOG_OVERHEAD or length > room - LOG_OVERHEAD:
+        raise CorruptRecordError(f"a batch of {length} bytes in {room - LOG_OVERHEAD}")
     return BatchHeader(*fields)
 
 
 def _refuse_old_format(buf: Buffer, pos: int) -> None:
     """Raise if the magic byte, which all formats have at the same place, is not ours."""
-    if len(buf) - pos <= 16 or buf[pos + 16] == MAGIC:
+    if len(buf) - pos < START_BYTES or (magic := buf[pos + MAGIC_AT]) == MAGIC_V2:
         return
-    if buf[pos + 16] in (0, 1):
-        raise UnsupportedFormatError(f"a batch of message format {buf[pos + 16]}")
-    raise CorruptRecordError(f"a batch of unknown magic {buf[pos + 16]}")
+    if magic in (0, 1):
+        raise UnsupportedFormatError(f"a batch of message format {magic}")
+    raise CorruptRecordError(f"a batch of unknown magic {magic}")
 
 
 def iter_batches(buf: Buffer, *, allow_partial: bool = False) -> Iterator[tuple[int, BatchHeader]]:
@@ -191,44 +121,19 @@ def iter_batches(buf: Buffer, *, allow_partial: bool = False) -> Iterator[tuple[
             return
         header = parse_batch_header(buf, pos)
         yield pos, header
-        pos += header.length + LENGTH_PREFIX_BYTES
+        pos += header.length + LOG_OVERHEAD
 
 
 def _is_cut_off(buf: Buffer, pos: int, end: int) -> bool:
-    if end - pos < 17:
+    if end - pos < START_BYTES:
         return True
-    length, _epoch, _magic = _LENGTH_AND_MAGIC.unpack_from(buf, pos + 8)
-    return bool(length > end - pos - LENGTH_PREFIX_BYTES)
-
-
-# -- checking -----------------------------------------------------------------------------------
-
-_CRC_CHUNK_BYTES = 32768
-_CrcChunk = ctypes.c_char * _CRC_CHUNK_BYTES
-
-
-def crc32c(data: Buffer) -> int:
-    """Return the CRC-32C of `data`.
-
-    The C extension takes bytes only, so other buffers are copied, except that long writable ones
-    are lent to it in chunks of one fixed ctypes array type (a third faster for a megabyte).
-    """
-    if isinstance(data, bytes):
-        return int(google_crc32c.value(data))
-    view = memoryview(data)
-    crc = pos = 0
-    if not view.readonly:
-        while len(view) - pos >= _CRC_CHUNK_BYTES:
-            crc = google_crc32c.extend(crc, _CrcChunk.from_buffer(view, pos))
-            pos += _CRC_CHUNK_BYTES
-    return int(google_crc32c.extend(crc, bytes(view[pos:])))
+    _base, length, _epoch, _magic = unpack_start(buf, pos)
+    return bool(length > end - pos - LOG_OVERHEAD)
 
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Tell whether the batch at `pos` has the checksum its header claims."""
-    view = memoryview(buf)
-    end = pos + header.length + LENGTH_PREFIX_BYTES
-    return crc32c(view[pos + CRC_START : end]) == header.crc
+    """Tell whether the batch at `pos` has the checksum that its header claims."""
+    return crc_matches(memoryview(buf)[pos : pos + header.size], header.crc)
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -338,7 +243,7 @@ def build_batch(
     timestamp_type: int = CREATE_TIME,
     log_append_time: int = NO_TIMESTAMP,
     producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
@@ -387,7 +292,7 @@ def frame_batch(
     codec: int = compression.NONE,
     timestamp_type: int = CREATE_TIME,
     producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
@@ -396,25 +301,23 @@ def frame_batch(
     body = bytes(payload) if codec == compression.NONE else compression.compress(codec, payload)
     attributes = (
         codec
-        | (_TIMESTAMP_TYPE if timestamp_type == LOG_APPEND_TIME else 0)
-        | (_TRANSACTIONAL if is_transactional else 0)
-        | (_CONTROL if is_control else 0)
+        | (LOG_APPEND_TIME_FLAG if timestamp_type == LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
     )
-    under_crc = (
-        _AFTER_CRC.pack(
-            attributes,
-            last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            count,
-        )
-        + body
+    return pack_batch(
+        base_offset,
+        leader_epoch,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        body,
     )
-    length = len(under_crc) + CRC_START - LENGTH_PREFIX_BYTES
-    return _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc32c(under_crc)) + under_crc
 
 
 def _append_record(out: bytearray, record: Record, timestamp_delta: int, delta: int) -> None:

@@ -1,4 +1,4 @@
-"""Reading and writing through a session that may lose its connection in between.
+"""Reads and writes with retries after a lost connection.
 
 Who may call: the parts of `store`. Invariants:
 - A read is repeated after a lost connection, once the same session is connected again.
@@ -6,8 +6,8 @@ Who may call: the parts of `store`. Invariants:
   (after a sync), and recognised by data and version.
 - A controller's write is a multi with a check on the version of /controller_epoch (R10); another
   version means ControllerMovedError and nothing was written.
-- One operation that fails never takes the others of its chunk down: it is named, the rest is
-  sent again, after two failures one by one.
+- One operation that fails does not fail the others of its chunk: they are sent again without it,
+  and after two failures one by one.
 - Waiting is bounded by the session's own deadline: SessionExpiredError ends it.
 Kafka: `KafkaZkClient.retryRequestsUntilConnected` and `wrapRequestWithControllerEpochCheck`.
 """
@@ -56,7 +56,7 @@ class Write(NamedTuple):
 
 
 class Access:
-    """What all parts of the store stand on."""
+    """The base of all parts of the store."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class Access:
         self._on_malformed = on_malformed
 
     def ignore(self, error: MalformedZnodeError) -> None:
-        """Say that a znode's content is being ignored (F41)."""
-        log.error("ignored path=%s: %s", error.path, error.reason)
+        """Log that a znode's content is ignored (F41)."""
+        log.error("malformed znode ignored path=%s reason=%s", error.path, error.reason)
         if self._on_malformed is not None:
             self._on_malformed(error)
 
     # --- reads ------------------------------------------------------------------------------
 
     async def read(self, ask: Callable[[], "asyncio.Future[T]"]) -> T:
-        """Ask, and ask again whenever the connection was lost before the answer."""
+        """Send a read; repeat it whenever the connection was lost before the reply."""
         losses = 0
         while True:
             try:
@@ -85,7 +85,7 @@ class Access:
                 losses = await self.reconnected(losses)
 
     async def reconnected(self, losses: int) -> int:
-        """Wait for the session after a lost connection; give up if one request loses it often."""
+        """Wait for the session after a lost connection; raise if one request loses it often."""
         if losses >= MAX_LOSSES:
             raise ConnectionLossError(f"the connection was lost {losses} times during one request")
         await self.session.wait_connected()
@@ -94,7 +94,7 @@ class Access:
     async def read_all(
         self, ask: Callable[[str], "asyncio.Future[T]"], paths: Sequence[str]
     ) -> list[T | ZooKeeperError]:
-        """Ask for each path, pipelined; each result is an answer or that one's own error."""
+        """Read each path, pipelined; each result is a reply or its own error."""
         results: list[T | ZooKeeperError] = []
         await self.read_slices(ask, paths, lambda _start, found: results.extend(found))
         return results
@@ -290,7 +290,7 @@ class Access:
     async def _write_singly(
         self, left: list[Write], fence: list[Op], results: dict[Any, Any], losses: int
     ) -> None:
-        """Give each write its own multi, pipelined, so that none fails for another's sake."""
+        """Send each write in its own multi, pipelined, so that none fails because of another."""
         while left:
             batch, rest = left[:SINGLES_AT_ONCE], left[SINGLES_AT_ONCE:]
             answers = await settle([self.session.multi([*fence, w.op]) for w in batch])
@@ -317,7 +317,7 @@ class Access:
         return error if own is None else own.result
 
     async def catch_up(self) -> None:
-        """Have the server we are connected to know all that was written before this call."""
+        """Wait until the connected server has all writes before this call (sync)."""
         await self.read(lambda: self.session.sync("/"))
 
     async def _drop_done(self, batch: list[Write], results: dict[Any, Any]) -> list[Write]:
@@ -364,7 +364,7 @@ def _moved(fence: list[Op], error: ZooKeeperError) -> Exception:
 
 
 def present(answer: T | ZooKeeperError) -> T | None:
-    """Return an answer, None where there is no such znode; raise any other error."""
+    """Return a reply, None where there is no such znode; raise any other error."""
     if not isinstance(answer, ZooKeeperError):
         return answer
     if isinstance(answer, NoNodeError):
@@ -375,7 +375,7 @@ def present(answer: T | ZooKeeperError) -> T | None:
 async def settle(
     futures: "Sequence[asyncio.Future[T]]",
 ) -> list[T | ZooKeeperError]:
-    """Wait for all; each result is an answer or that one's error."""
+    """Wait for all; each result is a reply or its own error."""
     results: list[T | ZooKeeperError] = []
     for future in futures:
         try:

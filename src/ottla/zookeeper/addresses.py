@@ -1,6 +1,6 @@
-"""Where ZooKeeper is and what a path may look like.
+"""ZooKeeper connect strings, and which paths are legal.
 
-Who may call: `session`, `store`, the twin. Invariants: a bad connect string is a ConfigError that
+Who may call: `session`, `store`, `memory`. Invariants: a bad connect string is a ConfigError that
 names the key; a path ZooKeeper would refuse never leaves us. ZooKeeper: `ConnectStringParser` and
 `PathUtils`.
 """

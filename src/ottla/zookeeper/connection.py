@@ -1,4 +1,4 @@
-"""One connection of a session: cuts bytes into frames' worth and can be given up at any moment.
+"""One connection of a session; it can be dropped at any moment.
 
 Who may call: `session`. Invariants: what arrives after `drop` never reaches the session, so a
 connection the session has left cannot act for it. ZooKeeper: `ClientCnxnSocket`.
@@ -15,7 +15,7 @@ MAX_REPLY_BYTES = 4 * 1024 * 1024
 
 
 class WireOwner(Protocol):
-    """What a connection tells its session."""
+    """What a connection needs of its session."""
 
     def on_bytes(self, wire: "Wire", data: bytes) -> None: ...
 
@@ -23,7 +23,7 @@ class WireOwner(Protocol):
 
 
 class Wire(asyncio.Protocol):
-    """One connection's bytes; a connection the session has given up is no longer listened to."""
+    """One connection's bytes; after `drop` none reaches the session."""
 
     def __init__(self, session: WireOwner) -> None:
         self._session: WireOwner | None = session

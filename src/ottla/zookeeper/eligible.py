@@ -1,4 +1,4 @@
-"""Eligible leader replicas and brokers' statements about their logs, in znodes of our own.
+"""Eligible leader replicas, and whether brokers kept their logs, in znodes of our own.
 
 Who may call: `Store`. Invariants: all of it lies under `/ottla`, which JVM brokers do not look at;
 what is the controller's is written with the check of its epoch; a record that cannot be read is
@@ -60,7 +60,7 @@ def encode_eligible(record: Eligible) -> bytes:
             uuid_to_text(record.topic_id),
             record.partition_epoch,
             record.min_isr,
-            list(record.lives),
+            list(record.broker_epochs),
         )
     )
 
@@ -69,7 +69,7 @@ class EligibleReplicas(Access):
     """The store's part for them."""
 
     async def get_whole_brokers(self, brokers: Iterable[BrokerInfo]) -> set[int]:
-        """Return those that said, with the registration they have now, that they kept all logs."""
+        """Return the brokers whose current registration states that they kept all logs."""
         listed = list(brokers)
         answers = await self.get_many([statement_path(b.id) for b in listed])
         whole = set()
@@ -86,7 +86,7 @@ class EligibleReplicas(Access):
         return whole
 
     async def stated(self, broker: BrokerInfo) -> bool:
-        """Tell whether a broker said anything of its logs with its registration: one of ours."""
+        """Return whether a broker's registration has such a statement: then it is one of ours."""
         found = await self.get_data_and_stat(statement_path(broker.id))
         return found is not None and found[1].mzxid == broker.epoch
 
@@ -131,7 +131,7 @@ class EligibleReplicas(Access):
         records: Mapping[TopicPartition, Eligible],
         expected_controller_epoch_zk_version: int,
     ) -> dict[TopicPartition, Eligible]:
-        """Write records and the parents they lack; return those that stand, as they stand."""
+        """Write records and missing parents; return the records as they are now."""
         topics = list(dict.fromkeys(tp.topic for tp in records))
         paths = [ROOT, ELIGIBLE, *(f"{ELIGIBLE}/{t}" for t in topics), *map(eligible_path, records)]
         present = await self.read_all(self.session.exists, paths)
@@ -170,7 +170,7 @@ class EligibleReplicas(Access):
             await self.delete_recursive(path, expected_controller_epoch_zk_version)
 
     async def get_min_isr(self, topics: Sequence[str]) -> dict[str, MinIsr]:
-        """Return what each topic's own settings say of min.insync.replicas."""
+        """Return min.insync.replicas of each topic's own settings."""
         paths = [znodes.config_path("topics", topic) for topic in topics]
         found = {}
         for topic, path, answer in zip(topics, paths, await self.get_many(paths), strict=True):

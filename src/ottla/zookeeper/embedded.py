@@ -1,8 +1,8 @@
-"""A real ZooKeeper server beside us: finds Java and the jars, starts it, stops it.
+"""Starts and stops a real ZooKeeper server; finds Java and the jars.
 
 Who may call: the front door (`ottla up`), tests. Invariants: it listens on 127.0.0.1 alone, has a
-bounded heap and no admin server, and `start_zookeeper` returns when a session connects; whatever
-is missing becomes one StartupError line with the way out. Imports nothing heavy and no asyncio:
+bounded heap and no admin server, and `start_zookeeper` returns when a session connects; what
+is missing becomes one StartupError line with the remedy. Imports nothing heavy and no asyncio:
 the CLI calls it plainly. The jars come from the first of: OTTLA_ZOOKEEPER_JARS, ~/.cache/ottla,
 /usr/share/java, an installed pyspark, Maven (into ~/.cache/ottla). ZooKeeper:
 `ZooKeeperServerMain` and bin/zookeeper-server-start.sh.

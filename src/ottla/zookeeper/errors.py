@@ -1,4 +1,4 @@
-"""What ZooKeeper answers when it does not do as asked, one class per code.
+"""ZooKeeper's errors, one class per code.
 
 Who may call: everyone above `model`. Invariants: `by_code` covers every code of ZooKeeper 3.8;
 an unknown one becomes a plain `ZooKeeperError` that names it. ZooKeeper: `KeeperException`.
@@ -103,7 +103,7 @@ class NotEmptyError(ZooKeeperError):
 
 
 class SessionExpiredError(ZooKeeperError):
-    """The session is over: expired, fenced by our own deadline, or closed."""
+    """The session has ended: expired, fenced by our own deadline, or closed."""
 
     zk_code = -112
 
@@ -165,7 +165,7 @@ class MultiError(ZooKeeperError):
 
 
 class MalformedZnodeError(ZooKeeperError):
-    """A znode's content is not what Kafka writes there (fault F41): ignore the item, say so."""
+    """A znode's content is not what Kafka writes there (fault F41): it is ignored and logged."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"malformed znode {path}: {reason}", path=path)

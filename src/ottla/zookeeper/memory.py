@@ -1,10 +1,11 @@
-"""An in-memory ZooKeeper server: the twin of the real one, on the same wire.
+"""An in-memory ZooKeeper server with the real one's protocol.
 
 Who may call: tests, the simulator. It is a server: our own `Session` (and kazoo) run unchanged on
-it, over any Network. It is not kind: watches fire once, replies get lost with their connection,
-sessions expire with a reply in flight and outlive their connections, failed multis roll back and
-use up a zxid, too large frames end the connection. Single server, no disk: what it acknowledged
-it keeps, also over `stop` and `start`. ZooKeeper: `ZooKeeperServer`, `SessionTrackerImpl`.
+it, over any Network. Its faults are those of the real one: watches fire once, replies get lost with
+their connection, sessions expire with a reply in flight and outlive their connections, failed
+multis roll back and use up a zxid, too large frames end the connection. Single server, no disk:
+what it acknowledged it keeps, also over `stop` and `start`. ZooKeeper: `ZooKeeperServer`,
+`SessionTrackerImpl`.
 """
 
 import asyncio
@@ -129,7 +130,7 @@ class MemoryZooKeeper:
         """End a session now, as if its time were up."""
         session = self.sessions.get(session_id)
         if session is not None:
-            log.info("twin expired session=%#x", session_id)
+            log.info("in-memory ZooKeeper expired session=%#x", session_id)
             self._end(session)
 
     def disconnect(self, session_id: int) -> None:
@@ -415,7 +416,7 @@ class _Connection(asyncio.Protocol):
                 else:
                     self._server.on_request(self, buf[start:end])
         except (WireError, struct.error) as error:
-            log.info("twin dropped a connection: %s", error)
+            log.info("in-memory ZooKeeper dropped a connection error=%s", error)
             self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name

@@ -1,7 +1,7 @@
-"""The twin's tree: znodes, versions and zxids, changed by transactions that stand or fall whole.
+"""The tree of the in-memory ZooKeeper: znodes, versions and zxids, changed by transactions.
 
 Who may call: `memory`. Invariants: plain values, no clock, no wire; a transaction that fails
-leaves no trace but its zxid (as in ZooKeeper, where the failure is a transaction too); a number
+leaves nothing but its zxid (as in ZooKeeper, where the failure is a transaction too); a number
 given to a sequence znode is the count of its parent's creations. ZooKeeper: `DataTree` and
 `PrepRequestProcessor`.
 """

@@ -1,4 +1,4 @@
-"""Who is here: the cluster's id, brokers and the controller's election.
+"""Registration: the cluster's id, brokers and the controller's election.
 
 Who may call: `store`. Invariants: a broker's epoch is the czxid of its znode; an ephemeral znode
 is only believed to be ours if its owner is our session, and only deleted if its owner is a former
@@ -121,7 +121,9 @@ class Registration(Access):
                     await self.update_broker_info(info)
                 return self._registered(info, found[1].czxid)
             if owner and owner == self._previous_session_id:
-                log.info("deleting path=%s of our former session %#x", path, owner)
+                log.info(
+                    "deleting a znode path=%s session=%#x reason=of our former session", path, owner
+                )
                 await self._delete_if_there(path)
                 continue
             left_s = give_up_s - clock.monotonic()
@@ -131,12 +133,14 @@ class Registration(Access):
                     "uses this id, or its session has not expired yet",
                     path=path,
                 )
-            log.info("waiting path=%s owner=%#x left_s=%.1f", path, owner, left_s)
+            log.info("waiting for a znode path=%s session=%#x left_s=%.1f", path, owner, left_s)
             await self._wait_until_gone(path, left_s)
 
     def _registered(self, info: BrokerInfo, czxid: int) -> int:
         endpoints = ",".join(map(str, info.endpoints))
-        log.info("registered broker=%d epoch=%d endpoints=%s", info.id, czxid, endpoints)
+        log.info(
+            "broker registered broker=%d broker_epoch=%d endpoints=%s", info.id, czxid, endpoints
+        )
         return czxid
 
     async def _delete_if_there(self, path: str) -> None:
@@ -154,10 +158,14 @@ class Registration(Access):
     async def update_broker_info(self, info: BrokerInfo) -> None:
         data = znodes.encode_broker(info, self.session.world.clock.wall_ms())
         await self.write(Set(znodes.broker_path(info.id), data))
-        log.info("updated broker=%d endpoints=%s", info.id, ",".join(map(str, info.endpoints)))
+        log.info(
+            "registration updated broker=%d endpoints=%s",
+            info.id,
+            ",".join(map(str, info.endpoints)),
+        )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Take our registration away before the session ends (controlled shutdown)."""
+        """Delete our registration before the session ends (controlled shutdown)."""
         found = await self.get_data_and_stat(znodes.broker_path(broker_id))
         if found is not None and found[1].ephemeral_owner == self.session.session_id:
             await self._delete_if_there(znodes.broker_path(broker_id))
@@ -291,12 +299,12 @@ class Registration(Access):
         else:
             if named == broker_id or stat.ephemeral_owner != self.session.session_id:
                 return False
-        log.error("deleting path=%s: somebody else wrote it", znodes.CONTROLLER)
+        log.error("deleting a znode path=%s reason=somebody else wrote it", znodes.CONTROLLER)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self.write(Delete(znodes.CONTROLLER, stat.version))
         return True
 
-    async def give_up_if_fenced(self, fence: int) -> bool:
+    async def delete_controller_if_fenced(self, fence: int) -> bool:
         """Delete a /controller of ours where /controller_epoch has another version than `fence`.
 
         No other broker was elected then: somebody wrote the epoch by hand, and nothing this
@@ -308,7 +316,7 @@ class Registration(Access):
             return False
         if epoch is not None and epoch[1].version == fence:
             return False
-        log.error("path=%s was written by somebody else: electing anew", znodes.CONTROLLER_EPOCH)
+        log.error("electing again path=%s reason=somebody else wrote it", znodes.CONTROLLER_EPOCH)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self.write(Delete(znodes.CONTROLLER, controller[1].version))
         return True
@@ -326,6 +334,6 @@ class Registration(Access):
     async def delete_controller(
         self, expected_controller_epoch_zk_version: int = ANY_VERSION
     ) -> None:
-        """Give the controllership up; another broker's election follows."""
+        """Delete /controller, so that another broker is elected."""
         with contextlib.suppress(NoNodeError):
             await self.write(Delete(znodes.CONTROLLER), expected_controller_epoch_zk_version)

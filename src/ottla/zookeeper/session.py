@@ -1,19 +1,19 @@
-"""One ZooKeeper session on the event loop: connect, ask, ping, reattach, and die in time.
+"""One ZooKeeper session on the event loop: connects, pings, reconnects, fences itself in time.
 
 Who may call: `store`, the broker's life cycle, tests. Invariants:
-- One object per session generation; once DEAD it stays dead and every operation fails.
+- One object per session; once DEAD it stays dead and every operation fails.
 - Nothing is retried here. When the connection is lost each waiting operation fails with
-  ConnectionLossError: whoever asked decides whether asking again is safe.
-- The session never believes in itself longer than the server does (fault F9): `deadline` is the
-  moment the last *answered* request was sent plus the timeout, on the monotonic clock. Every
-  entrance (bytes, timers, operations, `state`) looks at it first, so after a stall of the loop
-  the first thing that happens is DEAD.
+  ConnectionLossError: the caller decides whether a retry is safe.
+- The session never assumes that it is alive for longer than the server does (fault F9): `deadline`
+  is the moment the last *answered* request was sent plus the timeout, on the monotonic clock. Every
+  entrance (bytes, timers, operations, `state`) looks at it first, so after a stall of the loop the
+  first thing that happens is DEAD.
 - Callbacks run in the order of the wire, a watch event before the reply that already shows the
   change; they only queue events.
 Kafka: `ZooKeeperClient` and ZooKeeper's `ClientCnxn`.
 
-States: CONNECTED -> SUSPENDED (connection lost) -> CONNECTED (same session, watches left anew)
-and from either -> DEAD (expired, fenced by the deadline, or closed).
+States: CONNECTED -> SUSPENDED (connection lost) -> CONNECTED (same session, watches registered
+again) and from either -> DEAD (expired, fenced by the deadline, or closed).
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class Session:
                     f"({problem}); is it running, and is zookeeper.connect right?"
                 )
             try:
-                await session._attach(min(left_s, max(1.0, session_timeout_ms / 3000)))
+                await session._connect_once(min(left_s, max(1.0, session_timeout_ms / 3000)))
                 session._on_event = on_event
                 return session
             except SessionExpiredError as error:  # we stalled for longer than the session lives
@@ -153,7 +153,7 @@ class Session:
             await asyncio.sleep(min(0.05 + 0.2 * world.random.random(), max(0.0, left_s)))
 
     async def close(self) -> None:
-        """End the session at the server too, so that its ephemeral znodes go at once."""
+        """Close the session at the server, too: its ephemeral znodes are deleted at once."""
         if self.state is SessionState.CONNECTED:
             future = self._send(jute.CLOSE, b"", _nothing, None)
             try:
@@ -161,7 +161,7 @@ class Session:
                     await future
             except (TimeoutError, ZooKeeperError):
                 pass  # the server expires it by itself
-        self._die(CLOSED)
+        self._become_dead(CLOSED)
 
     @property
     def state(self) -> SessionState:
@@ -171,7 +171,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether this session may still be believed in."""
+        """Whether the session is alive: not DEAD, and its deadline has not passed."""
         return self.state is not SessionState.DEAD
 
     @property
@@ -379,7 +379,7 @@ class Session:
                     future.set_result(result)
             return
         if err == SessionExpiredError.zk_code:
-            self._die("the server says it is expired")
+            self._become_dead("the server says it is expired")
         if err == NoNodeError.zk_code and read is _read_exists:
             if watch is not None and path is not None:
                 self._watches.absent.setdefault(path, []).append(watch)
@@ -412,16 +412,16 @@ class Session:
         self._deadline_s = max(self._deadline_s, deadline_s)
 
     def _fence(self) -> bool:
-        """Die if the deadline has passed; tell whether the session is dead."""
+        """Become DEAD if the deadline has passed; return whether the session is dead."""
         if self._state is SessionState.DEAD:
             return True
         if self.session_id and self.world.clock.monotonic() >= self._deadline_s:
-            self._die(f"fenced by its own deadline: no answer for {self.timeout_ms} ms")
+            self._become_dead(f"fenced by its own deadline: no answer for {self.timeout_ms} ms")
             return True
         return False
 
     def _tick(self) -> None:
-        """Ping each third of the timeout; give the connection up after two silent thirds."""
+        """Ping each third of the timeout; drop the connection after two thirds without a reply."""
         self._timer = None
         if self._fence():
             return
@@ -447,7 +447,7 @@ class Session:
 
     # --- connection -------------------------------------------------------------------------
 
-    async def _attach(self, timeout_s: float) -> None:
+    async def _connect_once(self, timeout_s: float) -> None:
         """Connect to the next server and open or continue the session.
 
         OSError or ConnectionLossError if that server does not; SessionExpiredError if it is over.
@@ -474,11 +474,13 @@ class Session:
             raise self._expired()
         if answer.timeout_ms <= 0:
             wire.drop()
-            self._die("the server says it is expired")
+            self._become_dead("the server says it is expired")
             raise self._expired()
-        self._adopt(wire, answer, asked_s, f"{host}:{port}")
+        self._use_connection(wire, answer, asked_s, f"{host}:{port}")
 
-    def _adopt(self, wire: Wire, answer: jute.ConnectResponse, asked_s: float, server: str) -> None:
+    def _use_connection(
+        self, wire: Wire, answer: jute.ConnectResponse, asked_s: float, server: str
+    ) -> None:
         again = bool(self.session_id)
         self.session_id = answer.session_id
         self._password = answer.password
@@ -490,7 +492,7 @@ class Session:
         self._pings.clear()
         self._state = SessionState.CONNECTED
         log.info(
-            "session %s id=%#x server=%s timeout_ms=%d",
+            "session %s session=%#x server=%s timeout_ms=%d",
             "continued" if again else "opened",
             self.session_id,
             server,
@@ -498,13 +500,13 @@ class Session:
         )
         if self._fence():
             return  # the greeting waited for the loop longer than the session lives
-        self._leave_watches_anew()
+        self._reregister_watches()
         self._arm(self.timeout_ms / 3000)
         self._wake_waiters()
         if again:
-            self._tell(SessionState.CONNECTED, "the same session continues")
+            self._notify_state(SessionState.CONNECTED, "the same session continues")
 
-    def _leave_watches_anew(self) -> None:
+    def _reregister_watches(self) -> None:
         batches: list[tuple[list[str], list[str], list[str]]] = []
         size = SET_WATCHES_CHUNK_BYTES
         tables = (self._watches.data, self._watches.absent, self._watches.children)
@@ -520,7 +522,7 @@ class Session:
             self._write(jute.request(jute.XID_SET_WATCHES, jute.SET_WATCHES, body))
 
     def on_connection_lost(self, wire: Wire, reason: str) -> None:
-        """Fail what waits and try to continue elsewhere, if it was the session's connection."""
+        """Fail pending operations and reconnect, if it was the session's connection."""
         wire.drop()
         if wire.greeting is not None and not wire.greeting.done():
             wire.greeting.set_exception(ConnectionLossError(reason))
@@ -530,26 +532,31 @@ class Session:
         if self._fence():
             return
         self._state = SessionState.SUSPENDED
-        log.warning("session suspended id=%#x server=%s: %s", self.session_id, self.server, reason)
+        log.warning(
+            "session suspended session=%#x server=%s reason=%s",
+            self.session_id,
+            self.server,
+            reason,
+        )
         self._out.clear()
         self._pings.clear()
         self._arm(max(self._deadline_s - self.world.clock.monotonic(), 0.001))
-        self._reattaching = self._loop.create_task(self._reattach())
-        self._tell(SessionState.SUSPENDED, reason)
+        self._reattaching = self._loop.create_task(self._reconnect())
+        self._notify_state(SessionState.SUSPENDED, reason)
         self._fail_pending(ConnectionLossError)
 
-    async def _reattach(self) -> None:
+    async def _reconnect(self) -> None:
         """Try the servers in turn until one continues the session or the deadline ends it."""
         pause_s = 0.02
         while not self._fence():
             left_s = self._deadline_s - self.world.clock.monotonic()
             try:
-                await self._attach(min(left_s, max(0.2, self.timeout_ms / 3000)))
+                await self._connect_once(min(left_s, max(0.2, self.timeout_ms / 3000)))
                 return
             except SessionExpiredError:
                 return
             except (OSError, ConnectionLossError, WireError) as error:
-                log.debug("session not continued id=%#x: %s", self.session_id, error)
+                log.debug("session not continued session=%#x error=%s", self.session_id, error)
             await asyncio.sleep(pause_s * (0.5 + self.world.random.random()))
             pause_s = min(1.0, pause_s * 2)
 
@@ -563,13 +570,13 @@ class Session:
 
     # --- the end ----------------------------------------------------------------------------
 
-    def _die(self, reason: str) -> None:
+    def _become_dead(self, reason: str) -> None:
         if self._state is SessionState.DEAD:
             return
         self._state = SessionState.DEAD
         self.death = reason
         level = logging.INFO if reason == CLOSED else logging.WARNING
-        log.log(level, "session dead id=%#x: %s", self.session_id, reason)
+        log.log(level, "session dead session=%#x reason=%s", self.session_id, reason)
         if self._timer is not None:
             self._timer.cancel()
         if self._reattaching is not None and self._reattaching is not asyncio.current_task():
@@ -579,14 +586,14 @@ class Session:
             self._wire = None
         self._out.clear()
         self._watches.clear()
-        self._tell(SessionState.DEAD, reason)
+        self._notify_state(SessionState.DEAD, reason)
         self._fail_pending(SessionExpiredError)
         self._wake_waiters()
 
     def _expired(self) -> SessionExpiredError:
         return SessionExpiredError(f"session {self.session_id:#x} is over: {self.death}")
 
-    def _tell(self, state: SessionState, reason: str) -> None:
+    def _notify_state(self, state: SessionState, reason: str) -> None:
         if self._on_event is not None:
             self._call(self._on_event, SessionEvent(state, reason, self.session_id))
 

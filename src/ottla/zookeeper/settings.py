@@ -2,7 +2,7 @@
 
 Who may call: `store`. Invariants: a setting is only written while the same controller stands
 (check on /controller, so that no migration is under way); notifications carry no facts, only
-where to read; the producer id block and the features are compared and swapped.
+where to read; the producer id block and the features are written by compare-and-swap.
 Kafka: the config, notification and feature parts of `KafkaZkClient`.
 """
 

@@ -1,7 +1,7 @@
-"""Topics, partition states, and what the controller is asked to do with them.
+"""Topics, partition states, and the requests to the controller in /admin.
 
 Who may call: `store`. Invariants: a partition's epoch is the version of its state znode and every
-update compares and swaps on it (R6); controller writes are fenced (R10); a malformed znode is
+update is a compare-and-swap on it (R6); controller writes are fenced (R10); a malformed znode is
 reported and read as absent, never a crash (F41). Kafka: the topic part of `KafkaZkClient`.
 """
 
@@ -28,7 +28,7 @@ MAX_CONFLICTS = 20
 
 @dataclass(slots=True)
 class UpdateResult:
-    """What an update of partition states came to.
+    """The result of an update of partition states.
 
     `finished` holds the new state (with its new partition epoch) or the error; `retry` names
     those whose znode had another version: read them again and decide again.

@@ -1,7 +1,7 @@
-"""The one-shot watches a session has left on the server, and whom each event is for.
+"""The one-shot watches that a session has on the server, and the callbacks of each.
 
 Who may call: `session`. Invariants: a watch is kept only once the server confirmed the read that
-left it; an event takes its watches away; the tables are dropped with the session. Kafka:
+left it; an event removes its watches; the tables are dropped with the session. Kafka:
 `ZKWatchManager`.
 """
 
@@ -40,7 +40,7 @@ class Watches:
         self.children: dict[str, list[WatchCallback]] = {}
 
     def take(self, event: WatchEvent) -> list[WatchCallback]:
-        """Return whom to tell of `event`, in the order they asked, and forget them."""
+        """Remove and return the callbacks of `event`, in the order of registration."""
         if event.type == WatchType.CHILDREN_CHANGED:
             return self.children.pop(event.path, [])
         found = self.data.pop(event.path, []) + self.absent.pop(event.path, [])

@@ -18,21 +18,21 @@ FOLDER = "/data"
 
 
 class Scene:
-    """ZooKeeper's twin on a node, brokers on theirs, and a node to ask from."""
+    """an in-memory ZooKeeper on a node, brokers on theirs, and a node to ask from."""
 
     def __init__(self, simulation):
         self.simulation = simulation
         self.brokers = {}
         self.errors = {}
         self.stops = {}
-        self.twin = None
+        self.zookeeper = None
         self.settings = {}
         simulation.node("zk").boot(self._zookeeper)
         simulation.run_for(0.1)
 
     async def _zookeeper(self, world):
-        self.twin = MemoryZooKeeper(world, tick_ms=1000)
-        await self.twin.start("zk", 2181)
+        self.zookeeper = MemoryZooKeeper(world, tick_ms=1000)
+        await self.zookeeper.start("zk", 2181)
         await asyncio.Event().wait()
 
     def config(self, number, **extra):
@@ -95,7 +95,7 @@ class Scene:
         assert done()
 
     def znode(self, path):
-        return self.twin.tree.nodes.get(path)
+        return self.zookeeper.tree.nodes.get(path)
 
     def ask(self, number, message, version, timeout_s=30.0, port=9092):
         node = self.simulation.node("client")

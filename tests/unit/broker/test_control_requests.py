@@ -1,4 +1,4 @@
-"""Control requests and the life of this broker they were meant for (BrokerEpochIntegrationTest)."""
+"""Control requests and the registration they were meant for (BrokerEpochIntegrationTest)."""
 
 import pytest
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ottla.log.damage import MARK
+from ottla.log.damage import DAMAGE_FILE
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.sim.world import Simulation
@@ -54,7 +54,7 @@ def log_bytes(scene, number):
 
 
 def left_over(scene, number):
-    return [p for p in disk(scene, number).inodes if "-stray/" in p or p.endswith(MARK)]
+    return [p for p in disk(scene, number).inodes if "-stray/" in p or p.endswith(DAMAGE_FILE)]
 
 
 def flip(scene, number, rng):

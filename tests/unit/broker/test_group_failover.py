@@ -8,9 +8,9 @@ import pytest
 from ottla.admin.operations.consume import Reader
 from ottla.admin.operations.group_consumer import GroupReader
 from ottla.admin.operations.groups import committed_offsets, describe
-from ottla.admin.operations.produce import ACKS_ALL
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.protocol import ACKS_ALL
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.produce import ProduceRequest

@@ -103,7 +103,7 @@ def test_a_lost_session_is_followed_by_a_new_one(scene):
     broker = scene.up(1)
     scene.up(2)
     entry = scene.znode("/brokers/ids/1")
-    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, entry.owner)
+    scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
     scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
     assert broker.services.broker_epoch == scene.znode("/brokers/ids/1").czxid
     assert broker.state is BrokerState.RUNNING
@@ -359,7 +359,7 @@ def test_f11_what_was_told_to_a_former_registration_is_no_word_of_the_present_on
 
     monkeypatch.setattr(Store, "register_broker", late)
     owner = scene.znode("/brokers/ids/1").owner
-    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, owner)
+    scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, owner)
     scene.wait(lambda: answers)
     assert answers[0].error_code == ErrorCode.NONE, "it was for the registration of that time"
     scene.wait(lambda: not broker.services.metadata.contains("ghost"), within_s=3)
@@ -371,7 +371,7 @@ def test_f11_what_was_deleted_before_the_controller_heard_of_us_is_forgotten(sce
     """C3, R15: at our registration it was there; the deletion was told to the former one only."""
     broker = beside_a_frozen_controller(scene)
     entry = scene.znode("/brokers/ids/1")
-    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, entry.owner)
+    scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
     scene.wait(lambda: broker.services.broker_epoch > entry.czxid, within_s=2)
     scene.simulation.run_for(0.5)
     delete_znode(scene, broker, "ghost")
@@ -411,7 +411,7 @@ def test_f19_a_session_that_expires_amid_the_start_does_not_end_it(scene, monkey
         if len(calls) == 1:
             broker = scene.brokers["b2"]
             session_id = broker.membership._session.session_id
-            scene.simulation.node("zk").loop.call_soon(scene.twin.expire, session_id)
+            scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, session_id)
             await asyncio.sleep(8)
         return result
 
@@ -452,7 +452,7 @@ def test_f48_a_start_that_is_ended_amid_loading_leaves_the_folder_as_it_was(scen
 
 
 def says_whole(scene, number):
-    """Return what a broker said of its logs when it registered, None if that was another life."""
+    """Return what a broker stated of its logs with this registration, None if with another one."""
     said, entry = scene.znode(f"/ottla/brokers/{number}"), scene.znode(f"/brokers/ids/{number}")
     return b'"logs_whole":true' in said.data if said.mzxid == entry.czxid else None
 
@@ -477,7 +477,7 @@ def test_r13_a_session_that_ends_takes_nothing_from_the_logs(scene):
     scene.stop(1)
     broker = scene.up(1)
     entry = scene.znode("/brokers/ids/1")
-    scene.simulation.node("zk").loop.call_soon(scene.twin.expire, entry.owner)
+    scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
     scene.wait(lambda: broker.services.broker_epoch > entry.czxid)
     assert says_whole(scene, 1) is True
 
@@ -516,7 +516,7 @@ def test_r13_a_controller_that_knows_no_eligible_replicas_is_named(scene, caplog
     assert scene.ask(1, told_of(broker, 2, ("t", b"t" * 16)), 8).error_code == 0
     scene.simulation.run_for(1)
     assert "not in force" not in caplog.text
-    scene.twin.tree.nodes["/ottla/brokers/1"].mzxid -= 1  # as if of an earlier registration
+    scene.zookeeper.tree.nodes["/ottla/brokers/1"].mzxid -= 1  # as if of an earlier registration
     assert scene.ask(1, told_of(broker, 3), 8).error_code == ErrorCode.NONE
     scene.wait(lambda: "eligible leader replicas" in caplog.text)
     assert "controller=1" in caplog.text

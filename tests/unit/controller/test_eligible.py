@@ -37,7 +37,7 @@ def context(*brokers, whole=(1, 2, 3)):
 def after(c, before, isr, min_isr=2, config=TWO, **changes):
     new = replace(before, isr=isr, partition_epoch=before.partition_epoch + 1, **changes)
     found = eligible.next_eligible(c, TP, before, new, min_isr, config)
-    return None if found is None else found.lives
+    return None if found is None else found.broker_epochs
 
 
 def test_who_leaves_below_min_isr_is_eligible_with_the_life_it_was_in_sync_in():
@@ -83,7 +83,7 @@ def test_f11_a_member_that_crashed_is_not_noted_unless_it_joined_since():
     eligible.note_isr(c, TP, (1,), (1, 2))
     c.remove_broker(2)
     c.add_broker(BrokerInfo(2, (), epoch=500))
-    assert not eligible.believed(c, 2, TP), "that was another life"
+    assert not eligible.believed(c, 2, TP), "that was another registration"
 
 
 def test_f17_a_member_whose_log_dir_failed_is_not_eligible():

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from ottla.controller.placement import (
     BrokerRack,
-    InvalidPartitionsError,
-    InvalidReplicationFactorError,
     PlacementError,
     alternate_racks,
     assign_added,
     assign_replicas,
 )
+from ottla.model.errors import InvalidPartitionsError, InvalidReplicationFactorError
 
 FIVE = [BrokerRack(i) for i in range(5)]
 SIX = [BrokerRack(i, r) for i, r in enumerate(["a", "b", "b", "c", "c", "a"])]

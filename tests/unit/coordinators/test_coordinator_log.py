@@ -53,7 +53,7 @@ class FakeLog:
     def log_end_offset(self):
         return len(self.batches)
 
-    def bring(self, size, position):
+    def prefetch(self, size, position):
         self.brought.append((size, position))
         self.cold = self.stays_cold
 

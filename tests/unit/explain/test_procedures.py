@@ -41,7 +41,7 @@ def known(context):
         "offline_dirs": {b: tps for b, tps in context.offline_dirs.items() if tps},
         "former_lives": {b: tps for b, tps in context.former_lives.items() if tps},
         "whole": context.whole,
-        "lives": context.lives,
+        "broker_epochs": context.broker_epochs,
         "joined": {tp: brokers for tp, brokers in context.joined.items() if brokers},
         "eligible": context.eligible,
         "deleting": list(context.deleting),

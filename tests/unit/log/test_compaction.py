@@ -7,31 +7,30 @@ import pytest
 
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.compaction import (
-    DELETE_HORIZON,
     BatchRetention,
-    Lags,
+    CleanableLog,
+    CleanableSegment,
+    CleanedTransactionMetadata,
+    CompactionLags,
     LastWritten,
-    LogFacts,
     OffsetMap,
     RecordFilter,
-    SegmentFacts,
     SegmentSize,
-    Transactions,
-    find_dirt,
+    find_log_to_clean,
     group_segments,
 )
-from ottla.log.validate import CONTROL, TRANSACTIONAL
+from ottla.wire.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 
 NEVER = 2**63 - 1
-NO_LAGS = Lags(0, NEVER)
+NO_LAGS = CompactionLags(0, NEVER)
 
 
 def segment(base, size=100, largest=1000, first=1000):
-    return SegmentFacts(base, size, lambda: largest, lambda: first)
+    return CleanableSegment(base, size, lambda: largest, lambda: first)
 
 
 def facts(*segments, cleaned=-1, start=0, end=1000, stable=1000, flushed=1000):
-    return LogFacts(segments, start, end, stable, flushed, cleaned)
+    return CleanableLog(segments, start, end, stable, flushed, cleaned)
 
 
 FOUR = [segment(base) for base in (0, 100, 200, 300)]
@@ -55,7 +54,7 @@ FOUR = [segment(base) for base in (0, 100, 200, 300)]
     ],
 )
 def test_the_range_that_may_be_cleaned(changes, range_, clean, cleanable):
-    dirt = find_dirt(facts(*FOUR, **changes), NO_LAGS, 0)
+    dirt = find_log_to_clean(facts(*FOUR, **changes), NO_LAGS, 0)
     assert (dirt.first_dirty, dirt.first_uncleanable) == range_
     assert (dirt.clean_bytes, dirt.cleanable_bytes) == (clean, cleanable)
 
@@ -63,18 +62,18 @@ def test_the_range_that_may_be_cleaned(changes, range_, clean, cleanable):
 def test_young_segments_wait_for_min_compaction_lag():
     """CleanableOffsetsForTime, CleanableOffsetsForShortTime."""
     log = facts(segment(0, largest=1000), segment(100, largest=5000), segment(200), segment(300))
-    assert find_dirt(log, Lags(2000, NEVER), 6000).first_uncleanable == 100
-    assert find_dirt(log, Lags(2000, NEVER), 7000).first_uncleanable == 300
+    assert find_log_to_clean(log, CompactionLags(2000, NEVER), 6000).first_uncleanable == 100
+    assert find_log_to_clean(log, CompactionLags(2000, NEVER), 7000).first_uncleanable == 300
 
 
 def test_old_records_do_not_wait_for_the_ratio():
     """MaxLogCompactionLag."""
     log = facts(segment(0), segment(100, first=3000), segment(200), cleaned=100)
-    early, late = (find_dirt(log, Lags(0, 2000), now) for now in (5000, 5001))
-    assert not early.is_worth_it(0.6)
-    assert late.is_worth_it(0.6)
+    early, late = (find_log_to_clean(log, CompactionLags(0, 2000), now) for now in (5000, 5001))
+    assert not early.should_clean(0.6)
+    assert late.should_clean(0.6)
     assert early.ratio == 0.5
-    assert early.is_worth_it(0.49)
+    assert early.should_clean(0.49)
 
 
 def sizes(*rows):
@@ -147,29 +146,29 @@ def rules(*, latest=100, producers=None, now=1000, aborted=(), keys=None):
     offsets.latest_offset = latest
     for key, offset in (keys or {}).items():
         offsets.put(key, offset)
-    transactions = Transactions()
-    transactions.expect(list(aborted))
+    transactions = CleanedTransactionMetadata()
+    transactions.add_aborted(list(aborted))
     return RecordFilter(offsets, transactions, producers or {}, now, 50)
 
 
 def test_a_record_stays_if_it_is_its_keys_last():
     decide = rules(keys={b"a": 10})
-    assert not decide.keeps(b"a", 9, dead=False)
-    assert decide.keeps(b"a", 10, dead=False)
-    assert decide.keeps(b"b", 5, dead=False), "its key is not in the dirty part"
-    assert decide.keeps(None, 101, dead=False), "beyond what was read"
-    assert not decide.keeps(None, 100, dead=False), "nobody can ask for it"
-    assert not decide.keeps(b"a", 10, dead=True), "a tombstone past its horizon"
-    assert decide.keeps(b"a", 101, dead=True)
+    assert not decide.should_retain(b"a", 9, dead=False)
+    assert decide.should_retain(b"a", 10, dead=False)
+    assert decide.should_retain(b"b", 5, dead=False), "its key is not in the dirty part"
+    assert decide.should_retain(None, 101, dead=False), "beyond what was read"
+    assert not decide.should_retain(None, 100, dead=False), "nobody can ask for it"
+    assert not decide.should_retain(b"a", 10, dead=True), "a tombstone past its horizon"
+    assert decide.should_retain(b"a", 101, dead=True)
 
 
 @pytest.mark.parametrize("horizon", [0, 1000, 1001])
 def test_a_marker_goes_after_its_data_and_its_horizon(horizon):
     """CommitMarkerRemoval, AbortMarkerRemoval, CommitMarkerRetentionWithEmptyBatch."""
-    bits = CONTROL | TRANSACTIONAL | (DELETE_HORIZON if horizon else 0)
+    bits = CONTROL_FLAG | TRANSACTIONAL_FLAG | (DELETE_HORIZON_FLAG if horizon else 0)
     marker = header(5, attributes=bits, base_ts=horizon)
     with_data = rules()
-    assert with_data.check_batch_retention(header(4, attributes=TRANSACTIONAL), None) == (
+    assert with_data.check_batch_retention(header(4, attributes=TRANSACTIONAL_FLAG), None) == (
         BatchRetention.DELETE_EMPTY,
         False,
     )
@@ -191,10 +190,10 @@ def test_aborted_data_goes_and_the_index_entry_with_it():
     """CleanSegmentsWithAbort, AbortMarkerRetentionWithEmptyBatch."""
     entry = AbortedTransaction(7, 3, 5, 6)
     decide = rules(aborted=[entry])
-    data, marker = header(3, 1, attributes=TRANSACTIONAL), header(5, attributes=CONTROL)
-    other = header(3, 1, producer_id=8, attributes=TRANSACTIONAL)
+    data, marker = header(3, 1, attributes=TRANSACTIONAL_FLAG), header(5, attributes=CONTROL_FLAG)
+    other = header(3, 1, producer_id=8, attributes=TRANSACTIONAL_FLAG)
     assert (
-        decide.check_batch_retention(header(1, attributes=TRANSACTIONAL), None).retention
+        decide.check_batch_retention(header(1, attributes=TRANSACTIONAL_FLAG), None).retention
         is BatchRetention.DELETE_EMPTY
     ), "before it"
     assert decide.check_batch_retention(data, None).retention is BatchRetention.DELETE
@@ -223,9 +222,9 @@ def test_a_producers_last_batch_stays_without_records():
 
 def test_an_empty_control_batch_goes():
     """CleanEmptyControlBatch."""
-    empty = header(5, attributes=CONTROL | TRANSACTIONAL, count=0)
+    empty = header(5, attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG, count=0)
     assert rules().check_batch_retention(empty, None, empty=True).retention is BatchRetention.DELETE
     kept = rules(producers={7: LastWritten(0, None)}).check_batch_retention(empty, None, empty=True)
     assert kept.retention is BatchRetention.HEADER_ONLY
-    other_kind = header(5, attributes=CONTROL)
+    other_kind = header(5, attributes=CONTROL_FLAG)
     assert rules().check_batch_retention(other_kind, None) == (BatchRetention.RETAIN, False)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.log.cleaner import LogCleaner, dirt_of
+from ottla.log.cleaner import LogCleaner, log_to_clean_of
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import InvalidRecordError
 from ottla.model.ids import TopicPartition
@@ -409,11 +409,11 @@ def test_dirt_counts_from_the_last_cleaning(kit):
     assert bench.clean()
     bench.put(("k0", "y"))
     assert not bench.clean(), "not dirty enough"
-    assert 0 < dirt_of(bench.log, 0).ratio < 0.5
+    assert 0 < log_to_clean_of(bench.log, 0).ratio < 0.5
     for number in range(80):
         bench.put((f"k{number}", "y" * 50))
     assert bench.clean()
-    assert dirt_of(bench.log, 0).ratio == 0
+    assert log_to_clean_of(bench.log, 0).ratio == 0
 
 
 def test_the_oldest_records_of_a_compacted_topic_expire_too(kit):

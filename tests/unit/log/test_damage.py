@@ -112,8 +112,8 @@ def test_f20_the_log_end_behind_a_damaged_header_is_found_or_refused(kit):
 def test_f20_the_mark_says_what_was_written_and_garbage_says_damaged():
     tp = TopicPartition("t", 0)
     data = damage.encode(tp, [(3, 5), (9, 10)], 7)
-    assert damage.decode(data) == damage.Mark("t-0", ((3, 5), (9, 10)), 7)
-    assert damage.decode(b"\xff\x00=..\ndamaged=x..y\ncommitted=") == damage.Mark("", (), -1)
+    assert damage.decode(data) == damage.DamageFile("t-0", ((3, 5), (9, 10)), 7)
+    assert damage.decode(b"\xff\x00=..\ndamaged=x..y\ncommitted=") == damage.DamageFile("", (), -1)
     assert damage.with_range([(3, 5), (9, 10)], 5, 9) == ((3, 10),)
     assert damage.with_range([(3, 5)], 8, 9) == ((3, 5), (8, 9))
     assert damage.above([(3, 5), (8, 9)], 5) == ((8, 9),)
@@ -125,12 +125,12 @@ def test_f20_a_marked_log_is_known_to_be_damaged_when_it_is_opened(kit):
     kit.fill(log, 3)
     log.close()
     assert log.damaged is None
-    (kit.folder / damage.MARK).write_bytes(damage.encode(kit.tp, [(1, 2)], 3))
+    (kit.folder / damage.DAMAGE_FILE).write_bytes(damage.encode(kit.tp, [(1, 2)], 3))
     log = kit.open(clean=True, recovery_point=3)
     assert log.damaged == ((1, 2),)
     assert log.damage_remembered
     log.abandon()
-    (kit.folder / damage.MARK).write_bytes(b"")
+    (kit.folder / damage.DAMAGE_FILE).write_bytes(b"")
     log = kit.open(clean=True, recovery_point=3)
     assert log.damaged == ()
 

@@ -91,7 +91,7 @@ def test_what_the_kernel_forgot_is_not_in_memory_until_it_is_brought(tmp_path):
     os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
     if file.in_memory(1 << 20, 0):
         pytest.skip("this file system keeps everything in memory, or does not tell")
-    file.bring(1 << 20, 0)
+    file.prefetch(1 << 20, 0)
     assert file.in_memory(1 << 20, 0)
     file.close()
-    file.bring(1, 0)  # nothing: it is closed
+    file.prefetch(1, 0)  # nothing: it is closed

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from metered import MeteredFiles
-from ottla.log.log import MOST_DELETED
+from ottla.log.log import MAX_SEGMENTS_AT_ONCE
 from ottla.log.results import NotInMemoryError
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import iter_batches
@@ -49,7 +49,7 @@ def read_now(metered, log, offset, size=4096):
         except NotInMemoryError as place:
             waits += 1
             assert waits < 5
-            metered.work(place.file.bring, place.size, place.position)
+            metered.work(place.file.prefetch, place.size, place.position)
         else:
             return b"".join(found.parts), waits
 
@@ -98,7 +98,7 @@ def test_a_segment_that_was_cut_meanwhile_takes_over_nothing(kit, metered):
     log.truncate_to(50)
     kit.fill(log, 40, size=9_000)
     place = first.value
-    metered.work(place.file.bring, place.size, place.position)
+    metered.work(place.file.prefetch, place.size, place.position)
     for offset in (49, 50, 70, 89):
         data, _ = read_now(metered, log, offset)
         [header, *_] = [header for _, header in iter_batches(data)]
@@ -112,7 +112,7 @@ def test_a_log_that_is_deleted_meanwhile_harms_nobody(kit, metered):
         log.read(70, 4096, 400, now=True)
     log.abandon()
     with pytest.raises(FileNotFoundError):
-        metered.work(place.value.file.bring, place.value.size, place.value.position)
+        metered.work(place.value.file.prefetch, place.value.size, place.value.position)
 
 
 # Retention -----------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def kept(kit, count, **topic):
 
 
 def test_f46_retention_takes_a_bounded_number_of_segments_at_a_time(kit, metered, monkeypatch):
-    count = MOST_DELETED * 3 + 5
+    count = MAX_SEGMENTS_AT_ONCE * 3 + 5
     manager = kept(kit, count, retention_ms=1000)
     log = manager.get(TP)
     renames = []
@@ -158,12 +158,12 @@ def test_f46_retention_takes_a_bounded_number_of_segments_at_a_time(kit, metered
             manager.periodic(kit.clock.wall)
             most_renames = max(most_renames, len(renames))
             most_bytes = max(most_bytes, metered.by_loop)
-            await manager.bring_indexes(metered)
+            await manager.load_indexes(metered)
 
     asyncio.run(main())
     assert log.segments[0].base_offset == count
     assert log.log_start_offset == count
-    assert most_renames <= MOST_DELETED * 4
+    assert most_renames <= MAX_SEGMENTS_AT_ONCE * 4
     assert most_bytes < 10_000, "how old segments are, workers find out"
 
 

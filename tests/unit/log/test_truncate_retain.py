@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.log.retention import Limits, SegmentFacts, expired_segments
+from ottla.log.retention import Limits, RetainedSegment, expired_segments
 from ottla.model.errors import OffsetOutOfRangeError
 from ottla.wire.records import iter_batches
 
@@ -75,7 +75,7 @@ def test_truncation_lowers_the_recovery_point_and_says_so_before_the_next_append
     told = []
     log.on_recovery_point_lowered = lambda at: told.append((at.recovery_point, at.log_end_offset))
     log.truncate_to(3)
-    assert log.owes_recovery_point
+    assert log.recovery_point_pending
     assert told == []
     kit.fill(log, 1)
     assert told == [(3, 3)]
@@ -199,7 +199,7 @@ def test_a_clock_that_goes_back_deletes_nothing(kit):
 
 
 def facts(*sizes, base=0):
-    return [SegmentFacts(base + i, size, lambda i=i: i) for i, size in enumerate(sizes)]
+    return [RetainedSegment(base + i, size, lambda i=i: i) for i, size in enumerate(sizes)]
 
 
 def decide(segments, **keywords):

@@ -97,7 +97,7 @@ def test_f46_many_truncations_are_settled_by_one_write_of_a_worker(kit, counted,
         """Cut, settle, append, as a fetcher does."""
         for log in logs:
             log.truncate_to(1)
-        await manager.settle_truncations(counted)
+        await manager.make_truncations_durable(counted)
         assert all(points_of(kit)[log.tp] == 1 for log in logs)
         for log in logs:
             kit.fill(log, 2)
@@ -125,16 +125,16 @@ def test_a_truncation_amid_settling_is_settled_as_well(kit, counted):
 
     async def main():
         first.truncate_to(2)
-        one = asyncio.create_task(manager.settle_truncations(counted))
+        one = asyncio.create_task(manager.make_truncations_durable(counted))
         for _ in range(3):
             await asyncio.sleep(0)
         second.truncate_to(1)
         first.truncate_to(0)
-        await manager.settle_truncations(counted)
+        await manager.make_truncations_durable(counted)
         await one
         assert points_of(kit) == {first.tp: 0, second.tp: 1}
-        assert not first.owes_recovery_point
-        assert not second.owes_recovery_point
+        assert not first.recovery_point_pending
+        assert not second.recovery_point_pending
         counted.waits.update(loop=0)
         for log in (first, second):
             kit.fill(log, 1)
@@ -162,7 +162,7 @@ def test_logs_made_where_others_were_deleted_are_settled_too(kit, counted):
     counted.waits.update(loop=0)
     for tp in tps(100):
         manager.get_or_create(tp, bytes(15) + b"2", is_new=True)
-    asyncio.run(manager.settle_truncations(counted))
+    asyncio.run(manager.make_truncations_durable(counted))
     for log in manager.logs():
         kit.fill(log, 1)
     assert counted.waits["loop"] == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from logs import folder_config
-from ottla.log.boot_notes import BOOT_NOTE
+from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.manager import LogManager
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import DiedError, SimDisk, SimFiles
@@ -26,7 +26,7 @@ def started(kit, *dirs):
 
 def lose_power(kit):
     """Have the next start find another boot of the system than the last process noted."""
-    for note in kit.root.glob(f"*/{BOOT_NOTE}"):
+    for note in kit.root.glob(f"*/{BOOT_ID_FILE}"):
         note.unlink()
 
 
@@ -146,7 +146,7 @@ def test_a_start_that_is_given_up_says_nothing_of_what_it_did_not_load(kit, clea
         lose_power(kit)
     manager = kit.manager("a", "b")
     steps = sum(1 for _ in manager.loading(lambda _: kit.config()))
-    manager.give_up()
+    manager.abort_startup()
     assert steps > 8
     for given_up_after in range(steps):
         manager = kit.manager("a", "b")
@@ -154,7 +154,7 @@ def test_a_start_that_is_given_up_says_nothing_of_what_it_did_not_load(kit, clea
         for _ in range(given_up_after):
             next(loading, None)
         loading.close()
-        manager.give_up()
+        manager.abort_startup()
         for folder in ("a", "b"):
             assert (kit.root / folder / MARKER).exists() == clean, given_up_after
     manager = started(kit, "a", "b")

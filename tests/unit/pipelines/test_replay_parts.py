@@ -15,8 +15,8 @@ from ottla.pipelines.replaying.plan import mapped, next_round
 from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.replaying.sums import content_hash
 from ottla.pipelines.replaying.translating import Run, translated
+from ottla.wire.batch_header import LOG_APPEND_TIME
 from ottla.wire.records import (
-    LOG_APPEND_TIME,
     Record,
     build_batch,
     frame_batch,

@@ -25,7 +25,8 @@ from ottla.pipelines.segments.folders import (
 from ottla.pipelines.segments.records import record_rows
 from ottla.pipelines.segments.source import SegmentsReader, summarize, tasks_of
 from ottla.wire import compression
-from ottla.wire.records import Record, build_batch, build_control_batch, crc32c, iter_records
+from ottla.wire.batch_header import crc32c
+from ottla.wire.records import Record, build_batch, build_control_batch, iter_records
 
 COLUMNS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "broker", "file",

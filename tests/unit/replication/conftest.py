@@ -17,7 +17,7 @@ from ottla.broker.requests.control import replica_control
 from ottla.broker.requests.records import fetch, list_offsets, offset_for_leader_epoch, produce
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import Tasks
-from ottla.log.boot_notes import BOOT_NOTE
+from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.files import OsFiles
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
@@ -107,13 +107,13 @@ class Disk(OsFiles):
                 raise OSError(5, "Input/output error")
             return write(parts, offset)
 
-        def bring(size, offset):
-            file.bring(size, offset)
+        def prefetch(size, offset):
+            file.prefetch(size, offset)
             self.brought += 1
             self.cold = self.gone
 
         proxy = Proxy()
-        proxy.pwrite, proxy.bring = pwrite, bring
+        proxy.pwrite, proxy.prefetch = pwrite, prefetch
         proxy.in_memory = lambda size, offset: not self.cold
         names = ("path", "reader", "worker_lock", "pread", "size", "truncate", "fsync", "close")
         for name in names:
@@ -320,7 +320,9 @@ class Node:
         else:
             self.logs.abandon()
             # The machine crashed, not the process alone: the next start finds another boot.
-            (pathlib.Path(self.cluster.folder) / str(self.id) / BOOT_NOTE).unlink(missing_ok=True)
+            (pathlib.Path(self.cluster.folder) / str(self.id) / BOOT_ID_FILE).unlink(
+                missing_ok=True
+            )
 
     def lose_tail(self, keep, index=0):
         """Let a power loss take all records from offset `keep` on; the node is stopped."""

@@ -189,7 +189,9 @@ def test_f11_a_delayed_change_names_the_life_that_ended(wired):
         await c.until(lambda: len(refused) > 1)
         named = [{m.broker_id: m.broker_epoch for m in p.new_isr_with_epochs} for p in refused]
         assert {lives[3] for lives in named} == {first} != {c[3].epoch}
-        assert c[1].partition().followers[3].log_end_offset == 3  # of the former life, until ...
+        assert (
+            c[1].partition().followers[3].log_end_offset == 3
+        )  # of an earlier registration, until ...
         c.controller.alter = lambda broker, p: (
             accepts(broker, p)
             if all(m.broker_epoch == c[m.broker_id].epoch for m in p.new_isr_with_epochs)

@@ -28,7 +28,7 @@ def folder(c, broker) -> pathlib.Path:
 
 
 def mark(c, broker):
-    path = folder(c, broker) / damage.MARK
+    path = folder(c, broker) / damage.DAMAGE_FILE
     return damage.decode(path.read_bytes()) if path.exists() else None
 
 
@@ -314,7 +314,7 @@ def test_f20_the_damaged_log_is_kept_until_all_of_it_was_copied(wired):
         assert c.controller.states["t", 0].isr == [2]
         (kept,) = aside(c, 1)
         assert b"".join(p.read_bytes() for p in sorted(kept.glob("*.log"))) == before
-        assert damage.decode((kept / damage.MARK).read_bytes()).committed == COUNT
+        assert damage.decode((kept / damage.DAMAGE_FILE).read_bytes()).committed == COUNT
         await c[1].stop()
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])

@@ -100,7 +100,7 @@ def test_a_disk_that_fails_is_told_to_whoever_reads(wired, monkeypatch):
         def broken(*_arguments):
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(file, "bring", broken)
+        monkeypatch.setattr(file, "prefetch", broken)
         monkeypatch.setattr(file, "pread", broken)
         response = await c[1].send(wired.fetch_request(0), 17)
         assert response.responses[0].partitions[0].error_code == 56

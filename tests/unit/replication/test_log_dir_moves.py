@@ -598,7 +598,9 @@ def test_what_only_the_disk_has_is_read_by_a_worker(machine):
 
     def not_in_memory(offset, max_bytes, upto, min_one=True, now=False):
         if now:
-            raise NotInMemoryError(types.SimpleNamespace(bring=lambda *a: brought.append(a)), 0, 7)
+            raise NotInMemoryError(
+                types.SimpleNamespace(prefetch=lambda *a: brought.append(a)), 0, 7
+            )
         return read(offset, max_bytes, upto, min_one)
 
     machine.log.read = not_in_memory

@@ -183,11 +183,11 @@ def test_an_unclean_election_tells_which_committed_records_are_lost(wired, caplo
 
     wired(scenario, brokers=2, min_insync_replicas=1)
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert [text.partition(":")[0] for text in warnings if "uncleanly" in text] == [
-        "elected uncleanly partition=t-0 epoch=2"
+    assert [text.partition(":")[0] for text in warnings if "unclean election" in text] == [
+        "unclean election partition=t-0 leader_epoch=2 offset=1"
     ]
     assert [text.partition(":")[0] for text in warnings if "lost records" in text] == [
-        "lost records partition=t-0 offsets=1..2 leader=2 epoch=2"
+        "lost records partition=t-0 offsets=1..2 leader=2 leader_epoch=2"
     ]
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.model.errors import OffsetOutOfRangeError
+from ottla.model.protocol import UNDEFINED
 from ottla.replication.truncation import (
-    UNDEFINED,
     EpochEnd,
     Truncation,
     divergence,

@@ -17,7 +17,7 @@ from ottla.sim.history import (
     Taken,
     Transaction,
 )
-from ottla.sim.transaction_checkers import check_transactions, fates_in, latest_by_key
+from ottla.sim.transaction_checkers import check_transactions, latest_by_key, transactions_in
 from ottla.wire.records import ABORT, COMMIT, Record, build_batch, build_control_batch
 
 SOURCE, TARGET, OTHER = (TopicPartition(t, 0) for t in ("events", "copies", "more"))
@@ -66,8 +66,8 @@ def history(**changes):
 
 
 def verdict(told=None, log=SOUND, source=ORIGINALS):
-    fates = {TARGET: fates_in(log)}
-    return check_transactions(told or history(), source, fates, complete=True)
+    transactions = {TARGET: transactions_in(log)}
+    return check_transactions(told or history(), source, transactions, complete=True)
 
 
 def test_a_sound_history_passes():

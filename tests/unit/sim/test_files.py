@@ -60,7 +60,7 @@ def test_what_was_not_synced_is_lost_kept_or_torn():
 
 
 def test_a_file_never_synced_may_not_exist_but_a_folder_before_it_does(disk, files):
-    fates = set()
+    outcomes = set()
     for seed in range(30):
         disk = SimDisk()
         files = SimFiles(disk)
@@ -69,8 +69,8 @@ def test_a_file_never_synced_may_not_exist_but_a_folder_before_it_does(disk, fil
         write(files, "/d/x", b"1")
         disk.power_loss(random.Random(seed))
         assert SimFiles(disk).is_dir("/d")
-        fates.add(SimFiles(disk).exists("/d/x"))
-    assert fates == {True, False}
+        outcomes.add(SimFiles(disk).exists("/d/x"))
+    assert outcomes == {True, False}
 
 
 def test_write_atomic_is_whole_old_or_whole_new():

@@ -16,7 +16,7 @@ from ottla.model.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from ottla.wire import records
+from ottla.wire import batch_header, records
 from ottla.wire.record_check import Effort, EffortExceededError, check_records, varint
 from ottla.wire.records import Record
 
@@ -100,10 +100,10 @@ def test_the_jvms_batches_are_read(name):
 def test_log_append_time_rules_over_the_records_own():
     batch = GOLDEN["log_append_time"]
     header = records.parse_batch_header(batch)
-    assert header.timestamp_type == records.LOG_APPEND_TIME
+    assert header.timestamp_type == batch_header.LOG_APPEND_TIME
     assert {record.timestamp for record in records.iter_records(batch)} == {header.max_timestamp}
     again = records.build_batch(
-        FOUR, timestamp_type=records.LOG_APPEND_TIME, log_append_time=header.max_timestamp
+        FOUR, timestamp_type=batch_header.LOG_APPEND_TIME, log_append_time=header.max_timestamp
     )
     assert again.hex() == batch.hex()
 
@@ -185,10 +185,10 @@ def test_an_impossible_length_is_refused(length):
 @pytest.mark.parametrize("size", [0, 1, 1000, 32768, 32769, 100_000])
 def test_checksums_agree_however_the_bytes_are_held(size):
     data = bytes(i * 7 & 0xFF for i in range(size))
-    assert records.crc32c(b"123456789") == 0xE3069283
-    expected = records.crc32c(data)
+    assert batch_header.crc32c(b"123456789") == 0xE3069283
+    expected = batch_header.crc32c(data)
     for held in (bytearray(data), memoryview(data), memoryview(bytearray(b"x" + data))[1:]):
-        assert records.crc32c(held) == expected
+        assert batch_header.crc32c(held) == expected
 
 
 def test_a_flipped_bit_anywhere_under_the_checksum_is_noticed():

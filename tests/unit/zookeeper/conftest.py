@@ -148,7 +148,7 @@ class Still:
 
 @pytest.fixture
 def still() -> Callable[[Callable[[Still], Awaitable[None]]], None]:
-    """Run a scenario in a still world with a twin server that is up."""
+    """Run a scenario in a still world with an in-memory server that is up."""
 
     def run(scenario: Callable[[Still], Awaitable[None]]) -> None:
         async def whole(loop: StillLoop) -> None:

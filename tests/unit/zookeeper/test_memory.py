@@ -1,4 +1,4 @@
-"""The twin's own hooks: lost requests, expiry, restarts, the log of writes, whole transactions."""
+"""Hooks of the in-memory ZooKeeper: lost requests, expiry, restarts, log of writes, multis."""
 
 import asyncio
 import random

@@ -10,12 +10,13 @@ import sys
 from dataclasses import dataclass
 
 from ottla.admin.operations import topics
-from ottla.admin.operations.consume import EARLIEST, LATEST, Reader, Sink
+from ottla.admin.operations.consume import Reader, Sink
 from ottla.admin.operations.group_consumer import GroupReader
 from ottla.admin.output import plural, say
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, uuid_from_text
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.records import Record
 

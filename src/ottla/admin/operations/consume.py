@@ -15,12 +15,12 @@ from ottla.admin.output import say
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import World
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.records import Record, iter_batches, iter_records
 
-EARLIEST, LATEST = -2, -1
 MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024
 PARTITION_MAX_BYTES = 1024 * 1024

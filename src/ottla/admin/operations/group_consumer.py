@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.admin.error_texts import explained
-from ottla.admin.operations.consume import EARLIEST, LATEST, Reader, Sink
+from ottla.admin.operations.consume import Reader, Sink
 from ottla.admin.operations.coordinators import (
     MOVED,
     VERSION_OF_ONE_GROUP,
@@ -23,6 +23,7 @@ from ottla.admin.output import say
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned, encode_versioned
 from ottla.wire.messages.consumer_protocol import (

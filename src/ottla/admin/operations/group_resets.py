@@ -12,17 +12,11 @@ from typing import Any
 import msgspec
 
 from ottla.admin.operations.coordinators import at_coordinator
-from ottla.admin.operations.groups import (
-    EARLIEST,
-    LATEST,
-    Committed,
-    committed_offsets,
-    describe,
-    log_offsets,
-)
+from ottla.admin.operations.groups import Committed, committed_offsets, describe, log_offsets
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
 

@@ -14,6 +14,7 @@ from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordin
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import LATEST
 from ottla.net.client import Client
 from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -24,7 +25,6 @@ from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
-EARLIEST, LATEST = -2, -1
 NOTHING = -1
 CONSUMER = "consumer"
 

@@ -17,12 +17,12 @@ from ottla.admin.error_texts import explained
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
 from ottla.model.partitioning import partition_of
 from ottla.model.ports import World
+from ottla.model.protocol import ACKS_ALL
 from ottla.net.client import Client
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
 
-ACKS_ALL = -1
 CHUNK_BYTES = 256 * 1024
 BATCH_BYTES = 512 * 1024
 RECORD_OVERHEAD_BYTES = 32

@@ -13,7 +13,7 @@ from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.admin.session import connected
 from ottla.model.errors import OttlaError
-from ottla.net import local_page
+from ottla.net import status_socket
 from ottla.net.client import Client
 
 ASK_TIMEOUT_S = 5.0
@@ -142,7 +142,7 @@ def of_folder(folder: ClusterDir) -> Status:
 def metrics_of(socket: Path) -> dict[str, dict[str, int | float]] | None:
     """Return what a broker tells by its metrics socket, None if it does not."""
     try:
-        told = local_page.read(socket, METRICS_TIMEOUT_S)
+        told = status_socket.read(socket, METRICS_TIMEOUT_S)
         return msgspec.json.decode(told, type=dict[str, dict[str, int | float]])
     except (OSError, msgspec.DecodeError):
         return None

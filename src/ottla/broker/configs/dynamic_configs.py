@@ -185,7 +185,7 @@ class DynamicConfigs:
         changed = frozenset(n for n in names if before.get(n) != after.get(n))
         if changed:
             logger.info(
-                "dynamic settings of=%d changed=%s", self._config.broker_id, sorted(changed)
+                "dynamic settings broker=%d keys=%s", self._config.broker_id, sorted(changed)
             )
             self._on_update(changed)
 

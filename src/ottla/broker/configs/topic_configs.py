@@ -165,7 +165,11 @@ class TopicConfigs:
         for name, entity_path, ctime_ms in await store.get_config_changes(names):
             number = _number(name)
             if number is None:
-                logger.error("ignored path=%s/%s: its name has no number", CONFIG_CHANGES, name)
+                logger.error(
+                    "malformed znode ignored path=%s/%s reason=its name has no number",
+                    CONFIG_CHANGES,
+                    name,
+                )
             elif number > last:
                 await self._handle_one(store, entity_path)
                 self._last_change = max(self._last_change, number)
@@ -178,13 +182,15 @@ class TopicConfigs:
         kind, _, name = entity_path.partition("/")
         if kind == "topics":
             await self._refresh(store, name)
-            logger.info("config change topic=%s overrides=%s", name, self.get(name).overrides)
+            logger.info(
+                "topic config changed topic=%s overrides=%s", name, self.get(name).overrides
+            )
         elif kind == "brokers" and self._dynamic is not None:
             await self._dynamic.refresh(store, name)
         elif kind in quota_settings.KINDS and self._quotas is not None:
             await quota_settings.refresh(self._quotas, store, kind, name)
         else:
-            logger.info("config change not acted on entity=%s", entity_path)
+            logger.info("config change ignored entity=%s", entity_path)
 
 
 def _number(name: str) -> int | None:

@@ -38,10 +38,10 @@ async def run_log_tasks(world: World, config: BrokerConfig, logs: LogManager) ->
             slices_until_s = world.clock.monotonic() + TICK_S
             while logs.periodic(ages.now_ms()):
                 await asyncio.sleep(PAUSE_S)
-                await logs.bring_indexes(world.workers)
+                await logs.load_indexes(world.workers)
                 if world.clock.monotonic() >= slices_until_s:
                     break
-            await logs.bring_indexes(world.workers)
+            await logs.load_indexes(world.workers)
             await logs.flush_dirty(world.workers)
             if world.clock.monotonic() >= checkpoint_due_s:
                 checkpoint_due_s = world.clock.monotonic() + interval_s

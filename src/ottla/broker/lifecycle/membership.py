@@ -111,7 +111,7 @@ class Membership:
                     await self._server.topic_configs.load(store)
                 await step(store)
             except SessionExpiredError as error:
-                logger.warning("session expired amid the start, going on anew error=%s", error)
+                logger.warning("session expired during the start, starting again error=%s", error)
                 await self._lose()
             else:
                 return
@@ -272,7 +272,7 @@ class Membership:
                 await self._forget_deleted(store, known, had)
                 await self._say_whether_ours(store)
             except OttlaError as error:
-                logger.info("deleted topics not looked for error=%s", error)
+                logger.info("deleted topics not read error=%s", error)
                 await asyncio.sleep(RECONNECT_BACKOFF_S)
             else:
                 return
@@ -365,14 +365,14 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
                 request, CONTROLLED_SHUTDOWN_VERSION, timeout_s
             )
         except OttlaError as error:
-            logger.info("controlled shutdown: no answer error=%s retries_left=%d", error, left)
+            logger.info("controlled shutdown not answered error=%s retries_left=%d", error, left)
         else:
             remaining = len(response.remaining_partitions)
             if response.error_code == ErrorCode.NONE and not remaining:
                 logger.info("controlled shutdown done")
                 return True
             logger.info(
-                "controlled shutdown: error=%d remaining=%d retries_left=%d",
+                "controlled shutdown refused error=%d remaining=%d retries_left=%d",
                 response.error_code,
                 remaining,
                 left,
@@ -383,7 +383,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
         if left:
             backoff_s = config.integer("controlled.shutdown.retry.backoff.ms") / 1000
             await metadata.wait_until(partial(_news, server, asked), backoff_s)
-    logger.warning("leadership was not moved away; shutting down all the same")
+    logger.warning("controlled shutdown gave up; shutting down without it")
     return False
 
 

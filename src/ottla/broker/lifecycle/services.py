@@ -31,12 +31,11 @@ from ottla.coordinators.transaction_verifier import TransactionVerifier
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ConnectionLostError
 from ottla.model.ports import World
+from ottla.model.protocol import UNKNOWN_BROKER_EPOCH, is_stale_broker_epoch
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.store import Store
 
 logger = logging.getLogger(__name__)
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class BrokerServices:
     def enter(self, state: BrokerState) -> None:
         """Change to another state; IllegalTransitionError if the table does not have it."""
         check_broker_transition(self.state, state)
-        logger.info("broker state=%s from=%s", state.name, self.state.name)
+        logger.info("broker state changed state=%s before=%s", state.name, self.state.name)
         self.state = state
 
     @property
@@ -85,11 +84,8 @@ class BrokerServices:
 
     def accept_controller_epoch(self, epoch: int) -> bool:
         """Take note of a controller's epoch; tell whether it is not older than any seen (R10)."""
-        if epoch < self.replicas.controller_epoch:
-            return False
-        self.replicas.controller_epoch = epoch
-        return True
+        return self.replicas.accept_controller_epoch(epoch)
 
     def is_stale(self, request_epoch: int) -> bool:
         """Tell whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
-        return request_epoch != UNKNOWN_BROKER_EPOCH and request_epoch < self.broker_epoch
+        return is_stale_broker_epoch(request_epoch, self.broker_epoch)

@@ -24,13 +24,12 @@ import msgspec
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.errors import WireError
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.protocol import LEADER_DURING_DELETE
 from ottla.model.steps import drain
 
 NO_CONTROLLER = -1
 SLICE = 512
 """Partitions taken in, or forgotten, before others may run."""
-LEADER_DURING_DELETE = -2
-"""The leader of a partition whose topic is being deleted (`LeaderAndIsr.LeaderDuringDelete`)."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Security protocols by their number on the wire."""

@@ -66,7 +66,7 @@ def numbers(kind: str, settings: Mapping[str, str]) -> dict[str, float]:
         if math.isfinite(value) and value >= 0:
             found[name] = value
         else:
-            logger.warning("quota ignored of=%s %s=%s", kind, name, text)
+            logger.warning("quota ignored entity=%s quota=%s value=%s", kind, name, text)
     return found
 
 
@@ -101,7 +101,7 @@ async def refresh(quotas: ClientQuotas, store: "Store", kind: str, name: str) ->
     """Read one entity's bounds again: a change was notified."""
     settings = await store.get_entity_configs(kind, name)
     _take(quotas, kind, name, settings)
-    logger.info("quotas of=%s/%s now=%s", kind, name, numbers(kind, settings))
+    logger.info("quotas changed entity=%s/%s quotas=%s", kind, name, numbers(kind, settings))
 
 
 def _take(quotas: ClientQuotas, kind: str, name: str, settings: Mapping[str, str]) -> None:

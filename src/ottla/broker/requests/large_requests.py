@@ -270,5 +270,5 @@ class Aside:
         if not self.answered.done():
             self.answered.set_exception(CloseConnection(reason))
 
-    def let_next(self) -> None:
+    def unblock_next(self) -> None:
         """Nothing waits for this: the client's next request waits for the whole answer."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.auditing.stamps import BUCKET_MS, HEADER, PATTERN
 from ottla.pipelines.landing.manifest import (
     DATA,
@@ -33,7 +34,7 @@ from ottla.pipelines.landing.table import (
 )
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.data_source import TopicSource
-from ottla.pipelines.source.options import EARLIEST, LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges, partitions_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ for the run to land. Over PLAINTEXT alone; each wait is bounded by `source.clust
 from typing import NamedTuple
 
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges, partitions_of
 
 

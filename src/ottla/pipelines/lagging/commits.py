@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ottla.model.errors import OttlaError
+from ottla.model.ids import GROUP_METADATA_TOPIC
 from ottla.pipelines.landing.table import snapshot
 from ottla.pipelines.source.data_source import TopicSource
 from ottla.wire.codec import decode_versioned
@@ -20,7 +21,6 @@ from ottla.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TOPIC = "__consumer_offsets"
 SCHEMA = "group string, topic string, partition int, place long, at_ms long, committed long"
 NEWEST_KEY_OF_AN_OFFSET = 1
 _TYPES = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
@@ -36,16 +36,17 @@ def records_of(spark: "SparkSession", bootstrap: str, lake: str | None) -> "Data
         spark.read.format(TopicSource.name())
         .schema("key binary, value binary, partition int, offset long, timestamp timestamp")
         .option("bootstrap", bootstrap)
-        .option("subscribe", TOPIC)
+        .option("subscribe", GROUP_METADATA_TOPIC)
         .option("kafka.isolation.level", "read_committed")
         .option("onDataLoss", "earliest")  # compaction and its tombstones go on while we read
         .load()
     )
     if lake is not None:
-        files = [str(path) for path in snapshot(Path(lake) / TOPIC)]
+        files = [str(path) for path in snapshot(Path(lake) / GROUP_METADATA_TOPIC)]
         if not files:
             raise OttlaError(
-                f"{lake}/{TOPIC} has no batch; let `ottla pipeline lake` land it first"
+                f"{lake}/{GROUP_METADATA_TOPIC} has no batch; "
+                "let `ottla pipeline lake` land it first"
             )
         columns = ("key", "value", "partition", "offset", "timestamp")
         landed = spark.read.parquet(*files).select(*(f.col(f"kafka_{n}").alias(n) for n in columns))

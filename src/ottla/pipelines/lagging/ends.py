@@ -9,8 +9,9 @@ the records' timestamps.
 from collections.abc import Iterable, Sequence
 
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges
 
 Ends = dict[TopicPartition, tuple[int, list[tuple[int, int]]]]

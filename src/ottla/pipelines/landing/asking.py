@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import parse_bootstrap
 from ottla.pipelines import config
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST, Subscription, parse_options
+from ottla.pipelines.source.options import Subscription, parse_options
 from ottla.pipelines.source.planning import edges
 
 CLIENT_ID = "ottla-lake"

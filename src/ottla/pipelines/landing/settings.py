@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from ottla.model.errors import ConfigError
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.config import Cluster, Spark
-from ottla.pipelines.source.options import EARLIEST, LATEST
 
 META_COLUMNS = (
     "kafka_key",

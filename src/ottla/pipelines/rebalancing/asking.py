@@ -11,11 +11,12 @@ from typing import Any
 from ottla.log.files import OsFiles
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, error_name
 from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net import runtime
 from ottla.net.client import CONTROLLER, Client, parse_bootstrap
 from ottla.pipelines.rebalancing.seen import UNTOLD, Seen, SeenBroker, SeenPartition
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST, parse_options
+from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ottla.model.errors import InvalidRecordError
 from ottla.pipelines.replaying.origins import ENCODED_NAME
 from ottla.pipelines.replaying.transactions import Encoded
+from ottla.wire.batch_header import LOG_APPEND_TIME, BatchHeader
 from ottla.wire.record_check import read_varint, varint
-from ottla.wire.records import LOG_APPEND_TIME, BatchHeader
 
 NULL = b"\x01"
 """A length of -1."""

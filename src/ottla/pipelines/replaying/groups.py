@@ -7,6 +7,7 @@ the coordinator refuses them while the group has members there.
 from collections.abc import Mapping
 
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.protocol import NO_GENERATION
 from ottla.pipelines.replaying.coordinator import GROUP, Coordinator
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
@@ -15,7 +16,6 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 VERSION_OF_ONE_GROUP = 5
 """OffsetFetch of one group."""
 VERSION_WITH_GENERATION = 6
-NO_GENERATION = -1
 
 
 def committed(cluster: Cluster, group: str, topic: str, partitions: list[int]) -> dict[int, int]:

@@ -14,6 +14,7 @@ import msgspec
 
 from ottla.model.errors import ConfigError, OttlaError, UnknownTopicError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_to_text
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.settings import parse_time
@@ -23,13 +24,7 @@ from ottla.pipelines.replaying.progress import Binding, Checked, Progress
 from ottla.pipelines.replaying.settings import SPECIAL, Place, Replay
 from ottla.pipelines.replaying.transactions import TransactionalWriter
 from ottla.pipelines.source.cluster import Cluster, Topic
-from ottla.pipelines.source.options import (
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    SourceOptions,
-    parse_options,
-)
+from ottla.pipelines.source.options import READ_COMMITTED, SourceOptions, parse_options
 from ottla.pipelines.source.planning import edges
 
 CLIENT_ID = "ottla-replay"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines import job
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.replaying import (
@@ -34,7 +35,6 @@ from ottla.pipelines.replaying.plan import PartitionMap, mapped, next_round
 from ottla.pipelines.replaying.progress import Checked
 from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST
 from ottla.pipelines.source.planning import edges
 from ottla.pipelines.source.ranges import OffsetRange
 

@@ -10,9 +10,9 @@ from typing import Literal
 import msgspec
 
 from ottla.model.ids import topic_name_problem
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.config import Cluster, Spark
 from ottla.pipelines.landing.settings import parse_time
-from ottla.pipelines.source.options import EARLIEST, LATEST
 
 Place = str | dict[str, int]
 """Where a range starts or ends: "earliest", "latest", a time, or offsets by partition."""

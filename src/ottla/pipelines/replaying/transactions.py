@@ -1,18 +1,19 @@
 """Writing in transactions: one transactional id, one batch in flight for each partition.
 
 Who may call: the replay's parts, on the driver and in tasks. Invariants: `open` fences whoever had
-the id before and waits until its transaction has ended; after FencedError nothing more is written;
-every wait ends after `kafka.default.api.timeout.ms` without a success; a request whose answer is
-lost is sent again as it was, which brokers take once (sequence numbers; EndTxn twice is the same).
-Kafka: `TransactionManager` and, in little, `Sender`.
+the id before and waits until its transaction has ended; after ProducerFencedError nothing more is
+written; every wait ends after `kafka.default.api.timeout.ms` without a success; a request whose
+answer is lost is sent again as it was, which brokers take once (sequence numbers; EndTxn twice is
+the same). Kafka: `TransactionManager` and, in little, `Sender`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.model.errors import ConfigError, ErrorCode, OttlaError, error_name
+from ottla.model.errors import ConfigError, ErrorCode, OttlaError, ProducerFencedError, error_name
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import ACKS_ALL
 from ottla.pipelines.replaying.coordinator import TRANSACTION, Coordinator
 from ottla.pipelines.source.cluster import Cluster
 from ottla.wire import compression
@@ -26,7 +27,6 @@ LAST_VERSION_FOR_CLIENTS = 3
 """AddPartitionsToTxn from version 4 on is for brokers."""
 TIMEOUT_MS = 60_000
 """After so long without an end brokers abort a transaction."""
-ACKS_ALL = -1
 MAX_SEQUENCE = 0x7FFFFFFF
 NOT_SET = -1
 
@@ -37,12 +37,6 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-
-
-class FencedError(OttlaError):
-    """Somebody else has opened the transactional id since."""
-
-    code = ErrorCode.PRODUCER_FENCED
 
 
 @dataclass(slots=True)
@@ -183,8 +177,8 @@ class TransactionalWriter:
             if not error.retriable:
                 raise
 
-    def _fenced(self) -> FencedError:
-        return FencedError(
+    def _fenced(self) -> ProducerFencedError:
+        return ProducerFencedError(
             f"{self.transactional_id} was taken over by another attempt of the task or another "
             "run of the job"
         )

@@ -11,11 +11,11 @@ from typing import Any
 from ottla.log.files import OsFiles
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.model.protocol import LATEST
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 from ottla.pipelines.replica_files.replica import Truth
 from ottla.pipelines.source.cluster import offsets_request
-from ottla.pipelines.source.options import LATEST
 
 ASK_TIMEOUT_S = 30.0
 AT_ONCE = 2_000

@@ -16,7 +16,7 @@ from ottla.pipelines.segments.folders import DirFacts
 from ottla.pipelines.segments.headers import headers_of
 from ottla.pipelines.segments.reading import Piece, SegmentReader
 from ottla.pipelines.segments.summary import GRID
-from ottla.wire.records import LENGTH_PREFIX_BYTES
+from ottla.wire.batch_header import LOG_OVERHEAD
 
 
 class Known(NamedTuple):
@@ -98,9 +98,9 @@ def _batches_of(piece: Piece, path: str, cell: int) -> list[Batch]:
     return [
         Batch(
             int(base[at]),
-            int(base[at]) + int(heads["last_delta"][at]),
-            int(heads["leader_epoch"][at]),
-            int(heads["length"][at]) + LENGTH_PREFIX_BYTES,
+            int(base[at]) + int(heads["last_offset_delta"][at]),
+            int(heads["partition_leader_epoch"][at]),
+            int(heads["length"][at]) + LOG_OVERHEAD,
             int(heads["crc"][at]),
             piece.checksums[at],
             piece.positions[at],

@@ -13,10 +13,17 @@ import pyarrow as pa
 from ottla.pipelines.segments.folders import Segment
 from ottla.pipelines.segments.headers import headers_of
 from ottla.pipelines.segments.reading import Damage, Piece
-from ottla.wire.records import LENGTH_PREFIX_BYTES
+from ottla.wire.batch_header import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+)
+from ottla.wire.compression import CODEC_NAMES
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
-_CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 7, 8, 16, 32, 64
+CODECS = (*CODEC_NAMES, *(f"codec {n}" for n in range(len(CODEC_NAMES), CODEC_MASK + 1)))
 
 COLUMNS = {
     "broker": pa.int32(),
@@ -74,21 +81,21 @@ def _good_rows(segment: Segment, piece: Piece) -> pa.Table:
     bad = {d.position: said_of(d) for d in piece.damage}
     base = heads["base_offset"].astype(np.int64)
     codec = pa.DictionaryArray.from_arrays(
-        pa.array((attributes & _CODEC_MASK).astype(np.int8)), pa.array(CODECS)
+        pa.array((attributes & CODEC_MASK).astype(np.int8)), pa.array(CODECS)
     )
     values: dict[str, Any] = {
         **_place(segment, count),
         "position": np.array(piece.positions, np.int64),
-        "size": heads["length"].astype(np.int64) + LENGTH_PREFIX_BYTES,
+        "size": heads["length"].astype(np.int64) + LOG_OVERHEAD,
         "base_offset": base,
-        "last_offset": base + heads["last_delta"],
-        "leader_epoch": heads["leader_epoch"].astype(np.int32),
+        "last_offset": base + heads["last_offset_delta"],
+        "leader_epoch": heads["partition_leader_epoch"].astype(np.int32),
         "record_count": heads["count"].astype(np.int32),
         "codec": codec.cast(pa.string()),
-        "log_append_time": (attributes & _LOG_APPEND_TIME) != 0,
-        "transactional": (attributes & _TRANSACTIONAL) != 0,
-        "control": (attributes & _CONTROL) != 0,
-        "delete_horizon": (attributes & _DELETE_HORIZON) != 0,
+        "log_append_time": (attributes & LOG_APPEND_TIME_FLAG) != 0,
+        "transactional": (attributes & TRANSACTIONAL_FLAG) != 0,
+        "control": (attributes & CONTROL_FLAG) != 0,
+        "delete_horizon": (attributes & DELETE_HORIZON_FLAG) != 0,
         "base_timestamp": heads["base_timestamp"].astype(np.int64),
         "max_timestamp": heads["max_timestamp"].astype(np.int64),
         "producer_id": heads["producer_id"].astype(np.int64),

@@ -10,25 +10,9 @@ from typing import Any
 import numpy as np
 
 from ottla.pipelines.segments.reading import Piece
-from ottla.wire.records import HEADER_BYTES
+from ottla.wire.batch_header import HEADER_BYTES, LAYOUT
 
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
+HEADER_DTYPE = np.dtype([(name, ">" + letter) for name, letter in LAYOUT])
 assert HEADER_DTYPE.itemsize == HEADER_BYTES
 
 

@@ -11,14 +11,13 @@ maps: a file that a live broker cuts meanwhile would end this process. Kafka: `D
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
 from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
 from ottla.pipelines.segments.folders import index_positions
-from ottla.wire.records import CRC_START, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
+from ottla.wire.batch_header import CRC_START, HEADER_BYTES, LOG_OVERHEAD, MAGIC_V2, unpack_check
 
 PIECE = 4 << 20
 CRC, HEADER, TORN, ZEROS, OLD_FORMAT, GONE = (
@@ -27,9 +26,6 @@ CRC, HEADER, TORN, ZEROS, OLD_FORMAT, GONE = (
 """Kinds of damage: a whole batch that fails its checksum; bytes that are no batch; a batch that the
 end of the file cuts off; zeros up to the end, as preallocated files have; a batch of message format
 0 or 1; the file ended earlier than when it was listed."""
-
-_brief = Struct(">qi4xbI2xi").unpack_from
-"""base offset, length, magic, CRC, last offset delta"""
 
 
 class Damage(NamedTuple):
@@ -102,12 +98,12 @@ class SegmentReader:
             kind = TORN if head.strip(b"\0") else ZEROS
             reason = f"the file ends {HEADER_BYTES - left} bytes before its last header does"
             return self._damaged(piece, Damage(kind, position, left, -1, reason))
-        base, length, magic, stored, last_delta = _brief(head)
-        size: int = length + LENGTH_PREFIX_BYTES
+        base, length, magic, stored, last_delta = unpack_check(head)
+        size: int = length + LOG_OVERHEAD
         if magic in (0, 1) and length > 0:
             reason = f"message format {magic}, which is not read"
             return self._damaged(piece, Damage(OLD_FORMAT, position, left, base, reason))
-        if magic != MAGIC or size < HEADER_BYTES or base < 0 or last_delta < 0:
+        if magic != MAGIC_V2 or size < HEADER_BYTES or base < 0 or last_delta < 0:
             reason = f"no batch: offset {base}, length {length}, magic {magic}"
             return self._beyond(piece, Damage(HEADER, position, left, -1, reason))
         if size > left:
@@ -147,8 +143,8 @@ class SegmentReader:
         head = self._read(position, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
             return False
-        base, length, magic, _, last_delta = _brief(head)
-        plausible = magic == MAGIC and length + LENGTH_PREFIX_BYTES >= HEADER_BYTES
+        base, length, magic, _, last_delta = unpack_check(head)
+        plausible = magic == MAGIC_V2 and length + LOG_OVERHEAD >= HEADER_BYTES
         if plausible and base == next_offset and last_delta >= 0:
             return True
         return self._good_at(position)
@@ -158,9 +154,9 @@ class SegmentReader:
         head = self._read(position, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
             return False
-        base, length, magic, stored, last_delta = _brief(head)
-        size = length + LENGTH_PREFIX_BYTES
-        if magic != MAGIC or size < HEADER_BYTES or base < 0 or last_delta < 0:
+        base, length, magic, stored, last_delta = unpack_check(head)
+        size = length + LOG_OVERHEAD
+        if magic != MAGIC_V2 or size < HEADER_BYTES or base < 0 or last_delta < 0:
             return False
         if position + size > self._end:
             return False
@@ -206,9 +202,9 @@ def _walk(data: bytes, at: int, origin: int, piece: Piece) -> tuple[int, bool]:
     add_header = piece.headers.append
     add_checksum = piece.checksums.append
     while at <= last_start:
-        base, length, magic, stored, last_delta = _brief(data, at)
-        size = length + LENGTH_PREFIX_BYTES
-        if magic != MAGIC or size < HEADER_BYTES or base < 0 or last_delta < 0:
+        base, length, magic, stored, last_delta = unpack_check(data, at)
+        size = length + LOG_OVERHEAD
+        if magic != MAGIC_V2 or size < HEADER_BYTES or base < 0 or last_delta < 0:
             return at, False
         end = at + size
         if end > limit:

@@ -18,7 +18,8 @@ from ottla.pipelines.segments.batches import said_of
 from ottla.pipelines.segments.folders import Segment
 from ottla.pipelines.segments.headers import headers_of
 from ottla.pipelines.segments.reading import Damage, Piece, SegmentReader
-from ottla.wire.records import DEFAULT_MAX_DECOMPRESSED_BYTES, LENGTH_PREFIX_BYTES
+from ottla.wire.batch_header import LOG_OVERHEAD
+from ottla.wire.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 UNREADABLE = "records"
 """A kind of damage: the checksum is right, but what is in the batch are no records."""
@@ -75,9 +76,9 @@ class _PieceRows:
         heads = headers_of(piece)
         self._places = np.array(piece.positions, np.int64)
         self._bases = heads["base_offset"].astype(np.int64)
-        self._ends = self._bases + heads["last_delta"] + 1
-        self._sizes = heads["length"].astype(np.int64) + LENGTH_PREFIX_BYTES
-        self._epochs = heads["leader_epoch"].astype(np.int32)
+        self._ends = self._bases + heads["last_offset_delta"] + 1
+        self._sizes = heads["length"].astype(np.int64) + LOG_OVERHEAD
+        self._epochs = heads["partition_leader_epoch"].astype(np.int32)
 
     def rows(self) -> Iterator[pa.Table]:
         for first, end in self._runs():

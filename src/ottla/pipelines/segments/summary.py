@@ -113,9 +113,9 @@ class Summary:
         heads = headers_of(piece)
         places = np.array(piece.positions, np.int64)
         base = heads["base_offset"].astype(np.int64)
-        ends: Array = base + heads["last_delta"] + 1
+        ends: Array = base + heads["last_offset_delta"] + 1
         self._look_at_order(base, ends, places, self._behind_unread(piece, places))
-        self._look_at_epochs(heads["leader_epoch"].astype(np.int64), base, ends, places)
+        self._look_at_epochs(heads["partition_leader_epoch"].astype(np.int64), base, ends, places)
         self._add_digests(heads, base, places, piece.checksums)
         count = heads["count"].astype(np.int64)
         good = heads["crc"] == np.array(piece.checksums, np.uint32)
@@ -211,9 +211,9 @@ def digests_of(heads: Array, base: Array, checksums: list[int]) -> Array:
     stored = heads["crc"].astype(np.uint64)
     computed = np.array(checksums, np.uint64)
     high = np.uint64(32)
-    ends = heads["last_delta"].astype(np.uint32).astype(np.uint64) << high
+    ends = heads["last_offset_delta"].astype(np.uint32).astype(np.uint64) << high
     sizes = heads["length"].astype(np.uint32).astype(np.uint64)
-    epochs = heads["leader_epoch"].astype(np.uint32).astype(np.uint64) << high
+    epochs = heads["partition_leader_epoch"].astype(np.uint32).astype(np.uint64) << high
     digest = _mixed(base.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
     digest = _mixed(digest ^ (ends | sizes))
     digest = _mixed(digest ^ (epochs | stored))

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ottla.model.errors import ConfigError
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.filters import Pushed
-from ottla.pipelines.source.options import EARLIEST, LATEST, Bound, SourceOptions
+from ottla.pipelines.source.options import Bound, SourceOptions
 from ottla.pipelines.source.planning import edges, planned
 from ottla.pipelines.source.ranges import OffsetRange, divided
 from ottla.pipelines.source.scan import scan

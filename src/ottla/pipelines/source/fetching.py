@@ -8,7 +8,6 @@ topic of the same name is never read. At most two answers are held. Kafka: `Fetc
 """
 
 import logging
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,20 +22,15 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster
-from ottla.pipelines.source.options import EARLIEST, LATEST
 from ottla.pipelines.source.ranges import OffsetRange
+from ottla.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD, unpack_extent
 from ottla.wire.messages.fetch import FetchRequest
 
 log = logging.getLogger(__name__)
 
 LAST_VERSION_WITH_NAMES = 12
-_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
-_LAST_DELTA = struct.Struct(">i")
-_LAST_DELTA_AT = 23
-_HEADER_BYTES = 61
-_BEFORE_LENGTH = 12
-"""What a batch's length does not count: its base offset and the length itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +105,13 @@ class PartitionFetcher:
     def _advance(self, records: Buffer) -> None:
         """Move the position behind the last whole batch."""
         at, size = 0, len(records)
-        while size - at >= _HEADER_BYTES:
-            base, length, epoch = _OFFSET_LENGTH_EPOCH.unpack_from(records, at)
-            if length < _HEADER_BYTES - _BEFORE_LENGTH or at + _BEFORE_LENGTH + length > size:
+        while size - at >= HEADER_BYTES:
+            base, length, epoch, delta = unpack_extent(records, at)
+            if length < HEADER_BYTES - LOG_OVERHEAD or at + LOG_OVERHEAD + length > size:
                 break
-            (delta,) = _LAST_DELTA.unpack_from(records, at + _LAST_DELTA_AT)
             self._position = max(self._position, base + delta + 1)
             self._last_batch_epoch = epoch
-            at += _BEFORE_LENGTH + length
+            at += LOG_OVERHEAD + length
         if at == 0:  # brokers send the first batch whole, however large it is
             raise CorruptRecordError(f"{self._tp}: no whole batch at offset {self._position}")
 
@@ -166,9 +159,9 @@ class PartitionFetcher:
         Then compaction took what was between, and an open transaction hides that batch.
         """
         records = (await self._ask(committed=False)).records
-        if not records or len(records) < _HEADER_BYTES:
+        if not records or len(records) < HEADER_BYTES:
             return False
-        base, _, _ = _OFFSET_LENGTH_EPOCH.unpack_from(records, 0)
+        base, _, _, _ = unpack_extent(records, 0)
         return bool(base >= self._end)
 
     async def _find_leader(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
 from ottla.model.errors import ConfigError
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import parse_bootstrap
 
 T = TypeVar("T")
@@ -19,7 +20,6 @@ T = TypeVar("T")
 Policy = Literal["fail", "earliest", "latest"]
 """What to do about offsets that are gone: raise, or go on at the log's start or end."""
 
-EARLIEST, LATEST = -2, -1
 """Stand for an offset, in JSON as in Kafka's ListOffsets."""
 
 FETCH_BYTES = 8 * 1024 * 1024

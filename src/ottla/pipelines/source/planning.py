@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from ottla.model.errors import ConfigError, OffsetOutOfRangeError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.cluster import Cluster, Topic
-from ottla.pipelines.source.options import EARLIEST, LATEST, Bound, Offsets, Policy
+from ottla.pipelines.source.options import Bound, Offsets, Policy
 from ottla.pipelines.source.ranges import OffsetRange
 
 log = logging.getLogger(__name__)

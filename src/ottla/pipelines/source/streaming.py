@@ -20,11 +20,12 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.model.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.source.batch import RangePartition
 from ottla.pipelines.source.cluster import Cluster, Topic
 from ottla.pipelines.source.fetching import refuse_another
 from ottla.pipelines.source.offsets import Position, from_json, to_json
-from ottla.pipelines.source.options import EARLIEST, LATEST, Bound, SourceOptions
+from ottla.pipelines.source.options import Bound, SourceOptions
 from ottla.pipelines.source.planning import Ends, edges, partitions_of, present, resolved
 from ottla.pipelines.source.ranges import OffsetRange, divided, limited
 from ottla.pipelines.source.scan import scan

@@ -54,7 +54,7 @@ def _place(server: LogDirsServer, tp: TopicPartition, path: str) -> ErrorCode:
     try:
         server.replicas.moves.place(tp, path)
     except OttlaError as error:
-        logger.info("replica not placed tp=%s path=%s error=%s", tp, path, error)
+        logger.info("replica not placed partition=%s path=%s error=%s", tp, path, error)
         return error.code
     return ErrorCode.NONE
 

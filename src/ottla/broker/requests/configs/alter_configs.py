@@ -114,7 +114,7 @@ async def _outcome(
     try:
         await change(resource)
     except OttlaError as error:
-        logger.info("settings not altered of=%s error=%s", resource.resource_name, error)
+        logger.info("configs not altered entity=%s error=%s", resource.resource_name, error)
         return error
     return None
 
@@ -243,7 +243,7 @@ async def _write(
         return
     await server.store.set_or_create_entity_configs(entity.kind, entity.name, configs)
     await server.store.create_config_change_notification(f"{entity.kind}/{entity.name}")
-    logger.info("settings altered of=%s/%s now=%s", entity.kind, entity.name, configs)
+    logger.info("configs altered entity=%s/%s configs=%s", entity.kind, entity.name, configs)
 
 
 ALTER_CONFIGS = Api(

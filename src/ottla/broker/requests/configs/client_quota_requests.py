@@ -188,7 +188,7 @@ async def _alter(
     if settings or not await store.drop_entity_configs(kind, name):
         await store.set_or_create_entity_configs(kind, name, settings)
     await store.create_config_change_notification(f"{kind}/{name}")
-    logger.info("quotas altered of=%s/%s keys=%s", kind, name, ",".join(settings))
+    logger.info("quotas altered entity=%s/%s keys=%s", kind, name, ",".join(settings))
 
 
 def _named(entity: Iterable[AlterClientQuotasRequest.EntityData]) -> tuple[str, str]:

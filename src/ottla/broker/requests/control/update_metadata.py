@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from ottla.broker.metadata.metadata_cache import LEADER_DURING_DELETE
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.server import ReplicaServer
@@ -18,6 +17,7 @@ from ottla.broker.requests.error_bodies import code_only
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
+from ottla.model.protocol import LEADER_DURING_DELETE
 from ottla.net.connection import Connection
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.wire.headers import RequestHeader
@@ -41,7 +41,7 @@ def _refusal(server: ReplicaServer, request: UpdateMetadataRequest) -> ErrorCode
         return ErrorCode.STALE_BROKER_EPOCH
     if not server.accept_controller_epoch(request.controller_epoch):
         logger.info(
-            "UpdateMetadata from an old controller=%d epoch=%d",
+            "UpdateMetadata from an old controller=%d controller_epoch=%d",
             request.controller_id,
             request.controller_epoch,
         )

@@ -10,7 +10,8 @@ appended here (rule R19, fault F35).
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.log.validate import CLIENT, Header, ValidationRules, check_leader_batch
+from ottla.log.validate import CLIENT, ValidationRules, check_leader_batch
+from ottla.wire.batch_header import Header
 from ottla.wire.record_check import Effort, EffortExceededError
 
 if TYPE_CHECKING:

@@ -20,10 +20,16 @@ from ottla.broker.requests.records.server import RecordsServer
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
+from ottla.model.protocol import (
+    CONSUMER,
+    FUTURE_LOCAL_REPLICA,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+)
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.fetch_session import FetchSession
 from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
-from ottla.replication.inter_broker import FUTURE_LOCAL_REPLICA, WHOLE_LOG_QUESTION
+from ottla.replication.inter_broker import WHOLE_LOG_QUESTION
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -34,8 +40,6 @@ WITH_NODE_ENDPOINTS = 16
 FLEXIBLE = 12
 WITH_RACK = 11
 WITH_SESSIONS = 7
-CONSUMER = -1
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 MOST_UNKNOWN = 10_000
 """How many more partitions than this broker has a fetch session may name. Each is looked at in one
@@ -119,7 +123,7 @@ class FetchAnswer(DelayedFetch):
 
     def room(self) -> int | None:
         """Return what a consumer may be sent: less where many do not take their answers."""
-        return self.connection.answer_room() if self.asked.replica_id < 0 else None
+        return self.connection.max_response_bytes() if self.asked.replica_id < 0 else None
 
     def withholds(self) -> bool:
         server, header = self._server, self._header

@@ -14,26 +14,27 @@ from ottla.broker.requests.error_bodies import NONE, for_each_partition
 from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.records.server import OffsetsServer
 from ottla.log.log import Log, TimestampOffset
-from ottla.log.time_search import first_from, first_of_youngest
+from ottla.log.time_search import find_by_timestamp, find_max_timestamp
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import NO_EPOCH
+from ottla.model.protocol import (
+    CONSUMER,
+    DEBUGGING_CONSUMER,
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    OF_MAX_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+)
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-
-LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LOWEST_VERSION = {LATEST: 1, EARLIEST: 1, OF_MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The version from which a negative timestamp is understood."""
-
-CONSUMER = -1
-DEBUGGING_CONSUMER = -2
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 Found = tuple[int, int, int]
 """Timestamp, offset, leader epoch; -1s where there is none."""
@@ -48,7 +49,7 @@ def handle(
     request: ListOffsetsRequest,
 ) -> Parts | Later:
     by_time = any(
-        item.timestamp >= 0 or item.timestamp == MAX_TIMESTAMP
+        item.timestamp >= 0 or item.timestamp == OF_MAX_TIMESTAMP
         for topic in request.topics
         for item in topic.partitions
     )
@@ -128,8 +129,8 @@ async def _lookup(
             timestamp = LATEST
     partition, log = _log(server, request, version, topic, item)
     found: TimestampOffset | None = None
-    if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        search = first_from(log, timestamp) if timestamp >= 0 else first_of_youngest(log)
+    if timestamp >= 0 or timestamp == OF_MAX_TIMESTAMP:
+        search = find_by_timestamp(log, timestamp) if timestamp >= 0 else find_max_timestamp(log)
         found = await server.replicas.disk_reads.search(search)
         partition, now = _log(server, request, version, topic, item)
         if now is not log:

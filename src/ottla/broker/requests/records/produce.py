@@ -33,7 +33,7 @@ from ottla.broker.requests.records.transactional_produce import UnverifiedError,
 from ottla.coordinators.results import PartitionErrors
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
-from ottla.log.validate import CLIENT, Header, one_batch
+from ottla.log.validate import CLIENT, one_batch
 from ottla.model.errors import (
     ErrorCode,
     InvalidRecordError,
@@ -42,23 +42,28 @@ from ottla.model.errors import (
 )
 from ottla.model.ids import INTERNAL_TOPICS, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import ACKS_ALL
 from ottla.model.time_slices import TimeSlice
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
+from ottla.wire.batch_header import (
+    CODEC_MASK,
+    FLAGS_AT,
+    MAGIC_AT,
+    MAGIC_V2,
+    TRANSACTIONAL_FLAG,
+    Header,
+)
 from ottla.wire.codec import encode_response
+from ottla.wire.compression import ZSTD
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.record_check import UNLIMITED, Effort, EffortExceededError
 
 logger = logging.getLogger(__name__)
 
-ACKS_ALL = -1
 ADMIN_CLIENT_ID = "__admin_client"
-MAGIC_AT = 16
-ATTRIBUTES_AT = 21
-CODEC_MASK = 0x07
-ZSTD = 4
 FIRST_VERSION_OF_ONE_BATCH = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_LEADER = 10
@@ -142,12 +147,12 @@ def batch_of(version: int, records: memoryview | None) -> memoryview:
     if records is None:
         raise InvalidRecordError("")
     if version < FIRST_VERSION_OF_ONE_BATCH:
-        if len(records) <= ATTRIBUTES_AT + 1:
+        if len(records) <= FLAGS_AT:
             raise InvalidRecordError("a produce request needs one record batch per partition")
-        if records[MAGIC_AT] < 2:
+        if records[MAGIC_AT] < MAGIC_V2:
             raise UnsupportedFormatError("record formats 0 and 1 are not served")
     records = one_batch(records)
-    if version < FIRST_VERSION_WITH_ZSTD and records[ATTRIBUTES_AT + 1] & CODEC_MASK == ZSTD:
+    if version < FIRST_VERSION_WITH_ZSTD and records[FLAGS_AT] & CODEC_MASK == ZSTD:
         raise OttlaError("", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return records
 
@@ -173,7 +178,7 @@ def append(
     records = batch_of(header.api_version, item.records) if checked is None else checked[0]
     now_ms = server.replicas.clock.wall_ms()
     guard: object = TRUSTED
-    if records[ATTRIBUTES_AT + 1] & transactional_produce.TRANSACTIONAL:
+    if records[FLAGS_AT] & TRANSACTIONAL_FLAG:
         if not named:  # a transaction without an id: nobody may write that
             raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if server.verifier.enabled:
@@ -328,7 +333,7 @@ def _template(topic: str, index: int, version: int) -> tuple[bytes, bytes]:
 
 
 def _is_compressed(records: memoryview) -> bool:
-    return len(records) > ATTRIBUTES_AT + 1 and bool(records[ATTRIBUTES_AT + 1] & CODEC_MASK)
+    return len(records) > FLAGS_AT and bool(records[FLAGS_AT] & CODEC_MASK)
 
 
 class Progress:
@@ -436,7 +441,7 @@ class Progress:
                     self.refused(error)
                 else:
                     self.append_one(UNLIMITED, checked)
-            pending.let_next()
+            pending.unblock_next()
             pending.settle(self.finish())
         except CloseConnection as decision:
             pending.fail(str(decision))

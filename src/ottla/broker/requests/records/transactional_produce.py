@@ -7,22 +7,21 @@ their metadata. Kafka:
 `ReplicaManager.maybeStartTransactionVerificationForPartitions` (KIP-890, part 1).
 """
 
-import struct
 from dataclasses import dataclass, field
 
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.coordinators.results import PartitionErrors
 from ottla.coordinators.transaction_events import ProducerIdAndEpoch
 from ottla.log.producers import Guard
-from ottla.log.validate import HEADER_SIZE
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.wire.batch_header import (
+    FLAGS_AT,
+    HEADER_BYTES,
+    TRANSACTIONAL_FLAG,
+    unpack_producer,
+)
 from ottla.wire.messages.produce import ProduceRequest
-
-TRANSACTIONAL = 0x10
-ATTRIBUTES_AT = 21
-_PRODUCER = struct.Struct(">qhi")
-_PRODUCER_AT = 43
 
 RETRIED = frozenset(
     {
@@ -61,7 +60,7 @@ class Verified:
 
 def is_transactional(records: memoryview) -> bool:
     """Tell whether a batch, whose header is there at least up to its attributes, belongs to one."""
-    return bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+    return bool(records[FLAGS_AT] & TRANSACTIONAL_FLAG)
 
 
 def begin(
@@ -77,9 +76,9 @@ def begin(
     for topic in request.topic_data:
         for item in topic.partition_data:
             records = item.records
-            if records is None or len(records) < HEADER_SIZE or not is_transactional(records):
+            if records is None or len(records) < HEADER_BYTES or not is_transactional(records):
                 continue
-            producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+            producer_id, epoch, sequence = unpack_producer(records)
             if producer_id < 0:
                 # Marked as transactional, but without a producer: Kafka appends it unverified.
                 continue

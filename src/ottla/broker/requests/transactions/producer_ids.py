@@ -81,7 +81,7 @@ class ProducerIds:
     def _fetched(self, task: "asyncio.Task[None]") -> None:
         self._fetching = None
         if not task.cancelled() and task.exception() is not None:
-            logger.error("producer ids: failed", exc_info=task.exception())
+            logger.error("producer ids failed", exc_info=task.exception())
 
     async def _ask(self) -> None:
         request = AllocateProducerIdsRequest(
@@ -90,20 +90,20 @@ class ProducerIds:
         try:
             response = await self._send(request, 0, REQUEST_TIMEOUT_S)
         except OttlaError as error:
-            logger.info("producer ids: no answer error=%s", error)
+            logger.info("producer ids not allocated error=%s", error)
             await asyncio.sleep(RETRY_BACKOFF_S)
             return
         if response.error_code != ErrorCode.NONE:
-            logger.info("producer ids: refused error=%d", response.error_code)
+            logger.info("producer ids not allocated error=%d", response.error_code)
             await asyncio.sleep(RETRY_BACKOFF_S)
             return
         start, length = response.producer_id_start, response.producer_id_len
         if start < self._end - 1 or length <= 0 or start > MAX_ID - length:
-            logger.error("producer ids: bad block start=%d length=%d", start, length)
+            logger.error("producer ids refused first=%d count=%d", start, length)
             await asyncio.sleep(RETRY_BACKOFF_S)
             return
         self._reserve = (start, length)
-        logger.info("producer ids: block start=%d length=%d", start, length)
+        logger.info("producer ids allocated first=%d count=%d", start, length)
 
     async def close(self) -> None:
         if self._fetching is not None:

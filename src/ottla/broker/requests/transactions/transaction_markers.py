@@ -17,14 +17,13 @@ from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
 from ottla.model.ports import Buffer
+from ottla.model.protocol import ACKS_ALL
 from ottla.net.connection import Connection
 from ottla.replication.delayed_produce import DelayedProduce, PartitionResult
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.wire.records import ABORT, COMMIT, build_control_batch
-
-ACKS_ALL = -1
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 

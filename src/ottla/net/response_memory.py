@@ -1,34 +1,34 @@
-"""Answer memory: what all answers that clients have not taken yet may hold together (R19, F47).
+"""Response memory: a bound on all responses that clients have not read yet (R19, F47).
 
-Who may call: `net.connection` counts, `net.server` sweeps, handlers of large answers ask for room.
-Invariants: bytes are counted from the moment an answer is there until the system took them; the
-fuller it is, the smaller the answers that are read for anybody; when it is full, requests with
-large answers (`limits.FrameRules`) wait; those who took nothing for longest are closed first, and
-only while there is too much. Kafka has no such bound: its answers come from files by sendfile.
+Who may call: `net.connection` counts, `net.server` sweeps, handlers of large responses ask for the
+size. Invariants: bytes are counted from the creation of a response until the system has sent them;
+the fuller the pool, the smaller the next responses; when it is full, requests with large responses
+(`limits.FrameRules`) wait; the connections that read nothing for longest are closed first, and only
+while the pool is too full. Kafka has no such bound: its responses come from files by sendfile.
 """
 
 from typing import Protocol
 
 LEAST_ROOM_BYTES = 65_536
 STALLED_S = 2.0
-"""Whoever took something within so long a time is not closed for others' sake."""
+"""A connection that read something within this time is not closed."""
 
 
-class Taker(Protocol):
-    """A connection, as far as its answers are concerned."""
+class ResponseOwner(Protocol):
+    """What the pool needs of a connection."""
 
     def stalled_s(self, now: float) -> float:
-        """Return for how long the peer has taken nothing of what waits for it."""
+        """Return for how many seconds the peer has read nothing of its responses."""
         ...
 
     def close_slow_reader(self, reason: str) -> None: ...
 
-    def room_for_answers(self) -> None:
-        """Hear that requests may go on."""
+    def responses_fit(self) -> None:
+        """Dispatch requests again."""
         ...
 
 
-class AnswerMemory:
+class ResponseMemory:
     """The pool of one broker, shared by its listeners."""
 
     def __init__(self, cap_bytes: int) -> None:
@@ -36,20 +36,20 @@ class AnswerMemory:
         self.used_bytes = 0
         self.full = False
         self.closed_total = 0
-        self._takers: dict[Taker, int] = {}
-        self._waiting: dict[Taker, None] = {}
+        self._takers: dict[ResponseOwner, int] = {}
+        self._waiting: dict[ResponseOwner, None] = {}
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
     def room(self) -> int:
-        """Return how large an answer may be just now: a quarter of what is left of one half."""
+        """Return the largest response to build now: a quarter of what is free in one half."""
         left = self.cap_bytes // 2 - self.used_bytes
         return max(left // 4, LEAST_ROOM_BYTES)
 
-    def settle(self, taker: Taker, size: int) -> None:
-        """Note that `size` bytes wait for a taker."""
+    def settle(self, taker: ResponseOwner, size: int) -> None:
+        """Set the bytes of a connection that wait to be sent."""
         takers = self._takers
         self.used_bytes += size - takers.get(taker, 0)
         if size:
@@ -63,23 +63,23 @@ class AnswerMemory:
             self.full = False
             waiting, self._waiting = self._waiting, {}
             for waiter in waiting:
-                waiter.room_for_answers()
+                waiter.responses_fit()
 
-    def of(self, taker: Taker) -> int:
-        """Return what is counted for a taker."""
+    def of(self, taker: ResponseOwner) -> int:
+        """Return the bytes that are counted for a connection."""
         return self._takers.get(taker, 0)
 
-    def wait(self, taker: Taker) -> None:
-        """Have a taker told when it is no longer full."""
+    def wait(self, taker: ResponseOwner) -> None:
+        """Call a connection's `responses_fit` when the pool is no longer full."""
         self._waiting[taker] = None
 
-    def leave(self, taker: Taker) -> None:
-        """Forget a taker that is gone."""
+    def leave(self, taker: ResponseOwner) -> None:
+        """Remove a closed connection."""
         self._waiting.pop(taker, None)
         self.settle(taker, 0)
 
     def sweep(self, now: float) -> None:
-        """Close those who took nothing for longest if too much waits; once a second or so."""
+        """Close the connections that read nothing for longest if the pool is too full."""
         if self.used_bytes <= self.cap_bytes // 2:
             return
         stalled = [(taker.stalled_s(now), taker) for taker in self._takers]

@@ -1,4 +1,4 @@
-"""Decided transactions: those whose markers were above the high watermark at a clean stop.
+"""Unreplicated transactions: those whose markers were above the high watermark at a clean stop.
 
 Who may call: `local_log`, `recovery`. Pure values, text in, text out. The last stable offset waits
 until their markers are replicated, also after a restart. Kafka's producer snapshots hold only
@@ -15,16 +15,16 @@ NAME = ".ottla-decided"
 """In a partition's folder: `encode`'s text."""
 
 
-def encode(log_end_offset: int, decided: Mapping[int, int]) -> bytes:
-    """Return the file's text; `decided` has each transaction's first offset and its marker's."""
+def encode(log_end_offset: int, transactions: Mapping[int, int]) -> bytes:
+    """Return the file's text; `transactions` maps first offset to marker offset."""
     lines = [f"log_end_offset={log_end_offset}"]
-    lines += [f"decided={first}..{marker}" for first, marker in decided.items()]
+    lines += [f"decided={first}..{marker}" for first, marker in transactions.items()]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def decode(data: bytes, log_end_offset: int) -> dict[int, int]:
     """Return what `encode` was given; empty if it is of a log with another end, or garbage."""
-    decided = {}
+    found = {}
     head, *lines = data.decode("utf-8", "replace").split("\n")
     if head != f"log_end_offset={log_end_offset}":
         return {}
@@ -33,5 +33,5 @@ def decode(data: bytes, log_end_offset: int) -> dict[int, int]:
         first, _, marker = value.partition("..")
         with contextlib.suppress(ValueError):
             if key == "decided" and 0 <= int(first) < int(marker) < log_end_offset:
-                decided[int(first)] = int(marker)
-    return decided
+                found[int(first)] = int(marker)
+    return found

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.net import local_page
-from ottla.net.local_page import MAX_READERS, LocalPage, read
+from ottla.net import status_socket
+from ottla.net.status_socket import MAX_READERS, StatusSocket, read
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -20,7 +20,7 @@ def shown(path, make, ask):
     """Show a page while `ask` runs in a thread; return what it returned."""
 
     async def main():
-        page = LocalPage(path, make)
+        page = StatusSocket(path, make)
         await page.open()
         try:
             return await asyncio.to_thread(ask)
@@ -70,7 +70,7 @@ def test_a_socket_left_by_a_killed_process_makes_way_and_a_file_does_not(tmp_pat
 
 
 def test_readers_that_do_not_read_are_few_and_sent_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(local_page, "READ_WITHIN_S", 0.2)
+    monkeypatch.setattr(status_socket, "READ_WITHIN_S", 0.2)
     path = tmp_path / "p.sock"
 
     def ask():
@@ -98,7 +98,7 @@ def test_nobody_there_or_too_much(tmp_path, monkeypatch):
     path = tmp_path / "p.sock"
     with pytest.raises(OSError, match="No such file"):
         read(path, 1)
-    monkeypatch.setattr(local_page, "MAX_BYTES", 1000)
+    monkeypatch.setattr(status_socket, "MAX_BYTES", 1000)
     with pytest.raises(OSError, match="more than 1,000 bytes"):
         shown(path, lambda: b"x" * 100_000, lambda: read(path, 5))
     with socket.socket(socket.AF_UNIX) as silent:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.log import decided, recovery
+from ottla.log import recovery, unreplicated
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import ABORT, COMMIT
@@ -24,7 +24,7 @@ def begun(kit, **settings):
 
 
 def noted(kit):
-    return (kit.folder / decided.NAME).exists()
+    return (kit.folder / unreplicated.NAME).exists()
 
 
 @pytest.mark.parametrize("kind", [COMMIT, ABORT])
@@ -63,11 +63,11 @@ def test_a_file_that_is_not_of_this_log_as_it_is_counts_for_nothing(kit, why):
     log = kit.open()
     kit.fill(log, 6)
     log.close()
-    (kit.folder / decided.NAME).write_bytes(
+    (kit.folder / unreplicated.NAME).write_bytes(
         {
-            "longer": decided.encode(5, {2: 4}),
-            "truncated": decided.encode(7, {2: 5}),
-            "unclean": decided.encode(6, {2: 5}),
+            "longer": unreplicated.encode(5, {2: 4}),
+            "truncated": unreplicated.encode(7, {2: 5}),
+            "unclean": unreplicated.encode(6, {2: 5}),
             "garbage": b"log_end_offset=6\ndecided=2\ndecided=2..x\ndecided=5..2\n\xff=1..2",
         }[why]
     )
@@ -204,7 +204,7 @@ def test_a_broker_that_starts_again(kit, how):
     else:
         manager.shutdown()
     if how == "given up":
-        started().give_up()
+        started().abort_startup()
     log = started().get(kit.tp)
     log.set_high_watermark(3)
     assert log.last_stable_offset == 0

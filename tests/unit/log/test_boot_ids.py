@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from logs import folder_config
-from ottla.log.boot_notes import BOOT_NOTE
+from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.manager import LogManager
 from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
@@ -95,12 +95,12 @@ def test_what_is_shown_to_be_complete_after_a_power_loss_survives_the_next_kill(
     disk.power_losses += 1
     manager = start(kit, disk)
     manager.unclean.discard(TP)
-    manager._note_boot()
+    manager._write_boot_ids()
     manager.abandon()
     manager = start(kit, disk)
     assert manager.unclean == {TP, OTHER}, "the dir still had a log that may lack its end"
     manager.unclean.clear()
-    manager._note_boot()
+    manager._write_boot_ids()
     manager.abandon()
     assert start(kit, disk).unclean == set()
 
@@ -121,7 +121,7 @@ def test_f11_an_empty_log_in_the_place_of_a_lost_one_is_not_forgotten_by_a_kill(
     disk = SimDisk()
     manager = filled(kit, disk)
     lost = TopicPartition("t", 1)
-    manager.suspect(lost)
+    manager.mark_incomplete(lost)
     manager.get_or_create(lost)
     manager.abandon()
     assert lost in start(kit, disk).unclean
@@ -132,7 +132,7 @@ def test_a_move_of_such_a_log_takes_its_doubt_to_the_other_dir(kit):
     manager = filled(kit, disk, "/a,/b")
     current = manager.get(TP)
     manager.unclean.add(TP)
-    manager._boot_notes.withdraw(manager._dir_of(current))
+    manager._boot_ids.withdraw(manager._dir_of(current))
     target = next(d for d in manager.live_dirs if d != current.parent_dir)
     future = manager.create_future(TP, target)
     future.append_as_follower(memoryview(bytearray(kit.everything(current))))
@@ -164,7 +164,7 @@ def test_a_start_that_is_given_up_hands_on_what_it_knows(kit):
         for _ in range(steps):
             next(loading, None)
         loading.close()
-        manager.give_up()
+        manager.abort_startup()
     assert start(kit, disk).unclean == set()
 
 
@@ -176,7 +176,7 @@ def test_the_real_note_is_of_this_boot_and_this_mount(kit):
         pytest.skip("this system tells no unique mount ids (Linux 6.8)")
     assert boot == kit.world.files.boot_id(str(kit.root / "data"))
     assert boot != kit.world.files.boot_id("/proc"), "another mount"
-    assert (kit.root / "data" / BOOT_NOTE).read_text() == boot
+    assert (kit.root / "data" / BOOT_ID_FILE).read_text() == boot
     manager.abandon()
 
 

@@ -1,8 +1,8 @@
-"""Local page: one document for whoever connects to a Unix socket, and for nobody else.
+"""Status socket: a Unix socket that gives each connection one document, then closes it.
 
 Who may call: a broker's process shows one, the command line reads it. Invariants: the socket's file
 belongs to the user who runs the process and no other may connect; nothing that a reader sends is
-read; readers are few and have a time limit, so none of them can hold anything up.
+read; the number of readers and their time are limited, so that none blocks anything.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ MAX_BYTES = 4_194_304
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Give a path that is short enough: of a long one, through a descriptor of its folder."""
+    """Yield a path that is short enough: a long one goes through a descriptor of its folder."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield str(path)
         return
@@ -40,7 +40,7 @@ def _short(path: Path) -> Iterator[str]:
 class _Reader(asyncio.Protocol):
     """One reader: is given the page, and the connection is closed."""
 
-    def __init__(self, page: "LocalPage") -> None:
+    def __init__(self, page: "StatusSocket") -> None:
         self._page = page
         self._timer: asyncio.TimerHandle | None = None
 
@@ -62,8 +62,8 @@ class _Reader(asyncio.Protocol):
             self._timer.cancel()
 
 
-class LocalPage:
-    """A document at a path, made anew for each reader."""
+class StatusSocket:
+    """A document at a path, created for each reader."""
 
     def __init__(self, path: Path, make: Callable[[], bytes]) -> None:
         self.make = make
@@ -72,7 +72,7 @@ class LocalPage:
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self) -> None:
-        """Begin to answer. OSError if the path cannot be had; a socket left there makes way."""
+        """Start listening; removes a stale socket. OSError if the path cannot be bound."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # Before it has a name: there is no moment at which another user could connect.
@@ -90,7 +90,7 @@ class LocalPage:
             raise
 
     def close(self) -> None:
-        """Answer nobody any more, and leave no socket behind."""
+        """Stop listening and remove the socket."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -98,7 +98,7 @@ class LocalPage:
 
 
 def read(path: Path, timeout_s: float) -> bytes:
-    """Return the page at a path. OSError (TimeoutError included) if nobody shows one there."""
+    """Return the page at a path. OSError (TimeoutError included) if no process listens there."""
     parts = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, _short(path) as name:
         asking.settimeout(timeout_s)

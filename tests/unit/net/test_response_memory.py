@@ -28,7 +28,7 @@ class Reader:
     def __call__(self, connection, frame):
         if frame[:2] != FETCH[:2]:
             return [b"short"]
-        self.sizes.append(min(self.wanted, connection.answer_room()))
+        self.sizes.append(min(self.wanted, connection.max_response_bytes()))
         return [bytes(self.sizes[-1])]
 
 
@@ -37,7 +37,7 @@ def test_three_hundred_readers_that_never_read(bench, run):
 
     async def main():
         reader = Reader()
-        at = await bench(reader, queued_answer_bytes=64 * MIB, max_connection_rate=1e6).start()
+        at = await bench(reader, queued_response_bytes=64 * MIB, max_connection_rate=1e6).start()
         taps = [at.connect() for _ in range(300)]
         for tap in taps:
             tap.stuck = True
@@ -57,7 +57,7 @@ def test_three_hundred_readers_that_never_read(bench, run):
 
 def test_whoever_reads_goes_on_while_others_never_do(bench, run):
     async def main():
-        at = await bench(Reader(), queued_answer_bytes=16 * MIB, max_connection_rate=1e6).start()
+        at = await bench(Reader(), queued_response_bytes=16 * MIB, max_connection_rate=1e6).start()
         for _ in range(300):
             tap = at.connect()
             tap.stuck = True
@@ -82,7 +82,7 @@ def test_whoever_reads_goes_on_while_others_never_do(bench, run):
 
 def test_the_slowest_are_closed_first(bench, run, caplog):
     async def main():
-        at = await bench(lambda c, f: [bytes(MIB)], queued_answer_bytes=15 * MIB + 300).start()
+        at = await bench(lambda c, f: [bytes(MIB)], queued_response_bytes=15 * MIB + 300).start()
         taps = [at.connect() for _ in range(9)]
         for tap in taps:
             tap.stuck = True
@@ -110,7 +110,7 @@ def test_brokers_are_counted_apart(bench, run):
                 connection.serves_broker()
             return [bytes(MIB)]
 
-        at = await bench(answer, queued_answer_bytes=4 * MIB).start()
+        at = await bench(answer, queued_response_bytes=4 * MIB).start()
         clients, brokers = ([at.connect() for _ in range(n)] for n in (6, 2))
         for tap in (*clients, *brokers):
             tap.stuck = True
@@ -125,6 +125,6 @@ def test_brokers_are_counted_apart(bench, run):
             await asyncio.sleep(0)
             tap.receive(framed(FETCH + b"broker"))
             assert len(tap.output()) == 2 * (MIB + 4)
-        assert at.server.broker_answers.used_bytes == 0
+        assert at.server.broker_responses.used_bytes == 0
 
     run(main)

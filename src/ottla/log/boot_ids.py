@@ -1,0 +1,77 @@
+"""Boot id files tell whether the system kept running since the last process wrote (R18).
+
+Who may call: `manager`. A process that dies alone (kill -9, out of memory) loses nothing of what
+it wrote: the page cache has it. A machine that dies loses what was not fsynced. The file in a log
+dir holds the id of the boot in which everything not yet durable there was written. If the next
+start finds the same boot id, its logs are complete after an unclean stop, too. Invariants:
+- the file exists only while no log of the dir may lack records at its end. It is removed when a
+  start begins and written when all is loaded; it is removed after a disk error, and before a log
+  that may be incomplete is put into the dir
+- a start that found records missing writes no file before the broker has registered with that fact
+- where the system has no boot id (`Files.boot_id`), there is no file
+Kafka has no such file and ignores it. A JVM broker that used the dir in between changes nothing:
+what it wrote in the same boot is there, too.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from ottla.log.log_dir import LogDir
+from ottla.model.ports import Files
+
+BOOT_ID_FILE = ".ottla-boot"
+
+
+class BootIdFiles:
+    """The boot id files of all log dirs; `failed` is called for a dir that cannot be written."""
+
+    def __init__(self, files: Files, failed: Callable[[LogDir, OSError], None]) -> None:
+        self._files = files
+        self._failed = failed
+        self.registered = True
+        """whether the broker has registered with what the last start found missing; until then
+        the next start must find it, too"""
+
+    def known(self, log_dir: LogDir) -> bool:
+        """Return whether the controller knows of everything that is missing in a dir."""
+        return self.registered or log_dir.clean or log_dir.same_boot
+
+    def take(self, log_dir: LogDir) -> None:
+        """Read and remove a dir's file, and set `same_boot`; raises OSError."""
+        path = log_dir.file(BOOT_ID_FILE)
+        try:
+            noted = self._files.read_bytes(path).decode(errors="replace")
+        except FileNotFoundError:
+            noted = ""
+        else:
+            self._files.remove(path)
+        log_dir.same_boot = bool(noted) and noted == self._files.boot_id(log_dir.path)
+
+    def write(self, log_dirs: Iterable[LogDir], incomplete: set[str]) -> None:
+        """Write the boot id in dirs that have none yet, except those at the paths `incomplete`.
+
+        Without fsync: after another boot the file says nothing.
+        """
+        for log_dir in log_dirs:
+            if (
+                not log_dir.boot_id_written
+                and log_dir.path not in incomplete
+                and self.known(log_dir)
+            ):
+                boot = self._files.boot_id(log_dir.path)
+                try:
+                    if boot:
+                        self._files.write(log_dir.file(BOOT_ID_FILE), boot.encode())
+                except OSError as error:
+                    self._failed(log_dir, error)
+                else:
+                    log_dir.boot_id_written = True
+
+    def withdraw(self, log_dir: LogDir) -> None:
+        """Remove the file: the next start then treats every log of the dir as maybe incomplete."""
+        log_dir.same_boot = log_dir.boot_id_written = False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(log_dir.file(BOOT_ID_FILE))
+        except OSError as error:
+            self._failed(log_dir, error)
