@@ -9,8 +9,8 @@ log dir.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ottla.model.ports import File, Files
@@ -22,30 +22,30 @@ DRAFT = ".tmp"
 class Place:
     """A log's folder, as workers that write small files into it by name must see it.
 
-    They write a draft whose name no other log and no other job has, and rename it under the guard:
+    They write a draft whose name no other log and no other job has, and rename it under the mutex:
     only while the folder is still this log's, and never over what a later job wrote. Nothing is
-    waited for under the guard, so the event loop may take it.
+    waited for under the mutex, so the event loop may take it.
     """
 
-    __slots__ = ("gone", "guard", "number", "written")
+    __slots__ = ("gone", "mutex", "number", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, mutex: AbstractContextManager[object]) -> None:
         self.number = 0
         """tells the logs of one manager apart"""
         self.gone = False
-        self.guard = threading.Lock()
+        self.mutex = mutex
         self.written: dict[str, int] = {}
         """path -> number of the job that wrote it last, while any job is under way"""
 
     def leave(self) -> None:
         """Have no job write here any more: the folder is about to be renamed for its removal."""
-        with self.guard:
+        with self.mutex:
             self.gone = True
 
     def settle(self) -> None:
         """Forget who wrote what: no job is under way."""
         if self.written:
-            with self.guard:
+            with self.mutex:
                 self.written.clear()
 
 
@@ -97,7 +97,7 @@ class FlushJob:
 
     def _put(self, draft: str, path: str) -> None:
         place = self.place
-        with place.guard:
+        with place.mutex:
             if not place.gone and place.written.get(path, 0) <= self.number:
                 self.files.rename(draft, path)
                 place.written[path] = self.number

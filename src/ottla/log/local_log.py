@@ -61,7 +61,7 @@ class LocalLog:
         self.dir = folder
         self._world = world
         self._files = world.files
-        self.place = Place()
+        self.place = Place(world.files.mutex())
         self.on_failure: Callable[[LocalLog, OSError], None] | None = None
         """told once, when this log fails"""
         self.failed: StorageError | None = None
