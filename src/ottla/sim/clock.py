@@ -184,14 +184,17 @@ class _Call:
 
     def _switch(self, files: SimFiles) -> None:
         """Run the thread until it stops or ends."""
+        scheduler, thread = self._loop.scheduler, self._thread
         files.job = self
-        with self._loop.scheduler.elsewhere():
-            thread = self._thread
+        before, scheduler.spends = scheduler.spends, False  # not the loop's time passes
+        try:
             if thread is None:
                 thread = self._thread = self._workers.threads.take()
                 thread.run(partial(contextvars.copy_context().run, self._work))
             else:
                 thread.run()
+        finally:
+            scheduler.spends = before
         files.job = None
 
     def hand_over(self, cost_s: float) -> None:
