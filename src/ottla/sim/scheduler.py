@@ -156,8 +156,14 @@ class Scheduler:
 
         Those that were cancelled are left out.
         """
+        before, self.outer_loop = self.outer_loop, get_running_loop()
+        try:
+            return self._run_events(deadline_s, done)
+        finally:
+            self.outer_loop = before
+
+    def _run_events(self, deadline_s: float, done: Callable[[], bool] | None) -> bool:
         ready, heap = self.ready, self._heap
-        self.outer_loop = get_running_loop()
         while done is None or not done():
             if ready:
                 event = ready.popleft()
@@ -171,7 +177,8 @@ class Scheduler:
                 if when > deadline_s:
                     return False
                 heappop(heap)
-                self._begin(when)
+                self.now = self.instant = when
+                self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
                 # What was pushed for an instant before it came goes before what comes up in it.
                 while heap and heap[0][0] == when:
                     ready.append(heappop(heap)[2])
@@ -182,10 +189,6 @@ class Scheduler:
                 self._too_many()
             event.fire()
         return True
-
-    def _begin(self, instant: float) -> None:
-        self.now = self.instant = instant
-        self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
 
     def run_until(self, done: Callable[[], bool], *, deadline_s: float = float("inf")) -> None:
         """Run until `done()`; DeadlockError if nothing is left, TimeoutError at the deadline."""
@@ -204,7 +207,8 @@ class Scheduler:
 
     def _pass(self, until_s: float) -> None:
         """Let time pass in which nothing happens."""
-        self._begin(max(until_s, self.instant))
+        self.now = self.instant = max(until_s, self.instant)
+        self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
 
     def statistics(self) -> dict[str, object]:
         queued = len(self._heap) + len(self.ready)

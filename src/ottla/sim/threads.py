@@ -100,13 +100,24 @@ class LockStepThread:
             self._back.release()
 
 
+def _to_choose_from() -> set[int]:
+    """Return the processors among which this thread may choose; none if it may not, or has one."""
+    if _processor() < 0:
+        return set()
+    try:
+        allowed = os.sched_getaffinity(0)
+        _allow(0, allowed)
+    except OSError:  # a sandbox that forbids it
+        return set()
+    return allowed if len(allowed) > 1 else set()
+
+
 class Threads:
     """A simulation's threads that have nothing to do."""
 
     def __init__(self) -> None:
         self._idle: list[LockStepThread] = []
-        allowed = os.sched_getaffinity(0) if _processor() >= 0 else set()
-        self._allowed = allowed if len(allowed) > 1 else set()
+        self._allowed = _to_choose_from()
 
     def take(self) -> LockStepThread:
         return self._idle.pop() if self._idle else LockStepThread(self._allowed)
