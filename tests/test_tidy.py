@@ -303,6 +303,21 @@ def test_kazoo_only_in_tests_and_pyspark_in_one_room():
             assert "pyspark" not in roots, name(path)
 
 
+def test_brokers_take_locks_from_their_ports():
+    """The simulator sees a lock that comes from the port Files: `mutex` or `worker_lock`.
+
+    A worker's call that stopped with another one held would stop the whole simulation for ever.
+    """
+    threads = {"threading", "_thread", "queue", "multiprocessing", "concurrent.futures"}
+    own = {"log/files.py", "net/runtime.py", "sim/threads.py", "zookeeper/embedded.py"}
+    found = {
+        name(path)
+        for path in MODULES
+        if imported(path) & threads and not name(path).startswith(("pipelines/", "admin/"))
+    }
+    assert found == own, "a lock comes from `world.files.mutex()`, a thread from `world.workers`"
+
+
 def test_no_vague_names():
     vague = {"utils", "common", "helpers", "misc", "util", "helper"}
     assert not [name(p) for p in MODULES if p.stem in vague]

@@ -11,9 +11,9 @@ Kafka: `OffsetCheckpointFile` and the lock that Kafka's `CheckpointFile.write` h
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from ottla.log import checkpoints
 from ottla.model.ids import TopicPartition
@@ -36,14 +36,14 @@ class _File:
     """One checkpoint file."""
 
     take: Take
+    mutex: AbstractContextManager[object]
+    """held while a file is put in place, never while a disk is waited for"""
     asked: int = 0
     answered: int = 0
     """requests up to this number were answered by a write that began after them"""
     task: asyncio.Task[None] | None = None
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    """held while a file is put in place, never while a disk is waited for"""
     in_place: int = 0
-    """number of the state on disk; under the guard"""
+    """number of the state on disk; under the mutex"""
 
 
 class CheckpointWriter:
@@ -110,7 +110,7 @@ class CheckpointWriter:
     def _file(self, path: str, take: Take) -> _File:
         file = self._known.get(path)
         if file is None:
-            file = self._known[path] = _File(take)
+            file = self._known[path] = _File(take, self._files.mutex())
         file.take = take
         return file
 
@@ -123,7 +123,7 @@ class CheckpointWriter:
     ) -> None:
         """Write the draft, then put it in place unless newer is there; a worker may call it."""
         self._files.write_durable(draft, checkpoints.encode_offsets(offsets))
-        with file.guard:
+        with file.mutex:
             if number < file.in_place:
                 return  # newer came between; the draft is written over by the next one
             self._files.rename(draft, path)

@@ -350,6 +350,9 @@ class OsFiles:
             if fd >= 0:
                 os.close(fd)
 
+    def mutex(self) -> AbstractContextManager[object]:
+        return threading.Lock()
+
     def unlocked(self, path: str) -> None:
         """Forget a lock that is released."""
         self._locked.discard(path)

@@ -8,8 +8,8 @@ jobs at once (a stop) are cheaper as `write` of each and one `sync_tree` of thei
 """
 
 import contextlib
-import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ottla.model.ports import File, Files
@@ -22,29 +22,29 @@ class FolderGuard:
     """Guards a log's folder against workers that write small files into it by name.
 
     A worker writes a temporary file whose name no other log and no other job has, and renames it
-    under the lock: only while the folder is still this log's, and never over what a later job
-    wrote. Nothing blocks under the lock, so the event loop may take it, too.
+    under the mutex: only while the folder is still this log's, and never over what a later job
+    wrote. Nothing blocks under the mutex, so the event loop may take it, too.
     """
 
-    __slots__ = ("gone", "guard", "number", "written")
+    __slots__ = ("gone", "mutex", "number", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, mutex: AbstractContextManager[object]) -> None:
         self.number = 0
         """unique among the logs of one manager"""
         self.gone = False
-        self.guard = threading.Lock()
+        self.mutex = mutex
         self.written: dict[str, int] = {}
         """path -> number of the job that wrote it last, while any job is under way"""
 
     def leave(self) -> None:
         """Stop all jobs from writing here: the folder is about to be renamed for its deletion."""
-        with self.guard:
+        with self.mutex:
             self.gone = True
 
     def settle(self) -> None:
         """Clear `written`: no job is running."""
         if self.written:
-            with self.guard:
+            with self.mutex:
                 self.written.clear()
 
 
@@ -96,7 +96,7 @@ class FlushJob:
 
     def _put(self, temporary: str, path: str) -> None:
         place = self.place
-        with place.guard:
+        with place.mutex:
             if not place.gone and place.written.get(path, 0) <= self.number:
                 self.files.rename(temporary, path)
                 place.written[path] = self.number

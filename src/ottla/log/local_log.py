@@ -69,7 +69,7 @@ class LocalLog:
         self.dir = folder
         self._world = world
         self._files = world.files
-        self.place = FolderGuard()
+        self.place = FolderGuard(world.files.mutex())
         self.on_failure: Callable[[LocalLog, OSError], None] | None = None
         """called once, when this log fails"""
         self.failed: StorageError | None = None

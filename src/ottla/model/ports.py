@@ -138,6 +138,13 @@ class Files(Protocol):
         """Give `path` this content, neither atomically nor durably; a worker may call it."""
         ...
 
+    def mutex(self) -> AbstractContextManager[object]:
+        """Return a new lock for workers and the event loop.
+
+        Whoever holds it waits for nothing: no fsync, no read that may be cold, no other lock.
+        """
+        ...
+
     def fsync_dir(self, path: str) -> None: ...
 
     def sync_tree(self, path: str) -> None:

@@ -10,11 +10,8 @@ meanwhile, by seed. So a crash may come between any two operations of a call.
 import asyncio
 import contextvars
 import random
-import sys
-import threading
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import Any, TypeVar
 
 from ottla.sim.files import DiedError, SimFiles
@@ -23,7 +20,6 @@ from ottla.sim.scheduler import Scheduler
 from ottla.sim.threads import LockStepThread, Threads
 
 T = TypeVar("T")
-LockType = type(threading.Lock())
 
 EPOCH_MS = 1_767_225_600_000
 """Virtual time 0 on every wall clock: 2026-01-01."""
@@ -115,23 +111,6 @@ class SimWorkers:
         return self._files
 
 
-def _holds_a_guard() -> bool:
-    """Whether the code that runs holds a lock that the loop may want: it must not stop then.
-
-    By name: what the product's workers and its loop exclude each other with is called `guard`.
-    """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the stack is what this is about
-    while frame is not None and frame.f_code.co_name != "_work":
-        # Who takes a lock of that name has the name in its code; all locals would take long.
-        if "guard" in frame.f_code.co_names:
-            for value in frame.f_locals.values():
-                guard = getattr(value, "guard", None)
-                if isinstance(guard, LockType) and guard.locked():
-                    return True
-        frame = frame.f_back
-    return False
-
-
 def _tell(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if done.done():
         return
@@ -158,6 +137,7 @@ class _Call:
         self._function = function
         self._args = args
         self._thread: LockStepThread | None = None
+        self.mutexes = 0
         self._killed = False
         self._wait_s = 0.0
         self._outcome: Callable[[], object] | None = None
@@ -204,14 +184,17 @@ class _Call:
 
     def _switch(self, files: SimFiles) -> None:
         """Run the thread until it stops or ends."""
+        scheduler, thread = self._loop.scheduler, self._thread
         files.job = self
-        with self._loop.scheduler.elsewhere():
-            thread = self._thread
+        before, scheduler.spends = scheduler.spends, False  # not the loop's time passes
+        try:
             if thread is None:
                 thread = self._thread = self._workers.threads.take()
                 thread.run(partial(contextvars.copy_context().run, self._work))
             else:
                 thread.run()
+        finally:
+            scheduler.spends = before
         files.job = None
 
     def hand_over(self, cost_s: float) -> None:
@@ -219,7 +202,7 @@ class _Call:
         if self._killed:
             return
         pause_s = self._workers.pause_s()
-        if pause_s <= 0.0 or _holds_a_guard():
+        if pause_s <= 0.0 or self.mutexes:
             return
         self._stop(pause_s + cost_s)
 

@@ -45,7 +45,7 @@ from ottla.sim.plans import Plan
 from ottla.sim.replica_files import ReplicaFiles
 from ottla.sim.scheduler import SimulationError
 from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
-from ottla.sim.world import Main, Node, Simulation
+from ottla.sim.world import Main, Node, Simulation, collect_garbage
 from ottla.sim.znode_rules import check_znodes
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
 
@@ -670,7 +670,7 @@ def run(
     try:
         return _run(plan, sink, until_s)
     finally:
-        gc.collect()  # the cluster itself: whoever froze it would keep it for ever
+        collect_garbage()  # of the cluster, too: whoever froze it would keep it for ever
         gc.unfreeze()
         gc.set_threshold(*before)
 
@@ -697,4 +697,4 @@ def _run(plan: Plan, sink: Callable[[str], object] | None, until_s: float | None
         with charged(simulation.costs, simulation.scheduler.spend), _turns_of(plan):
             return cluster.run(until_s=until_s)
     finally:
-        cluster.close()
+        simulation.close(collect=False)  # `run` does, when the cluster itself is garbage

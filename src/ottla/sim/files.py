@@ -48,6 +48,9 @@ class DiedError(BaseException):
 class Job(Protocol):
     """A worker's call that is running now."""
 
+    mutexes: int
+    """How many it holds: the event loop may want them, so it does not stop meanwhile."""
+
     def hand_over(self, cost_s: float) -> None:
         """Let others run before the next operation, which takes so long."""
 
@@ -258,6 +261,29 @@ class SimWorkerLock:
 
     def __exit__(self, *_: object) -> None:
         self._held = False
+
+
+class SimMutex:
+    """A mutex of workers and the event loop: a worker's call does not stop while it holds one."""
+
+    __slots__ = ("_files", "_held", "_job")
+
+    def __init__(self, files: "SimFiles") -> None:
+        self._files = files
+        self._held = False
+        self._job: Job | None = None
+
+    def __enter__(self) -> None:
+        assert not self._held, "whoever holds a mutex stopped, or takes it twice"
+        self._held = True
+        job = self._job = self._files.job
+        if job is not None:
+            job.mutexes += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+        if self._job is not None:
+            self._job.mutexes -= 1
 
 
 class SimFile:
@@ -583,6 +609,9 @@ class SimFiles:
         if path not in disk.folders:
             raise _missing(path)
         disk.commit()
+
+    def mutex(self) -> SimMutex:
+        return SimMutex(self)
 
     def boot_id(self, path: str) -> str:
         return f"boot {self.alive(path).power_losses}"

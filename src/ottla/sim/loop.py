@@ -39,15 +39,16 @@ class _Handle(asyncio.TimerHandle):
 
     __slots__ = ("dropped",)
 
+    _when: float
+    """Of timers only."""
+
     def __init__(
         self,
-        when: float,
         callback: Callable[..., object],
         args: tuple[object, ...],
         loop: "SimLoop",
         context: contextvars.Context | None,
     ) -> None:
-        self._when = when
         self._callback = callback
         self._args = args
         self._loop = loop
@@ -59,7 +60,11 @@ class _Handle(asyncio.TimerHandle):
 
     def fire(self) -> None:
         """Come due: the node runs it at its next turn."""
-        self._loop.ready(self)
+        loop = self._loop
+        if not loop.dead:
+            loop.queue.append(self)
+            if not loop.due and not loop.paused:
+                loop.take_turn()
 
     def cancel(self) -> None:
         self.dropped = True
@@ -114,13 +119,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.stalls: list[tuple[float, str]] = []
         """The callbacks that took longer than `NOTED_STALL_S`: how long, and what they were."""
         self.callbacks = 0
-        self._queue: deque[_Handle] = deque()
-        self._due = False
+        self.queue: deque[_Handle] = deque()
+        """What is ready to run, in its order."""
+        self.due = False
+        """Whether the next turn is queued or under way."""
         self._streak = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = _PRUNE_EVERY
         self._task_number = 0
-        self._running = False
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
 
     def __repr__(self) -> str:
@@ -137,12 +143,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = _Handle(0.0, callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         if not self.dead:
-            self._queue.append(handle)
-            if not self._due and not self.paused:
-                self._due = True
-                self.scheduler.push(self.busy_until_s, self)
+            self.queue.append(handle)
+            if not self.due and not self.paused:
+                self.take_turn()
         return handle
 
     call_soon_threadsafe = call_soon
@@ -154,7 +159,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
+        handle = _Handle(callback, args, self, context)
+        handle._when = when = self.scheduler.now + delay  # noqa: SLF001
+        if not self.dead:
+            self.scheduler.push(when, handle)
+        return handle
 
     def call_at(
         self,
@@ -163,7 +172,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = _Handle(when, callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
+        handle._when = when  # noqa: SLF001
         if not self.dead:
             self.scheduler.push(when, handle)
         return handle
@@ -171,44 +181,42 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Part of asyncio's contract with TimerHandle; cancelled ones are dropped when due."""
 
-    def ready(self, handle: _Handle) -> None:
-        """Queue a timer that is due."""
-        if not self.dead:
-            self._queue.append(handle)
-            if not self._due and not self.paused:
-                self._take_turn()
-
-    def _take_turn(self) -> None:
+    def take_turn(self) -> None:
         """Have the node's next turn come as soon as its present one is over."""
-        self._due = True
-        self.scheduler.push(self.busy_until_s, self)
+        self.due = True
+        scheduler, when = self.scheduler, self.busy_until_s
+        if when <= scheduler.instant:
+            scheduler.ready.append(self)
+        else:
+            scheduler.push(when, self)
 
     def fire(self) -> None:
         """Run one turn: what is ready now, in its order.
 
-        `_due` stays set meanwhile: what comes up waits for the end of this turn, which lies as
+        `due` stays set meanwhile: what comes up waits for the end of this turn, which lies as
         far ahead as the turn's callbacks cost, so the node's time never goes back.
         """
         if self.dead or self.paused:
-            self._due = False
+            self.due = False
             return
-        queue, scheduler = self._queue, self.scheduler
-        self._streak = self._streak + 1 if scheduler.now <= self.busy_until_s else 0
-        if self._streak > MAX_STEPS_AT_ONCE:
-            raise LivelockError(f"{self.name} is busy without an end at {scheduler.now:.6f} s")
-        count = len(queue)
+        queue, scheduler, callback_s = self.queue, self.scheduler, self.callback_s
+        now_s = scheduler.now
+        if now_s > self.busy_until_s:
+            self._streak = 0
+        else:
+            self._streak += 1
+            if self._streak > MAX_STEPS_AT_ONCE:
+                raise LivelockError(f"{self.name} is busy without an end at {now_s:.6f} s")
         ran = 0
-        callback_s = self.callback_s
-        before = get_running_loop()
         set_running_loop(self)
-        self._running = scheduler.spends = True
+        scheduler.spends = True
         try:
-            while ran < count and queue:
+            for _ in range(len(queue)):
                 handle = queue.popleft()
                 ran += 1
                 if handle.dropped:
                     continue
-                began_s = scheduler.now
+                began_s = now_s
                 scheduler.now = began_s + callback_s
                 try:
                     handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
@@ -216,20 +224,19 @@ class SimLoop(asyncio.AbstractEventLoop):
                     raise
                 except BaseException as error:  # noqa: BLE001 - all that a callback raises ends here
                     handle.failed(error)
-                if scheduler.now - began_s > NOTED_STALL_S:
-                    self.stalls.append((scheduler.now - began_s, handle.name()))
+                now_s = scheduler.now
+                if now_s - began_s > NOTED_STALL_S:
+                    self.stalls.append((now_s - began_s, handle.name()))
                 if self.dead or self.paused:
                     break
         finally:
-            self._running = False
-            set_running_loop(before)
-            self._due = False
-            self.busy_until_s = scheduler.now
-            scheduler.back()
+            set_running_loop(scheduler.outer_loop)
+            self.due = False
+            self.busy_until_s = now_s
+            scheduler.callbacks_ran(ran)
         self.callbacks += ran
-        scheduler.count(ran)
         if queue and not self.dead and not self.paused:
-            self._take_turn()
+            self.take_turn()
 
     # The node's life.
 
@@ -240,13 +247,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     def resume(self) -> None:
         """Let the process go on; what was due runs now, in its order."""
         self.paused = False
-        if self._queue and not self._due:
-            self._take_turn()
+        if self.queue and not self.due:
+            self.take_turn()
 
     def kill(self) -> None:
         """End the node as kill -9 does: nothing of it runs again."""
         self.dead = True
-        self._queue.clear()
+        self.queue.clear()
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -313,7 +320,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         pass
 
     def is_running(self) -> bool:
-        return self._running
+        return get_running_loop() is self
 
     def is_closed(self) -> bool:
         return self.dead

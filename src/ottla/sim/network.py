@@ -105,9 +105,8 @@ class Internet:
         if link.blocked or link.target in self.dark or link.source in self.dark:
             link.held.append(delivery)
             return
-        chance = self.random.random
-        delay = link.base_s + link.jitter_s * chance()
-        if link.stall_chance and chance() < link.stall_chance:
+        delay = link.base_s + link.jitter_s * self.random.random()
+        if link.stall_chance and self.random.random() < link.stall_chance:
             delay += RETRANSMIT_S
         scheduler = self.scheduler
         scheduler.push(scheduler.now + delay, delivery)

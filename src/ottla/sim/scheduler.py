@@ -8,7 +8,9 @@ meanwhile. Bounds: a number of steps in all, and of steps within one instant, be
 spins (`LivelockError`); an empty queue while somebody waits is a `DeadlockError`.
 """
 
+import asyncio
 import contextlib
+from asyncio.events import _get_running_loop as get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -72,9 +74,12 @@ class Scheduler:
         self.max_steps = max_steps
         self.spends = False
         """Whether a node's callback is running, which takes time."""
-        self._instant = 0.0
+        self.instant = 0.0
         """When the present event happens: `now`, but for what its callback has cost."""
-        self._ready: deque[Runnable] = deque()
+        self.ready: deque[Runnable] = deque()
+        """What is due at this instant, in its order."""
+        self.outer_loop: asyncio.AbstractEventLoop | None = None
+        """The event loop in which the simulation runs, if any: nodes' loops put it back."""
         self._heap: list[tuple[float, int, Runnable]] = []
         self._number = 0
         self._limit = min(max_steps, MAX_STEPS_AT_ONCE)
@@ -82,12 +87,11 @@ class Scheduler:
 
     def push(self, when: float, event: Runnable) -> None:
         """Queue an event; a time that has passed means now."""
-        if when <= self._instant:
-            self._ready.append(event)
+        if when <= self.instant:
+            self.ready.append(event)
         else:
-            self._number += 1
-            when = max(when, self.now)
-            heappush(self._heap, (when, self._number, event))
+            self._number = number = self._number + 1
+            heappush(self._heap, (max(when, self.now), number, event))
 
     def at(self, when: float, callback: Callable[..., object], *args: object) -> KernelEvent:
         """Call at a virtual time, outside every node."""
@@ -115,14 +119,14 @@ class Scheduler:
         finally:
             self.spends = before
 
-    def back(self) -> None:
-        """Return to the instant of the present event: its callbacks are over."""
-        self.now = self._instant
-        self.spends = False
+    def callbacks_ran(self, count: int) -> None:
+        """Return to the instant of the present event: so many callbacks of it are over.
 
-    def count(self, steps: int) -> None:
-        """Count callbacks that one event ran; LivelockError where there are too many."""
-        self.steps += steps
+        LivelockError where there are too many.
+        """
+        self.now = self.instant
+        self.spends = False
+        self.steps += count
         if self.steps > self._limit:
             self._too_many()
 
@@ -133,16 +137,13 @@ class Scheduler:
 
     def next_time(self) -> float | None:
         """Return when the next event is due; None if there is none."""
-        ready, heap = self._ready, self._heap
-        # What was pushed for an instant before it came goes before what came up within it.
-        while heap and heap[0][2].dropped:
-            heappop(heap)
-        if heap and heap[0][0] <= self._instant:
-            return heap[0][0]
+        ready, heap = self.ready, self._heap
         while ready and ready[0].dropped:
             ready.popleft()
         if ready:
-            return self._instant
+            return self.instant
+        while heap and heap[0][2].dropped:
+            heappop(heap)
         return heap[0][0] if heap else None
 
     def step(self) -> None:
@@ -155,10 +156,20 @@ class Scheduler:
 
         Those that were cancelled are left out.
         """
-        ready, heap = self._ready, self._heap
+        before, self.outer_loop = self.outer_loop, get_running_loop()
+        try:
+            return self._run_events(deadline_s, done)
+        finally:
+            self.outer_loop = before
+
+    def _run_events(self, deadline_s: float, done: Callable[[], bool] | None) -> bool:
+        ready, heap = self.ready, self._heap
         while done is None or not done():
-            # What was pushed for an instant before it came goes before what came up within it.
-            if heap and (heap[0][0] <= self._instant or not ready):
+            if ready:
+                event = ready.popleft()
+                if event.dropped:
+                    continue
+            elif heap:
                 when, _, event = heap[0]
                 if event.dropped:
                     heappop(heap)
@@ -166,13 +177,11 @@ class Scheduler:
                 if when > deadline_s:
                     return False
                 heappop(heap)
-                if when > self._instant:
-                    self.now = self._instant = when
-                    self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
-            elif ready:
-                event = ready.popleft()
-                if event.dropped:
-                    continue
+                self.now = self.instant = when
+                self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
+                # What was pushed for an instant before it came goes before what comes up in it.
+                while heap and heap[0][0] == when:
+                    ready.append(heappop(heap)[2])
             else:
                 return False
             self.steps += 1
@@ -198,10 +207,9 @@ class Scheduler:
 
     def _pass(self, until_s: float) -> None:
         """Let time pass in which nothing happens."""
-        if until_s > self._instant:
-            self.now = self._instant = until_s
+        self.now = self.instant = max(until_s, self.instant)
         self._limit = min(self.max_steps, self.steps + MAX_STEPS_AT_ONCE)
 
     def statistics(self) -> dict[str, object]:
-        queued = len(self._heap) + len(self._ready)
+        queued = len(self._heap) + len(self.ready)
         return {"now_s": self.now, "steps": self.steps, "queued": queued}

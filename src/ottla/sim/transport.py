@@ -88,11 +88,11 @@ class Segment:
         self.data = data
 
     def fire(self) -> None:
-        link = self.link
-        if link.blocked or link.target in self.pipe.dark:
+        link, pipe = self.link, self.pipe
+        if link.blocked or link.target in pipe.dark:
             link.held.append(self)
         else:
-            self.pipe.arrive(self)
+            pipe.arrive(self)
 
 
 class Carrier(Protocol):
@@ -134,9 +134,25 @@ class Pipe:
         self._timer_armed = False
 
     def push(self, data: bytes) -> None:
-        self.queue.append(data)
-        self.queued_bytes += len(data)
-        self.pump()
+        """Send what was written, or queue what the window does not allow."""
+        size = len(data)
+        if self.queue or self._window_used + size > WINDOW_BYTES or size > SEGMENT_BYTES:
+            self.queue.append(data)
+            self.queued_bytes += size
+            self.pump()
+            return
+        # As `pump` does it, for what nearly all writes are.
+        if size > 1 and (drawn := self.sender.carrier.random.random()) < SPLIT_CHANCE:
+            limit = 1 + int((size - 1) * (drawn / SPLIT_CHANCE))
+            if limit < size:
+                self.queue.append(data[limit:])
+                self.queued_bytes += size - limit
+                data = data[:limit]
+                size = limit
+        self._window_used += size
+        self._segment(DATA, data)
+        if self.queue or self.closing or self.sender.writer_paused:
+            self.pump()
 
     def pump(self) -> None:
         """Send what the window allows; FIN when the writer closed and all is sent."""
@@ -177,8 +193,7 @@ class Pipe:
     def _segment(self, kind: str, data: bytes) -> None:
         number = self._sent
         self._sent += 1
-        sender = self.sender
-        carrier = sender.carrier
+        carrier = self.sender.carrier
         if self._arrived == number:
             self._progress_s = carrier.scheduler.now
         if not self._timer_armed:
@@ -340,31 +355,36 @@ class SimTransport(asyncio.Transport):
                 {"message": "Fatal error: protocol failed", "exception": error, "transport": self}
             )
             self.abort()
-        self._schedule_read()
+        if self._inbox or self._eof or self._reset:
+            self._schedule_read()
 
     def _fill_buffer(self) -> int:
-        view = memoryview(self._protocol.get_buffer(-1))
-        filled = 0
-        while self._inbox and filled < len(view):
-            chunk = self._inbox.popleft()
-            room = len(view) - filled
-            if len(chunk) > room:
-                self._inbox.appendleft(chunk[room:])
-                chunk = chunk[:room]
-            view[filled : filled + len(chunk)] = chunk
-            filled += len(chunk)
-        del view
+        inbox, filled = self._inbox, 0
+        with memoryview(self._protocol.get_buffer(-1)) as view:
+            size = len(view)
+            while inbox and filled < size:
+                chunk = inbox.popleft()
+                end = filled + len(chunk)
+                if end > size:
+                    room = size - filled
+                    inbox.appendleft(chunk[room:])
+                    chunk, end = chunk[:room], size
+                view[filled:end] = chunk
+                filled = end
         self._protocol.buffer_updated(filled)
         return filled
 
     def _hand_over(self) -> int:
-        taken: list[bytes] = []
-        size = 0
-        while self._inbox and size < READ_BYTES:
-            taken.append(self._inbox.popleft())
-            size += len(taken[-1])
-        self._protocol.data_received(b"".join(taken))
-        return size
+        inbox = self._inbox
+        data = inbox.popleft()
+        if inbox and len(data) < READ_BYTES:
+            taken, size = [data], len(data)
+            while inbox and size < READ_BYTES:
+                taken.append(inbox.popleft())
+                size += len(taken[-1])
+            data = b"".join(taken)
+        self._protocol.data_received(data)
+        return len(data)
 
     def is_reading(self) -> bool:
         return self._reading and not self._closing
@@ -389,12 +409,13 @@ class SimTransport(asyncio.Transport):
             return
         assert self.pipe is not None
         data = bytes(data)
+        carrier, pipe = self.carrier, self.pipe
         if self.op_s:
-            self.carrier.scheduler.spend(self.op_s + self.byte_s * len(data))
-        if self.carrier.tap is not None:
-            self.carrier.tap(self.host, self.peer_host, data)
-        self.pipe.push(data)
-        if self.pipe.queued_bytes > self._high and not self.writer_paused:
+            carrier.scheduler.spend(self.op_s + self.byte_s * len(data))
+        if carrier.tap is not None:
+            carrier.tap(self.host, self.peer_host, data)
+        pipe.push(data)
+        if pipe.queued_bytes > self._high and not self.writer_paused:
             self.writer_paused = True
             self._protocol.pause_writing()
 

@@ -5,10 +5,11 @@ disk outlives its incarnations, its loop, network and files do not; a node runs 
 coroutine, exactly as a process does, and has ended when that returns.
 """
 
+import contextlib
 import gc
 import random
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Self
 
 from ottla.model.ports import World
@@ -234,8 +235,11 @@ class Simulation:
             for context in self.nodes[name].failures
         ]
 
-    def close(self) -> None:
-        """End every node and let go of what they held."""
+    def close(self, *, collect: bool = True) -> None:
+        """End every node and let go of what they held.
+
+        With `collect` the garbage is collected, too; else the caller does so by `collect_garbage`.
+        """
         for name in sorted(self.nodes):
             node = self.nodes[name]
             node.loop.kill()
@@ -243,23 +247,36 @@ class Simulation:
             node.workers.kill()
             self.dead_loops.append(node.loop)
         self.threads.close()
-        # A coroutine that awaits in its `finally` cannot end any more, and Python would say so.
-        before, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
-        try:
+        with _silent_endings():
             for loop in self.dead_loops:
                 loop.discard_tasks()
             self.dead_loops.clear()
             for node in self.nodes.values():
                 node.task = None
-            gc.collect()
-        finally:
-            sys.unraisablehook = before
+        if collect:
+            collect_garbage()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _silent_endings() -> Iterator[None]:
+    """Let coroutines go: one that awaits in its `finally` cannot end, and Python would say so."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def collect_garbage() -> None:
+    """Collect what a closed simulation was; coroutines of dead processes are among it."""
+    with _silent_endings():
+        gc.collect()
 
 
 def simulate(seed: int | str, main: Callable[[Simulation, Node], Awaitable[Any]]) -> Any:

@@ -267,6 +267,57 @@ def test_workers_take_turns_in_simulated_time():
     simulate(3, main)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_worker_does_not_stop_while_it_holds_a_mutex(seed):
+    """The event loop takes the same mutex, and would wait for ever for a call that has stopped."""
+
+    async def main(simulation, node):
+        workers, files = node.workers, node.files
+        workers.interleave = True
+        files.open("/a", create=True).close()
+        mutex, inner = files.mutex(), files.mutex()
+        inside = []
+
+        def work():
+            for _ in range(20):
+                files.exists("/a")
+                with mutex:
+                    inside.append("file")
+                    files.rename("/a", "/b")
+                    with inner:
+                        files.rename("/b", "/c")
+                    files.rename("/c", "/a")
+                    inside.pop()
+                files.listdir("/")
+
+        call = asyncio.create_task(workers.run(work))
+        turns = 0
+        while not call.done():
+            turns += 1
+            assert not inside
+            with mutex, inner:
+                assert files.listdir("/") == ["a"]
+            await asyncio.sleep(0.0002)
+        await call
+        assert turns > 20, "the worker's call has to stop between the mutexes"
+
+    simulate(seed, main)
+
+
+def test_a_mutex_that_is_taken_is_told_and_not_waited_for():
+    """In one thread, as here, whoever waits for it would wait for ever."""
+
+    async def main(simulation, node):
+        mutex = node.files.mutex()
+        with mutex:
+            with pytest.raises(AssertionError, match="mutex"), mutex:
+                pass
+        with mutex:
+            pass
+
+    simulate(1, main)
+
+
 def test_a_nodes_time_goes_on_by_what_its_callbacks_cost():
     """F9: what waits behind slow callbacks waits for all of them; no clock of a node goes back."""
     with Simulation(1) as simulation:
