@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         open_count = len(self._open)
         if open_count and (open_count >= self._max_pipelined or frame[:2] != self._rules.pipelined):
             return False
-        if self._answers.full and bytes(frame[:2]) in self._rules.large_answers:
+        if self._answers.full and bytes(frame[:2]) in self._rules.large_responses:
             self._answers.wait(self)
             return False
         if self._turn.over:

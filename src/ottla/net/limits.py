@@ -41,7 +41,7 @@ class FrameRules:
     """the one kind that is dispatched behind others of its kind that are not answered yet"""
     control_plane: frozenset[bytes] = frozenset()
     """from the controller: these never wait for memory that clients hold"""
-    large_answers: frozenset[bytes] = frozenset()
+    large_responses: frozenset[bytes] = frozenset()
     """not begun while answers that nobody takes fill their memory"""
 
 

@@ -58,10 +58,10 @@ def test_the_control_plane_is_kafkas():
 
 def test_connections_are_told_of_each_special_request_by_the_two_bytes_of_its_key():
     rules = Router(SimpleNamespace(served=()), ROUTES.values()).frame_rules
-    large = {api.key for api in ROUTES.values() if api.large_answer}
+    large = {api.key for api in ROUTES.values() if api.large_response}
     assert rules == FrameRules(
         pipelined=b"\x00\x00",
         control_plane=frozenset({b"\x00\x04", b"\x00\x05", b"\x00\x06"}),
-        large_answers=frozenset(bytes([key >> 8, key & 255]) for key in large),
+        large_responses=frozenset(bytes([key >> 8, key & 255]) for key in large),
     )
     assert {ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS} < large

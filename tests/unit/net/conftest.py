@@ -132,7 +132,7 @@ class FakeNetwork:
 RULES = FrameRules(
     pipelined=b"\x00\x00",
     control_plane=frozenset({b"\x00\x04", b"\x00\x05", b"\x00\x06"}),
-    large_answers=frozenset({b"\x00\x01", b"\x00\x03"}),
+    large_responses=frozenset({b"\x00\x01", b"\x00\x03"}),
 )
 
 

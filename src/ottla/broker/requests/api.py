@@ -79,7 +79,7 @@ class Api(Generic[ServerT_contra, RequestT_contra]):
     """A connection's next request of this kind is handled though this one is not answered yet."""
     control_plane: bool = False
     """From the controller: its frame never waits for memory that clients hold."""
-    large_answer: bool = False
+    large_response: bool = False
     """Not begun while answers that nobody takes fill their memory."""
     answer_unsupported: Callable[[RequestHeader], Parts] | None = None
     """How a version that is not served is answered; None: its connection is closed."""

@@ -257,7 +257,7 @@ def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
     return FrameRules(
         pipelined=next(iter(keys(lambda api: api.pipelined)), b""),
         control_plane=keys(lambda api: api.control_plane),
-        large_answers=keys(lambda api: api.large_answer),
+        large_responses=keys(lambda api: api.large_response),
     )
 
 

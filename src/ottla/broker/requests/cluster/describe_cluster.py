@@ -63,5 +63,5 @@ DESCRIBE_CLUSTER = Api(
     DescribeClusterRequest,
     handle,
     error=code_and_message(DescribeClusterResponse),
-    large_answer=True,
+    large_response=True,
 )

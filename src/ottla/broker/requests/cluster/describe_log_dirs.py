@@ -79,5 +79,5 @@ def _live(server: LogDirsServer, path: str, topics: dict[str, list[Partition]]) 
 
 
 DESCRIBE_LOG_DIRS = Api(
-    DescribeLogDirsRequest, handle, error=code_only(DescribeLogDirsResponse), large_answer=True
+    DescribeLogDirsRequest, handle, error=code_only(DescribeLogDirsResponse), large_response=True
 )

@@ -226,5 +226,9 @@ def _error(
 
 
 METADATA = Api(
-    MetadataRequest, handle, error=_error, large=in_portions("topics", "topics"), large_answer=True
+    MetadataRequest,
+    handle,
+    error=_error,
+    large=in_portions("topics", "topics"),
+    large_response=True,
 )

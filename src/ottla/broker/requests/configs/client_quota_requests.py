@@ -250,7 +250,7 @@ DESCRIBE_CLIENT_QUOTAS = Api(
     DescribeClientQuotasRequest,
     describe,
     error=code_and_message(DescribeClientQuotasResponse, entries=None),
-    large_answer=True,
+    large_response=True,
 )
 ALTER_CLIENT_QUOTAS = Api(
     AlterClientQuotasRequest,

@@ -158,5 +158,5 @@ DESCRIBE_CONFIGS = Api(
         ),
     ),
     large=in_portions("resources", "results"),
-    large_answer=True,
+    large_response=True,
 )

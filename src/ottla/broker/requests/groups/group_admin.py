@@ -97,10 +97,10 @@ DESCRIBE_GROUPS = Api(
         Each("groups", DescribeGroupsResponse.DescribedGroup, "groups", {"group_id": ""}),
     ),
     large=in_portions("groups", "groups"),
-    large_answer=True,
+    large_response=True,
 )
 LIST_GROUPS = Api(
-    ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse), large_answer=True
+    ListGroupsRequest, list_groups, error=code_only(ListGroupsResponse), large_response=True
 )
 DELETE_GROUPS = Api(
     DeleteGroupsRequest,

@@ -324,7 +324,7 @@ OFFSET_FETCH = Api(
         since=FIRST_FETCH_OF_MANY,
         older=in_portions("topics.partition_indexes", "topics.partitions"),
     ),
-    large_answer=True,
+    large_response=True,
 )
 OFFSET_DELETE = Api(
     OffsetDeleteRequest,

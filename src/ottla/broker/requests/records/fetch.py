@@ -277,5 +277,5 @@ FETCH = Api(
     error=_error,
     large=ReadInSlices(),
     is_from_broker=is_from_follower,
-    large_answer=True,
+    large_response=True,
 )

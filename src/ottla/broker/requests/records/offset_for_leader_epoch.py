@@ -76,5 +76,5 @@ OFFSET_FOR_LEADER_EPOCH = Api(
         ),
     ),
     large=BY_PARTITION,
-    large_answer=True,
+    large_response=True,
 )

@@ -136,7 +136,7 @@ DESCRIBE_PRODUCERS = Api(
         message=True,
     ),
     large=in_portions("topics.partition_indexes", "topics.partitions"),
-    large_answer=True,
+    large_response=True,
 )
 DESCRIBE_TRANSACTIONS = Api(
     DescribeTransactionsRequest,
@@ -151,11 +151,11 @@ DESCRIBE_TRANSACTIONS = Api(
         ),
     ),
     large=in_portions("transactional_ids", "transaction_states"),
-    large_answer=True,
+    large_response=True,
 )
 LIST_TRANSACTIONS = Api(
     ListTransactionsRequest,
     list_transactions,
     error=code_only(ListTransactionsResponse),
-    large_answer=True,
+    large_response=True,
 )
