@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logs import SystemClock, batches_of, file_world, folder_config, framed, marker
-from ottla.log import decided
+from ottla.log import unreplicated
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -145,7 +145,7 @@ def test_one_folder_opened_by_kafka_and_by_us_in_turn(kafka, kafka_tools):
     log.set_high_watermark(end - 1)  # the last marker is written down as not replicated yet
     manager.unclean.add(TP)  # its folder is marked then (R18)
     manager.shutdown()
-    marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / decided.NAME]
+    marks = [Path(log.dir) / UNCLEAN_MARK, Path(log.dir) / unreplicated.NAME]
     assert all(mark.exists() for mark in marks)
 
     kafka.start_broker(0)  # after our clean stop

@@ -135,7 +135,8 @@ class OffsetMachine(RuleBasedStateMachine):
         commits = {tp: Commit(offset, -1, "", self.now) for tp, offset in offsets.items()}
         heard = []
         self.answers.append(heard)
-        self.coordinator.commit(GROUP, -1, "", None, commits, heard.append, producer=producer)
+        request = SimpleNamespace(on_result=heard.append)
+        self.coordinator.commit(GROUP, -1, "", None, commits, request, producer=producer)
 
     offsets = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 9), min_size=1)
 

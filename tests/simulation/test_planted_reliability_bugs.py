@@ -16,7 +16,7 @@ from ottla.controller import isr_changes
 from ottla.coordinators.transactions import Transactions
 from ottla.log import checkpoints, log_dir_files, segment
 from ottla.log.checkpoint_writer import CheckpointWriter
-from ottla.log.flush import FlushJob, Place
+from ottla.log.flush import FlushJob, FolderGuard
 from ottla.log.manager import LogManager
 from ottla.model.errors import ErrorCode
 from ottla.replication.fetcher import LeaderFetcher
@@ -103,7 +103,7 @@ def c6_a_flush_writes_into_whatever_folder_has_the_name(patch):
             self.files.rename(f"{path}.tmp", path)
 
     patch.setattr(FlushJob, "_write_all", write_all)
-    patch.setattr(Place, "leave", lambda _: None)
+    patch.setattr(FolderGuard, "leave", lambda _: None)
 
 
 def d_after_an_append_in_doubt_the_state_before_counts(patch):
