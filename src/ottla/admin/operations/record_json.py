@@ -24,7 +24,7 @@ _MAX_TIMESTAMP = (1 << 63) - 1
 _Text = str | None | UnsetType
 
 
-def _field(name: str, data: bytes | None) -> tuple[str, str | None]:
+def field(name: str, data: bytes | None) -> tuple[str, str | None]:
     """Return name and content of the field that keeps some bytes."""
     if data is None:
         return name, None
@@ -41,12 +41,12 @@ def to_line(tp: TopicPartition, record: Record) -> bytes:
         ("partition", tp.partition),
         ("offset", record.offset),
         ("timestamp", record.timestamp),
-        _field("key", record.key),
-        _field("value", record.value),
+        field("key", record.key),
+        field("value", record.value),
         (
             "headers",
             [
-                dict((_field("key", name.encode(errors=_AS_IT_IS)), _field("value", content)))
+                dict((field("key", name.encode(errors=_AS_IT_IS)), field("value", content)))
                 for name, content in record.headers
             ],
         ),
