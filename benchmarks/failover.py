@@ -35,6 +35,7 @@ import kafka_tools
 from cluster import free_ports, wait_for_port
 from kafka39 import Kafka39Cluster
 from ottla.admin.operations import topics
+from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.produce import Writer
 from ottla.admin.session import world
 from ottla.model.cluster import (
@@ -258,7 +259,7 @@ class Producing:
         while True:
             began = time.time()
             try:
-                await writer.send([(None, b"x" * 100)])
+                await writer.send([NewRecord(None, b"x" * 100)])
             except OttlaError:
                 self.errors += 1
             self.latencies.append((began, (time.time() - began) * 1000))

@@ -34,6 +34,7 @@ from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.operations import topics
+from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.produce import Writer
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
@@ -191,7 +192,7 @@ def first_record(bootstrap: str) -> None:
             await asyncio.sleep(0.02)
         writer = Writer(client, world(), "first", acks=ACKS_ALL, timeout_s=60)
         await writer.open(1)
-        await writer.send([(None, b"first light")])
+        await writer.send([NewRecord(None, b"first light")])
 
     connected(bootstrap, try_once)
 

@@ -364,19 +364,16 @@ def test_no_dead_modules():
 # Functions and classes that nothing in src uses, with the reason why they stay.
 KNOWN_DEAD = {
     # To be removed, or used, by whoever works on the room.
-
     "log/manager.py": {"startup"},
     "model/cluster.py": {"has_leader"},
     "model/time_slices.py": {"run_in_time_slices"},
     "wire/apis.py": {"is_flexible"},
-    "wire/batch_header.py": {"has_delete_horizon"},
     "zookeeper/embedded.py": {"stop_pid"},
     "zookeeper/registration.py": {"generate_broker_sequence_id", "unregister_broker"},
     # Tests ask a log in one call for what brokers ask for in steps.
     "log/log.py": {"epoch_entries", "offset_for_timestamp"},
     # The configuration of a topic without a broker, for tests.
     "model/config.py": {"default_topic_config"},
-    # Whatever a batch's header says can be asked of it.
     # Found by their names in the table of faults.
     "sim/nemesis.py": {"*"},
     # Faults and short ways for tests.

@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.model.errors import CorruptRecordError, InvalidRecordError, OttlaError
-from ottla.pipelines.record_arrow import COLUMNS, TYPES, Aborted, ArrowDecoder, arrow_schema
+from ottla.pipelines.record_arrow import COLUMNS, TYPES, ArrowDecoder, arrow_schema
+from ottla.wire.aborted import Aborted
 from ottla.wire.batch_header import CRC_START, HEADER_BYTES, LOG_APPEND_TIME, crc32c
 from ottla.wire.compression import CODEC_NAMES
 from ottla.wire.record_check import varint

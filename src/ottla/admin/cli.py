@@ -23,6 +23,7 @@ from ottla.admin.commands import (
     elect,
     groups,
     log_dirs,
+    logs,
     produce,
     reassign,
     topics,
@@ -49,6 +50,7 @@ app.add_typer(transactions.app, name="txn")
 app.add_typer(reassign.app, name="reassign")
 app.command("elect")(elect.elect)
 app.command("log-dirs")(log_dirs.log_dirs)
+app.command("logs")(logs.logs)
 app.command("up")(cluster.up)
 app.command("down")(cluster.down)
 app.command("status")(cluster.status)

@@ -24,9 +24,14 @@ Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap-server",
+        "-b",
         metavar="HOST:PORT[,…]",
         help="Any Kafka cluster [default: the one running in --dir]",
     ),
+]
+TopicArgument = Annotated[str | None, typer.Argument(metavar="TOPIC", show_default=False)]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", "-t", help="The topic, if it is not the argument")
 ]
 Output = Annotated[Format, typer.Option("--output", help="table or json")]
 
@@ -58,6 +63,16 @@ def ask(
         if problem is None:
             raise
         raise OttlaError(f"{problem}; brokers can change nothing without it ({error})") from error
+
+
+def one_topic(argument: str | None, option: str | None) -> str:
+    """Return the topic that was named, as an argument or by --topic."""
+    if argument is not None and option is not None:
+        raise typer.BadParameter(f"two topics, {argument} and {option}; name one")
+    name = argument if argument is not None else option
+    if name is None:
+        raise typer.BadParameter("name a topic")
+    return name
 
 
 def needs_yes(yes: bool, what_is_lost: str) -> None:

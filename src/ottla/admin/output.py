@@ -20,6 +20,37 @@ class Format(StrEnum):
     json = "json"
 
 
+class InputForm(StrEnum):
+    """How the input of `produce` is written."""
+
+    lines = "lines"
+    json = "json"
+
+
+class PartitionerName(StrEnum):
+    """Where records without a key go."""
+
+    sticky = "sticky"
+    random = "random"
+
+
+class Compression(StrEnum):
+    """The codecs, in the order of their numbers."""
+
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+class Isolation(StrEnum):
+    """Which records of transactions are read: by number."""
+
+    read_uncommitted = "read_uncommitted"
+    read_committed = "read_committed"
+
+
 def say(text: str) -> None:
     """Print a message, which is not data, to standard error."""
     for line in text.split("\n"):

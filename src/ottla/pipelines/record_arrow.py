@@ -8,7 +8,7 @@ that module finds odd is read plainly, which raises what is wrong with it. Kafka
 `CompletedFetch` and Spark's `KafkaRecordToRowConverter`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,14 @@ from ottla.pipelines.record_positions import (
     parse,
     record_starts,
 )
+from ottla.wire.aborted import Aborted
 from ottla.wire.batch_header import BatchHeader
 from ottla.wire.records import (
-    ABORT,
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     Record,
     crc_ok,
     iter_batches,
     iter_payload,
-    iter_records,
-    parse_control_record,
     read_payload,
 )
 
@@ -67,32 +65,6 @@ _LARGEST_MS = ((1 << 63) - 1) // 1000
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
     """Return the schema of these columns, which Spark derives from the same types."""
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
-
-
-class Aborted:
-    """Tells which batches belong to aborted transactions, batch after batch in offset order.
-
-    Made of a fetch answer's list, or a segment's index: (producer id, first offset) each.
-    Kafka: `CompletedFetch.consumeAbortedTransactionsUpTo`.
-    """
-
-    def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
-        self._waiting = sorted((first, producer) for producer, first in transactions)
-        self._waiting.reverse()
-        self._producers: set[int] = set()
-
-    def covers(self, buf: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Tell whether the batch at `pos` was aborted; its marker ends the transaction."""
-        while self._waiting and self._waiting[-1][0] <= header.last_offset:
-            self._producers.add(self._waiting.pop()[1])
-        if not header.is_transactional or header.producer_id not in self._producers:
-            return False
-        if not header.is_control:
-            return True
-        marker = next(iter(iter_records(buf, pos)), None)
-        if marker is not None and parse_control_record(marker).type == ABORT:
-            self._producers.discard(header.producer_id)
-        return False
 
 
 class ArrowDecoder:

@@ -1,8 +1,21 @@
 """Lines to records, keys to partitions, records to batches."""
 
+import random
+from collections import Counter
+
 import pytest
 
-from ottla.admin.operations.produce import BATCH_BYTES, MAX_LINE_BYTES, Lines, _split
+from ottla.admin.operations import record_input
+from ottla.admin.operations.new_record import NewRecord
+from ottla.admin.operations.partitioner import Partitioner
+from ottla.admin.operations.produce import BATCH_BYTES, _split
+from ottla.admin.operations.record_input import (
+    Lines,
+    json_lines,
+    keys_to_delete,
+    plain,
+    template,
+)
 from ottla.model.errors import OttlaError
 from ottla.model.partitioning import murmur2, partition_of
 from ottla.wire.records import Record
@@ -29,36 +42,75 @@ def test_partitions_are_in_range():
 
 
 def test_lines_are_cut_wherever_the_input_is():
-    lines = Lines(None)
+    lines = Lines(plain(None, None))
     found = [
         pair for piece in (b"on", b"e\ntw", b"o\r\n\nla", b"st", b"") for pair in lines.feed(piece)
     ]
-    assert found == [(None, b"one"), (None, b"two"), (None, b""), (None, b"last")]
+    assert found == [NewRecord(None, v) for v in (b"one", b"two", b"", b"last")]
 
 
 def test_keys():
-    assert list(Lines(b"::").feed(b"k::v::w\n::x\n")) == [(b"k", b"v::w"), (b"", b"x")]
+    found = list(Lines(plain(b"::", None)).feed(b"k::v::w\n::x\n"))
+    assert found == [NewRecord(b"k", b"v::w"), NewRecord(b"", b"x")]
+
+
+def test_nulls():
+    found = list(Lines(plain(b":", b"-")).feed(b"k:-\n-:-\n--:\n"))
+    assert found == [NewRecord(b"k", None), NewRecord(None, None), NewRecord(b"--", b"")]
+    assert list(Lines(keys_to_delete).feed(b"k\n")) == [NewRecord(b"k", None)]
+
+
+def test_records_that_end_otherwise():
+    parse, end = template(r"%k %v;;", None)
+    lines = Lines(parse, end)
+    found = [r for piece in (b"a b\n;", b";c d\r;;", b"e f", b"") for r in lines.feed(piece)]
+    assert found == [NewRecord(b"a", b"b\n"), NewRecord(b"c", b"d\r"), NewRecord(b"e", b"f")]
 
 
 def test_a_line_without_key_is_named():
-    lines = Lines(b":")
-    assert list(lines.feed(b"a:1\n")) == [(b"a", b"1")]
-    with pytest.raises(OttlaError, match="line 2 has no key separator ':'"):
+    lines = Lines(plain(b":", None))
+    assert list(lines.feed(b"a:1\n")) == [NewRecord(b"a", b"1")]
+    with pytest.raises(OttlaError, match=r"^line 2 has no key separator ':'"):
         list(lines.feed(b"nothing\n"))
+
+
+def test_a_file_is_named():
+    with pytest.raises(OttlaError, match=r"^a.json, line 1: not a record in JSON"):
+        list(Lines(json_lines, where="a.json").feed(b"nothing\n"))
 
 
 def test_those_before_a_bad_line_are_still_given():
     got = []
     with pytest.raises(OttlaError):
-        got.extend(Lines(b":").feed(b"a:1\nb:2\nbad\nc:3\n"))
-    assert got == [(b"a", b"1"), (b"b", b"2")]
+        got.extend(Lines(plain(b":", None)).feed(b"a:1\nb:2\nbad\nc:3\n"))
+    assert got == [NewRecord(b"a", b"1"), NewRecord(b"b", b"2")]
 
 
-def test_a_line_without_end_is_stopped():
-    lines = Lines(None)
-    assert list(lines.feed(b"x" * MAX_LINE_BYTES)) == []
+def test_a_line_without_end_is_stopped(monkeypatch):
+    monkeypatch.setattr(record_input, "MAX_LINE_BYTES", 1000)
+    lines = Lines(plain(None, None))
+    assert list(lines.feed(b"x" * 1000)) == []
     with pytest.raises(OttlaError, match="line 1 is longer"):
         list(lines.feed(b"x"))
+
+
+def test_records_without_a_key_stay_in_a_partition_for_a_while():
+    """Kafka's sticky partitioner: runs of batch.size bytes, each into a partition at random."""
+    partitioner = Partitioner(8, range(8), random.Random(1), sticky=True)
+    chosen = [partitioner.partition(None, 1024) for _ in range(16 * 800)]
+    runs = [chosen[i : i + 16] for i in range(0, len(chosen), 16)]
+    assert all(len(set(run)) == 1 for run in runs)
+    counts = Counter(run[0] for run in runs)
+    assert set(counts) == set(range(8))
+    assert all(60 < n < 140 for n in counts.values()), counts
+
+
+def test_at_random_each_record_for_itself_where_there_is_a_leader():
+    partitioner = Partitioner(4, [1, 3], random.Random(1), sticky=False)
+    counts = Counter(partitioner.partition(None, 10) for _ in range(1000))
+    assert set(counts) == {1, 3}
+    assert min(counts.values()) > 430
+    assert partitioner.partition(b"21", 10) == partition_of(b"21", 4)
 
 
 def test_batches_are_bounded_and_keep_order():

@@ -3,60 +3,201 @@
 Who may call: `cli`.
 """
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, bootstrap
-from ottla.admin.output import Format
+from ottla.admin.options import Bootstrap, Dir, TopicOption, bootstrap, usage
+from ottla.admin.output import Format, Isolation
+
+Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", show_default=False)]
+Regex = Annotated[
+    bool, typer.Option("--regex", help="TOPIC is a regular expression for whole names")
+]
+FromBeginning = Annotated[
+    bool, typer.Option("--from-beginning", help="Start at the first record, not the end")
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help="beginning, end, OFFSET, -N (before the end), a time, or 1h (ago)",
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE", help="Stop there: as --from; end is where the log ends at the start"
+    ),
+]
+Tail = Annotated[
+    int | None, typer.Option(metavar="N", help="The last N records, in order of time", min=1)
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Go on with what comes; only --tail would stop")
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", help="Only this partition; may be repeated", min=0),
+]
+Offset = Annotated[
+    int | None, typer.Option(help="Start here; needs exactly one --partition", min=0)
+]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-g", help="Read as a member of it, and commit what was printed"),
+]
+IsolationLevel = Annotated[
+    Isolation, typer.Option(help="read_committed leaves out what was aborted or is undecided")
+]
+Grep = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="Only records with this in key or value")
+]
+Count = Annotated[
+    bool, typer.Option("--count", help="Print only how many; reads from beginning to end")
+]
+MaxMessages = Annotated[
+    int | None, typer.Option("--max-messages", "-n", help="Stop after so many", min=1)
+]
+TimeoutMs = Annotated[int | None, typer.Option(help="Stop when nothing came for so long", min=1)]
+KeySeparator = Annotated[
+    str | None, typer.Option(help="Print keys too, with this before the value")
+]
+TemplateText = Annotated[
+    str | None,
+    typer.Option("--format", "-f", help=r"%t topic %p partition %o offset %k %v %h %T, \n"),
+]
+Null = Annotated[str, typer.Option("--null", metavar="TEXT", help="Printed for a null")]
+RecordOutput = Annotated[
+    Format, typer.Option("--output", help="table: values; json: an object a line (RECORDS.md)")
+]
 
 
 def consume(
-    topic: str,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the first record, not the end")
-    ] = False,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Only this partition; may be repeated")
-    ] = None,
-    offset: Annotated[
-        int | None, typer.Option(help="Start here; needs exactly one --partition", min=0)
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Read as a member of this group, and commit what was printed"),
-    ] = None,
-    max_messages: Annotated[int | None, typer.Option(help="Stop after so many", min=1)] = None,
-    timeout_ms: Annotated[
-        int | None, typer.Option(help="Stop when nothing came for so long", min=1)
-    ] = None,
-    key_separator: Annotated[
-        str | None, typer.Option(help="Print keys too, with this before the value")
-    ] = None,
-    output: Annotated[Format, typer.Option("--output", help="table: values; json: all")] = (
-        Format.table
-    ),
+    topics: Topics = None,
+    topic_option: TopicOption = None,
+    regex: Regex = False,
+    from_beginning: FromBeginning = False,
+    from_: From = None,
+    until: Until = None,
+    tail: Tail = None,
+    follow: Follow = False,
+    partition: Partitions = None,
+    offset: Offset = None,
+    group: Group = None,
+    isolation: IsolationLevel = Isolation.read_uncommitted,
+    grep: Grep = None,
+    count: Count = False,
+    max_messages: MaxMessages = None,
+    timeout_ms: TimeoutMs = None,
+    key_separator: KeySeparator = None,
+    template: TemplateText = None,
+    null: Null = "null",
+    output: RecordOutput = Format.table,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    """Print records, one line each, until Ctrl-C, --max-messages or --timeout-ms."""
-    from ottla.admin.commands import record_output  # noqa: PLC0415 - lazy
+    r"""Print records, one line each, until Ctrl-C or until as many came as were asked for.
 
-    if offset is not None and len(partition or []) != 1:
+    Example: ottla consume orders --from 1h --until end --format '%p %o %k=%v\n'
+    """
+    from ottla.admin.commands import record_output  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.places import END, parse_place  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.record_format import parse  # noqa: PLC0415 - lazy
+
+    names = [*(topics or []), *([topic_option] if topic_option is not None else [])]
+    if not names:
+        raise typer.BadParameter("name a topic")
+    if offset is not None and (len(partition or []) != 1 or len(names) != 1 or regex):
         raise typer.BadParameter("--offset belongs to one partition: add --partition N")
-    if group is not None and partition:
-        raise typer.BadParameter("--group shares the partitions out: leave --partition away")
+    places = {
+        "--from-beginning": from_beginning,
+        "--from": from_ is not None,
+        "--offset": offset is not None,
+        "--tail": tail is not None,
+    }
+    chosen = [name for name, given in places.items() if given]
+    _only_one(chosen)
+    if group is not None:
+        unfit = [
+            *(set(chosen) - {"--from-beginning"}),
+            *(["--until"] if until else []),
+            *(["--count"] if count else []),
+            *(["--isolation"] if isolation is Isolation.read_committed else []),
+        ]
+        _check_group(partition, unfit)
+    if follow or tail is not None:
+        _only_one(["--follow" if follow else "--tail", *(["--until"] if until else [])])
+        _only_one(["--follow" if follow else "--tail", *(["--count"] if count else [])])
+    if not count:
+        forms = {"--key-separator": key_separator, "--format": template}
+        given = [name for name, value in forms.items() if value is not None]
+        _only_one([*given, *(["--output json"] if output is Format.json else [])])
+    elif key_separator is not None or template is not None:
+        raise typer.BadParameter("--count prints a number: leave --key-separator, --format away")
+    usage(parse, [template] if template is not None else [], "--format")
+    stop = usage(parse_place, [until], "--until")[0] if until is not None else None
     record_output.run(
         bootstrap(bootstrap_server, directory),
         record_output.Wanted(
-            topic=topic,
-            from_beginning=from_beginning,
+            topics=names,
+            regex=usage(_pattern, names, "TOPIC") if regex else None,
+            start=_start(from_beginning or (count and not chosen), from_, offset),
+            stop=END if stop is None and count else stop,
+            tail=tail,
+            follow=follow,
             partitions=partition or [],
-            offset=offset,
+            isolation=list(Isolation).index(isolation),
+            grep=usage(_bytes_pattern, [grep], "--grep")[0] if grep else None,
+            count=count,
             max_messages=max_messages,
             timeout_ms=timeout_ms,
             key_separator=key_separator,
+            template=template,
+            null=null.encode(errors="surrogateescape"),
             as_json=output is Format.json,
             group=group,
         ),
     )
+
+
+def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
+    """Refuse what does not go with --group."""
+    if partitions:
+        raise typer.BadParameter("--group shares the partitions out: leave --partition away")
+    if unfit:
+        raise typer.BadParameter(
+            f"--group goes on where the group is: leave {', '.join(unfit)} away"
+        )
+
+
+def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
+    """Return where to begin: at the end, unless something else was typed."""
+    from ottla.admin.operations.places import BEGINNING, END, Place, parse_place  # noqa: PLC0415
+
+    if from_beginning:
+        return BEGINNING
+    if place is not None:
+        return usage(parse_place, [place], "--from")[0]
+    return END if offset is None else Place(offset=offset)
+
+
+def _only_one(options: list[str]) -> None:
+    if len(options) > 1:
+        raise typer.BadParameter(f"{', '.join(options)}: only one of them")
+
+
+def _pattern(text: str) -> "re.Pattern[str]":
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
+def _bytes_pattern(text: str) -> "re.Pattern[bytes]":
+    try:
+        return re.compile(text.encode(errors="surrogateescape"), re.DOTALL)
+    except re.error as error:
+        raise ValueError(f"{text}: {error}") from None

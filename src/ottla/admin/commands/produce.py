@@ -1,14 +1,42 @@
-"""The command `produce`: lines of standard input become records.
+r"""The command `produce`: lines, JSON or files become records.
 
 Who may call: `cli`.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ottla.admin.options import Bootstrap, Dir, ask
-from ottla.admin.output import plural, say
+from ottla.admin.options import Bootstrap, Dir, TopicArgument, TopicOption, ask, one_topic
+from ottla.admin.output import Compression, InputForm, PartitionerName, plural, say
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the command line asked for."""
+
+    topic: str
+    form: InputForm = InputForm.lines
+    template: str | None = None
+    key_separator: str | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    tombstone: bool = False
+    null: bytes | None = None
+    partition: int | None = None
+    keep_partitions: bool = False
+    timestamp: int | None = None
+    files: tuple[Path, ...] = ()
+    values: tuple[Path, ...] = ()
+    acks: int = -1
+    timeout_s: float = 120
+    codec: int = 0
+    sticky: bool = True
 
 
 def _acks(text: str) -> int:
@@ -18,37 +46,233 @@ def _acks(text: str) -> int:
         raise typer.BadParameter(f"--acks {text}: write 0, 1 or all") from None
 
 
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise ValueError(f"{text!r}: write name=value, or name for a header without a value")
+    return name, value.encode(errors="surrogateescape") if equals else None
+
+
+def _given(text: str | None) -> bytes | None:
+    return None if text is None else text.encode(errors="surrogateescape")
+
+
+InputFormOption = Annotated[
+    InputForm, typer.Option("--input", help="lines, or json: an object a line (RECORDS.md)")
+]
+Template = Annotated[
+    str | None,
+    typer.Option("--format", "-f", help=r"How a record is written, as '%k=%v\n'"),
+]
+KeySeparator = Annotated[
+    str | None, typer.Option(help="What stands between key and value; without it no keys")
+]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of all records")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable"),
+]
+Tombstone = Annotated[
+    bool, typer.Option("--tombstone", help="Null as value: of --key, or of each line's key")
+]
+Null = Annotated[str | None, typer.Option("--null", metavar="TEXT", help="What stands for a null")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", help="Into this partition", min=0)
+]
+KeepPartitions = Annotated[
+    bool, typer.Option("--keep-partitions", help="Into the partitions that the JSON names")
+]
+Partitioner = Annotated[
+    PartitionerName, typer.Option(help="For records without a key: sticky or random")
+]
+CompressionOption = Annotated[
+    Compression, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")
+]
+Timestamp = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Of all records: ISO 8601, @milliseconds, or 1h (ago)"),
+]
+File = Annotated[list[Path] | None, typer.Option("--file", help="Read this instead; repeatable")]
+ValueFile = Annotated[
+    list[Path] | None, typer.Option(help="A file whose bytes are one value; repeatable")
+]
+Acks = Annotated[str, typer.Option(help="0, 1 or all")]
+TimeoutMs = Annotated[int, typer.Option(help="How long a record may take", min=1)]
+
+
 def produce(
-    topic: str,
-    key_separator: Annotated[
-        str | None, typer.Option(help="What stands between key and value; without it no keys")
-    ] = None,
-    acks: Annotated[str, typer.Option(help="0, 1 or all")] = "all",
-    timeout_ms: Annotated[int, typer.Option(help="How long a record may take", min=1)] = 120_000,
+    topic: TopicArgument = None,
+    topic_option: TopicOption = None,
+    input_form: InputFormOption = InputForm.lines,
+    template: Template = None,
+    key_separator: KeySeparator = None,
+    key: Key = None,
+    header: Header = None,
+    tombstone: Tombstone = False,
+    null: Null = None,
+    partition: Partition = None,
+    keep_partitions: KeepPartitions = False,
+    partitioner: Partitioner = PartitionerName.sticky,
+    compression: CompressionOption = Compression.none,
+    timestamp: Timestamp = None,
+    file: File = None,
+    value_file: ValueFile = None,
+    acks: Acks = "all",
+    timeout_ms: TimeoutMs = 120_000,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
-    """Produce lines of standard input, one record each."""
-    from ottla.admin.operations import produce as producing  # noqa: PLC0415 - lazy
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
-    from ottla.admin.session import world  # noqa: PLC0415 - lazy
+    r"""Produce records: lines of standard input, JSON, or files.
 
+    Example: printf 'a=1\nb=2\n' | ottla produce letters --key-separator =
+    """
+    from ottla.admin.operations.moments import parse_moment  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.record_format import InputTemplate  # noqa: PLC0415 - lazy
+    from ottla.admin.options import usage  # noqa: PLC0415 - lazy
+
+    name = one_topic(topic, topic_option)
     if key_separator == "":
         raise typer.BadParameter("--key-separator is empty; write one, as --key-separator=:")
-    separator = key_separator.encode() if key_separator is not None else None
-    wanted_acks = _acks(acks)
+    ways = [key_separator is not None, template is not None, input_form is InputForm.json]
+    if sum(ways) > 1:
+        raise typer.BadParameter("--key-separator, --format, --input json: only one of them")
+    if tombstone and (template is not None or input_form is InputForm.json or value_file):
+        raise typer.BadParameter("--tombstone: of --key, or of keys that are lines; nothing else")
+    if tombstone and key_separator is not None:
+        raise typer.BadParameter("--tombstone: a line is a key; leave --key-separator away")
+    if keep_partitions and (input_form is not InputForm.json or partition is not None):
+        raise typer.BadParameter("--keep-partitions: for --input json, without --partition")
+    if key is not None and key_separator is not None:
+        raise typer.BadParameter("--key, --key-separator: only one of them")
+    if template is not None:
+        usage(lambda text: InputTemplate(text, None), [template], "--format")
+    wanted = Wanted(
+        topic=name,
+        form=input_form,
+        template=template,
+        key_separator=key_separator,
+        key=_given(key),
+        headers=tuple(usage(_header, header or [], "--header")),
+        tombstone=tombstone,
+        null=_given(null),
+        partition=partition,
+        keep_partitions=keep_partitions,
+        timestamp=usage(parse_moment, [timestamp], "--timestamp")[0] if timestamp else None,
+        files=tuple(file or ()),
+        values=tuple(value_file or ()),
+        acks=_acks(acks),
+        timeout_s=timeout_ms / 1000,
+        codec=list(Compression).index(compression),
+        sticky=partitioner is PartitionerName.sticky,
+    )
+    ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
 
-    async def run(client: Any) -> int:
-        here = world()
-        writer = producing.Writer(
-            client, here, topic, acks=wanted_acks, timeout_s=timeout_ms / 1000
-        )
-        facts = await topics.describe_topic(client, topic)
-        await writer.open(len(facts.partitions))
-        try:
-            await producing.produce_lines(here, writer, producing.Lines(separator))
-        finally:
-            say(f"{plural(writer.written, 'record')} produced to {topic}")
-        return writer.written
 
-    ask(directory, bootstrap_server, run)
+async def _produce(client: Any, wanted: Wanted) -> None:
+    from ottla.admin.operations import produce as producing  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import record_input, topics  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.new_record import NewRecord  # noqa: PLC0415 - lazy
+    from ottla.admin.progress import Progress  # noqa: PLC0415 - lazy
+    from ottla.admin.session import world  # noqa: PLC0415 - lazy
+
+    here = world()
+    writer = producing.Writer(
+        client,
+        here,
+        wanted.topic,
+        acks=wanted.acks,
+        timeout_s=wanted.timeout_s,
+        codec=wanted.codec,
+        sticky=wanted.sticky,
+    )
+    facts = await topics.describe_topic(client, wanted.topic)
+    count = len(facts.partitions)
+    if wanted.partition is not None and wanted.partition >= count:
+        raise producing.no_such_partition(wanted.topic, wanted.partition, count)
+    await writer.open(count, [p.partition for p in facts.partitions if p.leader >= 0])
+    progress = Progress()
+    pending: list[NewRecord] = []
+
+    def take(record: NewRecord) -> None:
+        pending.append(_completed(record, wanted))
+
+    async def send() -> None:
+        if pending:
+            before = writer.written
+            size = sum(len(r.key or b"") + len(r.value or b"") for r in pending)
+            records, pending[:] = pending[:], []
+            await writer.send(records)
+            progress.add(writer.written - before, size)
+
+    try:
+        if wanted.tombstone and wanted.key is not None:
+            take(NewRecord(wanted.key, None))
+            await send()
+        for path in wanted.values:
+            take(NewRecord(None, path.read_bytes()))
+            await send()
+        for source in _sources(wanted):
+            lines = _lines(wanted, source)
+            with _prompt(source) as prompt:
+                async for _ in record_input.read_records(here, lines, source, take):
+                    await send()
+                    prompt()
+    finally:
+        progress.clear()
+        say(f"{plural(writer.written, 'record')} produced to {wanted.topic}{progress.rate}")
+
+
+def _sources(wanted: Wanted) -> list[Path | None]:
+    """Return the files to read; None is standard input."""
+    if wanted.files:
+        return [None if str(path) == "-" else path for path in wanted.files]
+    nothing_to_read = wanted.values or (wanted.tombstone and wanted.key is not None)
+    return [] if nothing_to_read else [None]
+
+
+def _lines(wanted: Wanted, source: Path | None) -> Any:
+    from ottla.admin.operations import record_input  # noqa: PLC0415 - lazy
+
+    where = "" if source is None else str(source)
+    if wanted.template is not None:
+        parse, end = record_input.template(wanted.template, wanted.null)
+        return record_input.Lines(parse, end, where)
+    if wanted.form is InputForm.json:
+        return record_input.Lines(record_input.json_lines, where=where)
+    if wanted.tombstone:
+        return record_input.Lines(record_input.keys_to_delete, where=where)
+    separator = None if wanted.key_separator is None else wanted.key_separator.encode()
+    return record_input.Lines(record_input.plain(separator, wanted.null), where=where)
+
+
+def _completed(record: Any, wanted: Wanted) -> Any:
+    """Return a record with what the command line says about all of them."""
+    partition = record.partition
+    if wanted.form is InputForm.json and not wanted.keep_partitions:
+        partition = None
+    return record._replace(
+        key=record.key if wanted.key is None else wanted.key,
+        headers=record.headers + wanted.headers,
+        timestamp=record.timestamp if wanted.timestamp is None else wanted.timestamp,
+        partition=partition if wanted.partition is None else wanted.partition,
+    )
+
+
+@contextmanager
+def _prompt(source: Path | None) -> Iterator[Any]:
+    """Tell a person at a terminal that records are wanted now; yield what asks for the next."""
+    shown = source is None and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def prompt() -> None:
+        if shown:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+
+    if shown:
+        say("one record each line, Ctrl-D ends")
+    prompt()
+    try:
+        yield prompt
+    finally:
+        if shown:
+            sys.stderr.write("\n")

@@ -5,112 +5,254 @@ way to stop, not a failure.
 """
 
 import contextlib
-import json
+import heapq
+import re
 import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.admin.operations import topics
 from ottla.admin.operations.consume import Reader, Sink
 from ottla.admin.operations.group_consumer import GroupReader
-from ottla.admin.output import plural, say
+from ottla.admin.operations.places import BEGINNING, Place
+from ottla.admin.operations.record_format import Template
+from ottla.admin.operations.record_json import to_line
+from ottla.admin.output import plural, print_json, print_line, say
+from ottla.admin.progress import Progress
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
-from ottla.model.ids import ZERO_UUID, uuid_from_text
+from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
 from ottla.wire.records import Record
 
+TAIL_GROWTH = 8
+"""How much further back to look where the last offsets hold fewer records than asked for."""
+
 
 @dataclass(slots=True)
 class Wanted:
-    """What the command line asked for."""
+    """What the command line asked for. `stop` and `tail` end the reading, but for `follow`."""
 
-    topic: str
-    from_beginning: bool
+    topics: Sequence[str]
+    regex: Sequence["re.Pattern[str]"] | None
+    start: Place
+    stop: Place | None
+    tail: int | None
+    follow: bool
     partitions: list[int]
-    offset: int | None
+    isolation: int
+    grep: "re.Pattern[bytes] | None"
+    count: bool
     max_messages: int | None
     timeout_ms: int | None
     key_separator: str | None
+    template: str | None
+    null: bytes
     as_json: bool
     group: str | None = None
 
 
 class Printer:
-    """A sink that prints each record and counts."""
+    """A sink that prints each record that is wanted, and counts."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.count = 0
-        self._wanted = wanted
-        self._separator = (
-            wanted.key_separator.encode() if wanted.key_separator is not None else None
-        )
+        self.counts: dict[TopicPartition, int] = {}
+        self._most = wanted.max_messages
+        self._grep = wanted.grep
         self._out = sys.stdout.buffer
+        self.progress = Progress(shown=wanted.count or not sys.stdout.isatty())
+        self._text = None if wanted.count else _form(wanted)
 
-    def __call__(self, partition: int, record: Record) -> bool:
-        line = self._json(partition, record) if self._wanted.as_json else self._plain(record)
-        self._out.write(line + b"\n")
-        self._out.flush()
+    def __call__(self, tp: TopicPartition, record: Record) -> bool:
+        if self._grep is not None and not (
+            self._grep.search(record.value or b"") or self._grep.search(record.key or b"")
+        ):
+            return True
+        size = len(record.key or b"") + len(record.value or b"")
+        if self._text is None:
+            self.counts[tp] = self.counts.get(tp, 0) + 1
+        else:
+            self._out.write(self._text(tp, record))
         self.count += 1
-        return self._wanted.max_messages is None or self.count < self._wanted.max_messages
+        self.progress.add(1, size)
+        return self._most is None or self.count < self._most
 
-    def _plain(self, record: Record) -> bytes:
-        value = record.value if record.value is not None else b"null"
-        if self._separator is None:
-            return value
-        return (record.key if record.key is not None else b"null") + self._separator + value
-
-    def _json(self, partition: int, record: Record) -> bytes:
-        return json.dumps(
-            {
-                "topic": self._wanted.topic,
-                "partition": partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": _text(record.key),
-                "value": _text(record.value),
-                "headers": [[name, _text(value)] for name, value in record.headers],
-            }
-        ).encode()
+    def flush(self) -> None:
+        """Hand on what was printed: before it can be committed, and while nothing comes."""
+        self._out.flush()
 
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "backslashreplace")
+def _form(wanted: Wanted) -> Callable[[TopicPartition, Record], bytes]:
+    """Return what makes the bytes to print of a record."""
+    if wanted.template is not None:
+        return Template(wanted.template, wanted.null).text
+    if wanted.as_json:
+        return lambda tp, record: to_line(tp, record) + b"\n"
+    null = wanted.null
+
+    def value(_tp: TopicPartition, record: Record) -> bytes:
+        return (null if record.value is None else record.value) + b"\n"
+
+    if wanted.key_separator is None:
+        return value
+    separator = wanted.key_separator.encode(errors="surrogateescape")
+
+    def key_and_value(tp: TopicPartition, record: Record) -> bytes:
+        return (null if record.key is None else record.key) + separator + value(tp, record)
+
+    return key_and_value
 
 
 def run(bootstrap: str, wanted: Wanted) -> None:
     """Print records until enough came, nothing came for long enough, or Ctrl-C."""
     printer = Printer(wanted)
-    with contextlib.suppress(KeyboardInterrupt):
-        connected(bootstrap, lambda client: _consume(client, wanted, printer))
-    say(f"{plural(printer.count, 'record')} of {wanted.topic}")
+    whole = True
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            whole = False
+            connected(bootstrap, lambda client: _consume(client, wanted, printer))
+            whole = True
+        printer.flush()
+    finally:
+        printer.progress.clear()
+    if wanted.count:
+        _print_counts(wanted, printer)
+    names = ", ".join(wanted.topics)
+    note = "" if whole or not wanted.count else ", interrupted"
+    say(f"{plural(printer.count, 'record')} of {names}{printer.progress.rate}{note}")
 
 
-async def _consume(client: Client, wanted: Wanted, sink: Sink) -> None:
-    facts = await topics.describe_topic(client, wanted.topic)
-    known = [p.partition for p in facts.partitions]
-    for partition in wanted.partitions:
-        if partition not in known:
-            raise OttlaError(
-                f"--partition {partition}: topic {wanted.topic} has partitions 0 to {known[-1]}"
-            )
-    topic_id = uuid_from_text(facts.topic_id) if facts.topic_id else ZERO_UUID
+def _print_counts(wanted: Wanted, printer: Printer) -> None:
+    if not wanted.as_json:
+        print_line(str(printer.count))
+        return
+    found = sorted(printer.counts.items())
+    print_json([{"topic": t, "partition": p, "records": count} for (t, p), count in found])
+
+
+async def _chosen(client: Client, wanted: Wanted) -> tuple[dict[str, bytes], list[TopicPartition]]:
+    """Return the topics with their ids, and the partitions of them that are to be read."""
+    if wanted.regex is None:
+        facts = [await topics.describe_topic(client, name) for name in dict.fromkeys(wanted.topics)]
+    else:
+        facts = [
+            t
+            for t in await topics.list_topics(client)
+            if any(pattern.fullmatch(t.name) for pattern in wanted.regex)
+        ]
+        if not facts:
+            raise OttlaError(f"no topic has a name like {' or '.join(wanted.topics)}")
+        say(f"reading {', '.join(t.name for t in facts)}")
+    ids = {t.name: uuid_from_text(t.topic_id) if t.topic_id else ZERO_UUID for t in facts}
+    chosen = []
+    for topic in facts:
+        known = [p.partition for p in topic.partitions]
+        for partition in wanted.partitions:
+            if partition not in known:
+                raise OttlaError(
+                    f"--partition {partition}: topic {topic.name} has partitions 0 to {known[-1]}"
+                )
+        chosen += [TopicPartition(topic.name, p) for p in wanted.partitions or known]
+    return ids, chosen
+
+
+async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
+    ids, chosen = await _chosen(client, wanted)
     idle_s = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
+
+    def reader() -> Reader:
+        return Reader(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
+
     if wanted.group is not None:
         member = GroupReader(
             client,
             world(),
             wanted.group,
-            wanted.topic,
-            lambda: Reader(client, world(), wanted.topic, topic_id),
-            from_beginning=wanted.from_beginning,
+            list(ids),
+            reader,
+            from_beginning=wanted.start == BEGINNING,
         )
-        await member.read(sink, idle_s)
+        await member.read(printer, idle_s)
         return
-    reader = Reader(client, world(), wanted.topic, topic_id)
-    if wanted.offset is not None:
-        reader.start_at_offset(wanted.partitions[0], wanted.offset)
+    reading = reader()
+    if wanted.tail is not None:
+        ends = await _tail(reader, chosen, wanted.tail, printer)
+        if ends is None or not wanted.follow:
+            return
+        starts: Mapping[TopicPartition, int] = ends
     else:
-        start = EARLIEST if wanted.from_beginning else LATEST
-        await reader.start_at(wanted.partitions or known, start)
-    await reader.read(sink, idle_s)
+        starts = await _offsets(reading, chosen, wanted.start)
+    for tp, offset in starts.items():
+        reading.start_at_offset(tp, offset)
+    if wanted.stop is not None:
+        for tp, offset in (await _offsets(reading, chosen, wanted.stop)).items():
+            reading.stop_at_offset(tp, offset)
+    await reading.read(printer, idle_s)
+
+
+async def _offsets(
+    reader: Reader, partitions: Sequence[TopicPartition], place: Place
+) -> dict[TopicPartition, int]:
+    """Return the offset of a place in each partition."""
+    if place.timestamp is not None:
+        return await reader.offsets(partitions, place.timestamp)
+    if place.before_end is not None:
+        starts = await reader.offsets(partitions, EARLIEST)
+        ends = await reader.offsets(partitions, LATEST)
+        return {tp: max(starts[tp], ends[tp] - place.before_end) for tp in partitions}
+    assert place.offset is not None
+    return dict.fromkeys(partitions, place.offset)
+
+
+async def _tail(
+    make_reader: Callable[[], Reader], partitions: Sequence[TopicPartition], count: int, sink: Sink
+) -> dict[TopicPartition, int] | None:
+    """Give the last records to the sink, in order of time; return where each log ended.
+
+    None if the sink wants no more. Markers and what compaction took away have offsets, too: where
+    the last offsets hold too few records, it looks further back.
+    """
+    asking = make_reader()
+    starts = await asking.offsets(partitions, EARLIEST)
+    ends = await asking.offsets(partitions, LATEST)
+    last: dict[TopicPartition, deque[Record]] = {}
+    wanted, back = list(partitions), count
+    while wanted:
+        reader = make_reader()
+        for tp in wanted:
+            last[tp] = deque(maxlen=count)
+            reader.start_at_offset(tp, max(starts[tp], ends[tp] - back))
+            reader.stop_at_offset(tp, ends[tp])
+
+        def keep(tp: TopicPartition, record: Record) -> bool:
+            last[tp].append(record)
+            return True
+
+        await reader.read(keep, None)
+        wanted = [tp for tp in wanted if len(last[tp]) < count and ends[tp] - back > starts[tp]]
+        back *= TAIL_GROWTH
+    for tp, record in _newest(last, count):
+        if not sink(tp, record):
+            return None
+    return ends
+
+
+def _newest(
+    last: Mapping[TopicPartition, deque[Record]], count: int
+) -> list[tuple[TopicPartition, Record]]:
+    """Return the last records of all partitions together: each partition's keep their order.
+
+    Taken from the ends, from where the newest one is.
+    """
+    heap = [(-records[-1].timestamp, tp) for tp, records in last.items() if records]
+    heapq.heapify(heap)
+    found: list[tuple[TopicPartition, Record]] = []
+    while heap and len(found) < count:
+        _, tp = heapq.heappop(heap)
+        found.append((tp, last[tp].pop()))
+        if last[tp]:
+            heapq.heappush(heap, (-last[tp][-1].timestamp, tp))
+    return found[::-1]

@@ -1,4 +1,4 @@
-"""Consume: records of a topic as they are, read straight from the leaders.
+"""Consume: records of topics as they are, read straight from the leaders.
 
 Who may call: the command line, and `group_consumer` for what its group assigns. Invariants: each
 partition in offset order; one Fetch is open per leader, so that a broker that holds a fetch back
@@ -7,18 +7,25 @@ holds nothing else back; a dead leader is waited out, nothing is skipped but wha
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla.admin.error_texts import explained
+from ottla.admin.operations.offsets import list_offsets_request, log_offsets
 from ottla.admin.output import say
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
-from ottla.model.ids import ZERO_UUID
+from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
-from ottla.model.protocol import EARLIEST, LATEST
+from ottla.model.protocol import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    UNKNOWN_OFFSET,
+)
 from ottla.net.client import Client
+from ottla.wire.aborted import Aborted
 from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.records import Record, iter_batches, iter_records
 
 MAX_WAIT_MS = 500
@@ -28,48 +35,76 @@ LAST_VERSION_WITH_NAMES = 12
 RETRY_WAIT_S = 0.2
 CALL_TIMEOUT_S = 30.0
 
-Sink = Callable[[int, Record], bool]
+Sink = Callable[[TopicPartition, Record], bool]
 """Takes a record of a partition; False ends the reading."""
 
 
 class Reader:
-    """Reads some partitions of one topic from given offsets on."""
+    """Reads partitions of some topics from given offsets on.
 
-    def __init__(self, client: Client, world: World, topic: str, topic_id: bytes) -> None:
+    `topic_ids` are those of the topics, zeros where the cluster has none.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        world: World,
+        topic_ids: Mapping[str, bytes],
+        *,
+        isolation: int = READ_UNCOMMITTED,
+        settled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`settled` is called after the records of each answer were given to the sink."""
         self._client = client
         self._world = world
-        self._topic = topic
-        self._topic_id = topic_id
-        self._positions: dict[int, int] = {}
+        self._topic_ids = topic_ids
+        self._names = {topic_id: name for name, topic_id in topic_ids.items()}
+        self._have_ids = ZERO_UUID not in self._names
+        self._isolation = isolation
+        self._settled = settled
+        self._positions: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
         self._refresh = False
         self._waits_for = ""
 
-    async def start_at(self, partitions: Sequence[int], timestamp: int) -> None:
-        """Begin at EARLIEST or LATEST."""
-        for partition in partitions:
-            self._positions[partition] = await self._offset(partition, timestamp)
+    async def start_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
+        """Begin at EARLIEST, LATEST, or the first record of a time (milliseconds since 1970)."""
+        self._positions |= await self.offsets(partitions, timestamp)
 
-    def start_at_offset(self, partition: int, offset: int) -> None:
+    def start_at_offset(self, partition: TopicPartition, offset: int) -> None:
         self._positions[partition] = offset
 
+    def stop_at_offset(self, partition: TopicPartition, offset: int) -> None:
+        """Give no record of this offset, or of a later one, to the sink."""
+        self._ends[partition] = offset
+
     @property
-    def positions(self) -> dict[int, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition: all before it has been given to the sink."""
         return self._positions
 
-    async def _offset(self, partition: int, timestamp: int) -> int:
-        topic = ListOffsetsRequest.ListOffsetsTopic(
-            name=self._topic,
-            partitions=[
-                ListOffsetsRequest.ListOffsetsPartition(
-                    partition_index=partition, timestamp=timestamp
-                )
-            ],
-        )
-        request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+    async def offsets(
+        self, partitions: Sequence[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        """Return the offset for a time of each partition; one without a leader is waited for."""
+        try:
+            found = await log_offsets(
+                self._client, partitions, timestamp, isolation=self._isolation
+            )
+        except OttlaError as error:
+            if not error.retriable:
+                raise
+            found = {}
+        for tp in partitions:
+            if tp not in found:
+                found[tp] = await self._offset(tp, timestamp)
+        return found
+
+    async def _offset(self, tp: TopicPartition, timestamp: int) -> int:
+        request = list_offsets_request([tp], timestamp, self._isolation)
         for attempt in range(50):
             try:
-                leader = await self._client.leader(self._topic, partition, refresh=attempt > 0)
+                leader = await self._client.leader(*tp, refresh=attempt > 0)
                 response = await self._client.call(request, leader, timeout_s=CALL_TIMEOUT_S)
             except OttlaError as error:
                 if not error.retriable:
@@ -78,19 +113,24 @@ class Reader:
             else:
                 answer = response.topics[0].partitions[0]
                 code = answer.error_code
+                if code == 0 and answer.offset == UNKNOWN_OFFSET and timestamp >= 0:
+                    return await self._offset(tp, LATEST)
                 if code == 0:
                     return int(answer.offset)
             if code not in RETRIABLE:
                 break
             await asyncio.sleep(RETRY_WAIT_S)
-        raise OttlaError(f"offsets of {self._topic}-{partition}: {explained(code)}")
+        raise OttlaError(f"offsets of {tp}: {explained(code)}")
+
+    def _finished(self, tp: TopicPartition) -> bool:
+        return tp in self._ends and self._positions[tp] >= self._ends[tp]
 
     async def read(self, sink: Sink, idle_s: float | None) -> None:
-        """Read until the sink has enough, or nothing came for `idle_s`."""
-        fetches: dict[asyncio.Task[bool], list[int]] = {}
+        """Read until the sink has enough, all ends are reached, or nothing came for `idle_s`."""
+        fetches: dict[asyncio.Task[bool], list[TopicPartition]] = {}
         last_record = self._world.clock.monotonic()
         try:
-            while True:
+            while not (self._ends and all(map(self._finished, self._positions))):
                 busy = {p for partitions in fetches.values() for p in partitions}
                 for leader, partitions in (await self._by_leader(busy)).items():
                     fetches[asyncio.create_task(self._fetch(leader, partitions, sink))] = partitions
@@ -112,18 +152,18 @@ class Reader:
             for task in fetches:
                 task.cancel()
 
-    async def _by_leader(self, busy: set[int]) -> dict[int, list[int]]:
+    async def _by_leader(self, busy: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Return the partitions nobody fetches now, by leader; wait a little if there is none."""
         refresh, self._refresh = self._refresh, False
-        found: dict[int, list[int]] = {}
+        found: dict[int, list[TopicPartition]] = {}
         try:
             if refresh:
                 await asyncio.sleep(RETRY_WAIT_S)
-                await self._client.metadata([self._topic])
-            for partition in self._positions:
-                if partition not in busy:
-                    leader = await self._client.leader(self._topic, partition)
-                    found.setdefault(leader, []).append(partition)
+                await self._client.metadata(list(self._topic_ids))
+            for tp in self._positions:
+                if tp not in busy and not self._finished(tp):
+                    leader = await self._client.leader(*tp)
+                    found.setdefault(leader, []).append(tp)
         except OttlaError as error:
             self._try_again(str(error), error.retriable)
         if not found and not busy:
@@ -138,9 +178,9 @@ class Reader:
             say(f"waiting: {reason}")
             self._waits_for = reason
 
-    async def _fetch(self, leader: int, partitions: list[int], sink: Sink) -> bool:
+    async def _fetch(self, leader: int, partitions: list[TopicPartition], sink: Sink) -> bool:
         """Fetch once; return whether any record came."""
-        version = None if self._topic_id != ZERO_UUID else LAST_VERSION_WITH_NAMES
+        version = None if self._have_ids else LAST_VERSION_WITH_NAMES
         try:
             request = self._request(partitions)
             response = await self._client.call(
@@ -152,60 +192,76 @@ class Reader:
         if response.error_code:
             self._answered(response.error_code, f"broker {leader}")
         came = False
-        for topic in response.responses:
-            for answer in topic.partitions:
-                partition = answer.partition_index
-                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    await self._jump(partition)
-                elif answer.error_code:
-                    self._answered(answer.error_code, f"{self._topic}-{partition}")
-                elif answer.records:
-                    self._waits_for = ""
-                    came |= self._pass_on(partition, answer.records, sink)
+        try:
+            for topic in response.responses:
+                name = topic.topic or self._names[topic.topic_id]
+                for answer in topic.partitions:
+                    tp = TopicPartition(name, answer.partition_index)
+                    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        await self._jump(tp)
+                    elif answer.error_code:
+                        self._answered(answer.error_code, str(tp))
+                    elif answer.records:
+                        self._waits_for = ""
+                        came |= self._pass_on(tp, answer, sink)
+        finally:
+            self._settled()
         return came
 
     def _answered(self, code: int, who: str) -> None:
         self._try_again(f"{who} answers {explained(code)}", code in RETRIABLE)
 
-    async def _jump(self, partition: int) -> None:
-        start = await self._offset(partition, EARLIEST)
-        end = await self._offset(partition, LATEST)
-        position = self._positions[partition]
-        self._positions[partition] = start if position < start else end
-        say(
-            f"{self._topic}-{partition}: offset {position} is outside {start}..{end}, "
-            f"going on at {self._positions[partition]}"
-        )
+    async def _jump(self, tp: TopicPartition) -> None:
+        start = await self._offset(tp, EARLIEST)
+        end = await self._offset(tp, LATEST)
+        position = self._positions[tp]
+        self._positions[tp] = start if position < start else end
+        say(f"{tp}: offset {position} is outside {start}..{end}, going on at {self._positions[tp]}")
 
-    def _request(self, partitions: list[int]) -> Any:
-        topic = FetchRequest.FetchTopic(
-            topic=self._topic,
-            topic_id=self._topic_id,
-            partitions=[
-                FetchRequest.FetchPartition(
-                    partition=p,
-                    fetch_offset=self._positions[p],
-                    partition_max_bytes=PARTITION_MAX_BYTES,
+    def _request(self, partitions: list[TopicPartition]) -> Any:
+        topics: dict[str, list[Any]] = {}
+        for tp in partitions:
+            one = FetchRequest.FetchPartition(
+                partition=tp.partition,
+                fetch_offset=self._positions[tp],
+                partition_max_bytes=PARTITION_MAX_BYTES,
+            )
+            topics.setdefault(tp.topic, []).append(one)
+        return FetchRequest(
+            max_wait_ms=MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=MAX_BYTES,
+            isolation_level=self._isolation,
+            topics=[
+                FetchRequest.FetchTopic(
+                    topic=name, topic_id=self._topic_ids[name], partitions=asked
                 )
-                for p in partitions
+                for name, asked in topics.items()
             ],
         )
-        return FetchRequest(
-            max_wait_ms=MAX_WAIT_MS, min_bytes=1, max_bytes=MAX_BYTES, topics=[topic]
-        )
 
-    def _pass_on(self, partition: int, records: memoryview, sink: Sink) -> bool:
+    def _pass_on(self, tp: TopicPartition, answer: Any, sink: Sink) -> bool:
         """Give what is new to the sink; a batch may begin before the offset asked for."""
         came = False
+        aborted = None
+        if self._isolation == READ_COMMITTED:
+            listed = answer.aborted_transactions or ()
+            aborted = Aborted((a.producer_id, a.first_offset) for a in listed)
+        records = answer.records
+        end = self._ends.get(tp)
         for position, batch in iter_batches(records, allow_partial=True):
-            if not batch.is_control:
+            given = not (aborted is not None and aborted.covers(records, position, batch))
+            if given and not batch.is_control:
                 for record in iter_records(records, position):
-                    if record.offset >= self._positions[partition]:
+                    if end is not None and record.offset >= end:
+                        self._positions[tp] = end
+                        return came
+                    if record.offset >= self._positions[tp]:
                         came = True
-                        self._positions[partition] = record.offset + 1
-                        if not sink(partition, record):
+                        self._positions[tp] = record.offset + 1
+                        if not sink(tp, record):
                             raise _EnoughError
-            self._positions[partition] = max(self._positions[partition], batch.next_offset)
+            self._positions[tp] = max(self._positions[tp], batch.next_offset)
         return came
 
 

@@ -1,6 +1,6 @@
-"""A member of a consumer group that reads one topic: `ottla consume --group`.
+"""A member of a consumer group that reads some topics: `ottla consume --group`.
 
-Who may call: `consume_command`. Invariants: what was given to the sink before a commit is covered
+Who may call: `record_output`. Invariants: what was given to the sink before a commit is covered
 by it, nothing else is; before a rebalance and at the end the position is committed, so that the
 next reader goes on right there; a dead coordinator is waited out. The assignor is `range`, which
 every Kafka consumer offers by default. Kafka: `ConsumerCoordinator`.
@@ -8,7 +8,7 @@ every Kafka consumer offers by default. Kafka: `ConsumerCoordinator`.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ottla.admin.error_texts import explained
@@ -22,6 +22,7 @@ from ottla.admin.operations.coordinators import (
 from ottla.admin.output import say
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net.client import Client
@@ -86,7 +87,7 @@ class GroupReader:
         client: Client,
         world: World,
         group: str,
-        topic: str,
+        topics: Sequence[str],
         make_reader: MakeReader,
         *,
         from_beginning: bool,
@@ -94,13 +95,13 @@ class GroupReader:
         self._client = client
         self._world = world
         self._group = group
-        self._topic = topic
+        self._topics = sorted(topics)
         self._make_reader = make_reader
         self._start = EARLIEST if from_beginning else LATEST
         self._member = ""
         self._generation = -1
         self._coordinator: int | None = None
-        self._committed: dict[int, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._shared_out: dict[str, int] = {}
         """as the leader of this generation: how many partitions of each topic were given out"""
 
@@ -110,7 +111,7 @@ class GroupReader:
         try:
             while True:
                 partitions = await self._join()
-                say(f"group {self._group}: {self._topic} {partitions or 'nothing'} is ours")
+                say(f"group {self._group}: {_listed(partitions)} is ours")
                 reader = self._make_reader()
                 await self._begin(reader, partitions)
                 if await self._attend(reader, asyncio.ensure_future(reader.read(sink, idle_s))):
@@ -158,9 +159,9 @@ class GroupReader:
 
     # --- joining ----------------------------------------------------------------------------------
 
-    async def _join(self) -> list[int]:
+    async def _join(self) -> list[TopicPartition]:
         """Enter the next generation; return our partitions in it."""
-        subscription = ConsumerProtocolSubscription(topics=[self._topic])
+        subscription = ConsumerProtocolSubscription(topics=self._topics)
         metadata = encode_versioned(subscription, 0)
         while True:
             joined = await self._ask(
@@ -207,7 +208,10 @@ class GroupReader:
                 return []
             mine = decode_versioned(ConsumerProtocolAssignment, synced.assignment, newer_ok=True)
             return sorted(
-                p for t in mine.assigned_partitions if t.topic == self._topic for p in t.partitions
+                TopicPartition(t.topic, p)
+                for t in mine.assigned_partitions
+                if t.topic in self._topics
+                for p in t.partitions
             )
 
     async def _assign(self, joined: Any) -> list[Any]:
@@ -219,7 +223,7 @@ class GroupReader:
         names = sorted({topic for topics in subscriptions.values() for topic in topics})
         known = await self._counts(names)
         for _ in range(TRIES):
-            if known.get(self._topic):
+            if all(known.get(topic) for topic in self._topics):
                 break
             # Just created, and this broker has not heard of it yet.
             await asyncio.sleep(WAIT_S)
@@ -254,24 +258,27 @@ class GroupReader:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    async def _begin(self, reader: Reader, partitions: list[int]) -> None:
+    async def _begin(self, reader: Reader, partitions: list[TopicPartition]) -> None:
         """Go on where the group stopped, or at the chosen end where it never was."""
         self._committed = {}
         if not partitions:
             return
-        topic = OffsetFetchRequest.OffsetFetchRequestTopic(
-            name=self._topic, partition_indexes=partitions
-        )
-        request = OffsetFetchRequest(group_id=self._group, topics=[topic])
+        one = OffsetFetchRequest.OffsetFetchRequestTopic
+        asked = [
+            one(name=name, partition_indexes=indexes) for name, indexes in _by_topic(partitions)
+        ]
+        request = OffsetFetchRequest(group_id=self._group, topics=asked)
         answer = await self._ask(request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP)
         self._check(answer.error_code, "offsets")
-        found = {p.partition_index: p.committed_offset for t in answer.topics for p in t.partitions}
-        self._committed = {p: offset for p, offset in found.items() if offset >= 0}
-        for partition in partitions:
-            if partition in self._committed:
-                reader.start_at_offset(partition, self._committed[partition])
-            else:
-                await reader.start_at([partition], self._start)
+        self._committed = {
+            TopicPartition(t.name, p.partition_index): p.committed_offset
+            for t in answer.topics
+            for p in t.partitions
+            if p.committed_offset >= 0
+        }
+        for partition, offset in self._committed.items():
+            reader.start_at_offset(partition, offset)
+        await reader.start_at([p for p in partitions if p not in self._committed], self._start)
 
     async def _commit(self, reader: Reader) -> None:
         """Commit what has moved."""
@@ -281,17 +288,26 @@ class GroupReader:
         if not moved or self._generation < 0:
             return
         r = OffsetCommitRequest
-        partitions = [
-            r.OffsetCommitRequestPartition(
-                partition_index=p, committed_offset=offset, committed_metadata=""
+        one = r.OffsetCommitRequestPartition
+        topics = [
+            r.OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    one(
+                        partition_index=p,
+                        committed_offset=moved[TopicPartition(name, p)],
+                        committed_metadata="",
+                    )
+                    for p in indexes
+                ],
             )
-            for p, offset in moved.items()
+            for name, indexes in _by_topic(moved)
         ]
         request = r(
             group_id=self._group,
             generation_id_or_member_epoch=self._generation,
             member_id=self._member,
-            topics=[r.OffsetCommitRequestTopic(name=self._topic, partitions=partitions)],
+            topics=topics,
         )
 
         def worst(answer: Any) -> int:
@@ -346,6 +362,17 @@ class GroupReader:
             await asyncio.sleep(WAIT_S)
             with contextlib.suppress(OttlaError):
                 await self._client.metadata([])
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return list(found.items())
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{name} {indexes}" for name, indexes in _by_topic(partitions)) or "nothing"
 
 
 def _encode(topics: dict[str, list[int]]) -> bytes:

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from ottla.admin.operations.coordinators import at_coordinator
-from ottla.admin.operations.groups import Committed, committed_offsets, describe, log_offsets
+from ottla.admin.operations.groups import Committed, committed_offsets, describe
+from ottla.admin.operations.offsets import log_offsets
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition

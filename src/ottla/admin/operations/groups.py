@@ -4,13 +4,14 @@ Who may call: the command line. Invariants: a group is asked for at its coordina
 for again when it moved. Kafka: `ConsumerGroupCommand`, as `group_resets` does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ottla.admin.error_texts import explained
 from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
+from ottla.admin.operations.offsets import log_offsets
 from ottla.admin.session import failure
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
@@ -21,11 +22,9 @@ from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 
-NOTHING = -1
 CONSUMER = "consumer"
 
 
@@ -148,48 +147,6 @@ async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, 
         if not p.error_code and p.committed_offset >= 0
     }
     return dict(sorted(found.items()))
-
-
-async def log_offsets(
-    client: Client, partitions: Iterable[TopicPartition], timestamp: int
-) -> dict[TopicPartition, int]:
-    """Return the offset for a time, EARLIEST or LATEST of each partition that has a leader.
-
-    A time after the last record stands for the end, as it does for Kafka's tool.
-    """
-    wanted = list(partitions)
-    if not wanted:
-        return {}
-    await client.metadata(list(dict.fromkeys(tp.topic for tp in wanted)))
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp in wanted:
-        try:
-            by_leader.setdefault(await client.leader(*tp), []).append(tp)
-        except OttlaError:
-            continue  # deleted, or nobody leads it: there is nothing to tell
-    found: dict[TopicPartition, int] = {}
-    for leader, led in by_leader.items():
-        answer = await client.call(_list_offsets(led, timestamp), leader)
-        for topic in answer.topics:
-            for p in topic.partitions:
-                if p.error_code == 0:
-                    found[TopicPartition(topic.name, p.partition_index)] = p.offset
-    if timestamp >= 0:
-        late = [tp for tp, offset in found.items() if offset == NOTHING]
-        found |= await log_offsets(client, late, LATEST)
-    return found
-
-
-def _list_offsets(partitions: Sequence[TopicPartition], timestamp: int) -> Any:
-    r = ListOffsetsRequest
-    topics: dict[str, list[Any]] = {}
-    for topic, index in partitions:
-        one = r.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-        topics.setdefault(topic, []).append(one)
-    return r(
-        replica_id=-1,
-        topics=[r.ListOffsetsTopic(name=n, partitions=ps) for n, ps in topics.items()],
-    )
 
 
 async def lag(client: Client, group: str) -> list[PartitionLag]:

@@ -1,59 +1,72 @@
-"""Produce: lines in, acknowledged records out, to any Kafka.
+"""Produce: records in, acknowledged by any Kafka.
 
-Who may call: the command line. Invariants: with acks=all a record is written once, also when a
-leader dies in the middle (a producer id and sequence numbers; the same batch is sent again under
-the same numbers); one batch per partition is in flight, so order holds; memory is bounded by one
-chunk of input. Kafka: `ConsoleProducer` and, in little, to its `Sender`.
+Who may call: the command line, benchmarks. Invariants: with acks=all a record is written once, also
+when a leader dies in the middle (a producer id and sequence numbers; the same batch is sent again
+under the same numbers); one batch per partition is in flight, so order holds; memory is bounded by
+what one call is given. Kafka: `ConsoleProducer` and, in little, to its `Sender`.
 """
 
 import asyncio
-import os
-import select
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ottla.admin.error_texts import explained
+from ottla.admin.operations.new_record import NewRecord
+from ottla.admin.operations.partitioner import Partitioner
 from ottla.model.errors import RETRIABLE, ConnectionLostError, ErrorCode, OttlaError
-from ottla.model.partitioning import partition_of
 from ottla.model.ports import World
 from ottla.model.protocol import ACKS_ALL
 from ottla.net.client import Client
+from ottla.wire.compression import NONE
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
 
-CHUNK_BYTES = 256 * 1024
 BATCH_BYTES = 512 * 1024
 RECORD_OVERHEAD_BYTES = 32
-MAX_LINE_BYTES = 1024 * 1024
 RETRY_WAIT_S = 0.1
 REQUEST_TIMEOUT_S = 30.0
-INPUT_WAIT_S = 0.2
 MAX_SEQUENCE = 0x7FFFFFFF
+RECORD_ERRORS_TOLD = 3
 
 
 class Writer:
     """Writes records to one topic. Open it, then send chunks one after another."""
 
     def __init__(
-        self, client: Client, world: World, topic: str, *, acks: int, timeout_s: float
+        self,
+        client: Client,
+        world: World,
+        topic: str,
+        *,
+        acks: int,
+        timeout_s: float,
+        codec: int = NONE,
+        sticky: bool = True,
     ) -> None:
+        """`codec` is a number of `wire.compression`; `sticky` is for records without a key."""
         self.written = 0
         self._client = client
         self._world = world
         self._topic = topic
         self._acks = acks
         self._timeout_s = timeout_s
+        self._codec = codec
+        self._sticky = sticky
         self._partitions = 0
-        self._turn = 0
+        self._partitioner = Partitioner(1, (), world.random, sticky=sticky)
         self._producer = (-1, -1)
         self._sequences: dict[int, int] = {}
 
-    async def open(self, partitions: int) -> None:
-        """Learn what sending needs; idempotence is for those who wait for all replicas."""
+    async def open(self, partitions: int, available: Sequence[int] = ()) -> None:
+        """Learn what sending needs; idempotence is for those who wait for all replicas.
+
+        `available`: the partitions with a leader, where records without a key go; all by default.
+        """
         self._partitions = partitions
-        self._turn = self._world.random.randrange(partitions)  # as Kafka's: not always the first
+        self._partitioner = Partitioner(
+            partitions, available, self._world.random, sticky=self._sticky
+        )
         if self._acks != ACKS_ALL:
             return
         deadline = self._world.clock.monotonic() + self._timeout_s
@@ -66,24 +79,28 @@ class Writer:
                 raise OttlaError(f"no producer id: {explained(response.error_code)}")
             await asyncio.sleep(RETRY_WAIT_S)
 
-    async def send(self, records: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        """Send (key, value) pairs; return when all are acknowledged."""
+    async def send(self, records: Sequence[NewRecord]) -> None:
+        """Send records; return when all are acknowledged."""
         now = self._world.clock.wall_ms()
         lanes: dict[int, list[Record]] = {}
-        self._turn += 1
-        for key, value in records:
-            partition = (
-                partition_of(key, self._partitions)
-                if key is not None
-                else self._turn % self._partitions
+        for new in records:
+            record = Record(
+                timestamp=now if new.timestamp is None else new.timestamp,
+                key=new.key,
+                value=new.value,
+                headers=new.headers,
             )
-            lanes.setdefault(partition, []).append(Record(timestamp=now, key=key, value=value))
+            partition = new.partition
+            if partition is None:
+                partition = self._partitioner.partition(new.key, _size(record))
+            elif not 0 <= partition < self._partitions:
+                raise no_such_partition(self._topic, partition, self._partitions)
+            lanes.setdefault(partition, []).append(record)
         await asyncio.gather(*(self._send_lane(p, lane) for p, lane in sorted(lanes.items())))
 
     async def _send_lane(self, partition: int, records: list[Record]) -> None:
         for batch in _split(records):
             await self._deliver(partition, batch)
-            self.written += len(batch)
 
     async def _deliver(self, partition: int, records: list[Record]) -> None:
         sequence = self._sequences.get(partition, 0) if self._producer[0] >= 0 else -1
@@ -92,14 +109,27 @@ class Writer:
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             base_sequence=sequence,
+            codec=self._codec,
         )
         if sequence >= 0:
             self._sequences[partition] = (sequence + len(records)) & MAX_SEQUENCE
         deadline = self._world.clock.monotonic() + self._timeout_s
         refresh = False
         while True:
-            reason = await self._attempt(partition, batch, refresh=refresh)
+            try:
+                reason = await self._attempt(partition, batch, refresh=refresh)
+            except OttlaError as error:
+                if error.code != ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
+                    raise
+                # The topic takes smaller batches than ours. Nothing of this one was appended.
+                if sequence >= 0:
+                    self._sequences[partition] = sequence
+                middle = len(records) // 2
+                await self._deliver(partition, records[:middle])
+                await self._deliver(partition, records[middle:])
+                return
             if reason is None:
+                self.written += len(records)
                 return
             if self._world.clock.monotonic() > deadline:
                 raise OttlaError(
@@ -132,7 +162,26 @@ class Writer:
         reason = explained(code) + (f": {answer.error_message}" if answer.error_message else "")
         if code in RETRIABLE:
             return reason
-        raise OttlaError(f"{self._topic}-{partition} refused records: {reason}")
+        told = "; ".join(
+            f"record {e.batch_index}: {e.batch_index_error_message}"
+            for e in answer.record_errors[:RECORD_ERRORS_TOLD]
+            if e.batch_index_error_message
+        )
+        raise OttlaError(
+            f"{self._topic}-{partition} refused records: {reason}" + (f" ({told})" if told else ""),
+            ErrorCode(code),
+        )
+
+
+def no_such_partition(topic: str, partition: int, count: int) -> OttlaError:
+    """Return an error for a partition that a topic of `count` partitions does not have."""
+    return OttlaError(f"partition {partition}: topic {topic} has partitions 0 to {count - 1}")
+
+
+def _size(record: Record) -> int:
+    """Return about how many bytes a record takes."""
+    headers = sum(len(name) + len(content or b"") for name, content in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES
 
 
 def _split(records: list[Record]) -> list[list[Record]]:
@@ -140,7 +189,7 @@ def _split(records: list[Record]) -> list[list[Record]]:
     batches: list[list[Record]] = [[]]
     room = BATCH_BYTES
     for record in records:
-        size = len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
+        size = _size(record)
         if size > room and batches[-1]:
             batches.append([])
             room = BATCH_BYTES
@@ -163,66 +212,3 @@ def _request(topic: str, partition: int, batch: bytes, acks: int) -> Any:
             )
         ],
     )
-
-
-class Lines:
-    """Lines of bytes cut into (key, value) pairs; bad ones named by their number."""
-
-    def __init__(self, key_separator: bytes | None) -> None:
-        self._separator = key_separator
-        self._rest = b""
-        self._number = 0
-
-    def feed(self, chunk: bytes) -> Iterator[tuple[bytes | None, bytes]]:
-        """Yield the pairs of all whole lines; an empty chunk ends the input."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if not chunk and self._rest:
-            lines, self._rest = [self._rest], b""
-        for line in lines:
-            yield self._parse(line)
-        if len(self._rest) > MAX_LINE_BYTES:
-            self._number += 1
-            raise self._too_long()
-
-    def _parse(self, line: bytes) -> tuple[bytes | None, bytes]:
-        self._number += 1
-        line = line.removesuffix(b"\r")
-        if len(line) > MAX_LINE_BYTES:
-            raise self._too_long()
-        if self._separator is None:
-            return None, line
-        key, found, value = line.partition(self._separator)
-        if not found:
-            raise OttlaError(
-                f"line {self._number} has no key separator {self._separator.decode()!r}; the "
-                "lines before it were produced"
-            )
-        return key, value
-
-    def _too_long(self) -> OttlaError:
-        return OttlaError(
-            f"line {self._number} is longer than {MAX_LINE_BYTES} bytes; the lines before it were "
-            "produced"
-        )
-
-
-async def produce_lines(world: World, writer: Writer, lines: Lines) -> None:
-    """Send standard input line by line until it ends."""
-    while True:
-        chunk = await world.workers.run(_read_some)
-        if chunk is None:
-            continue
-        records: list[tuple[bytes | None, bytes]] = []
-        try:
-            records.extend(lines.feed(chunk))
-        finally:
-            if records:
-                await writer.send(records)
-        if not chunk:
-            return
-
-
-def _read_some() -> bytes | None:
-    """Return what is there to read, b"" at the end, None after a while of nothing."""
-    ready, _, _ = select.select([sys.stdin], [], [], INPUT_WAIT_S)
-    return os.read(sys.stdin.fileno(), CHUNK_BYTES) if ready else None

@@ -22,7 +22,6 @@ from ottla.model.errors import (
     UnknownTopicError,
 )
 from ottla.model.ids import TopicPartition
-from ottla.pipelines.record_arrow import Aborted
 from ottla.pipelines.replaying import origins, progress
 from ottla.pipelines.replaying.encoding import (
     Lane,
@@ -38,6 +37,7 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
+from ottla.wire.aborted import Aborted
 from ottla.wire.records import crc_ok, iter_batches, read_payload
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ import msgspec
 from ottla.model.errors import ErrorCode, OttlaError, error_name
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines.record_arrow import Aborted
 from ottla.pipelines.replaying.encoding import Lane, RawRecord, encoded_body
 from ottla.pipelines.replaying.transactions import TIMEOUT_MS, Encoded
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.ranges import OffsetRange
+from ottla.wire.aborted import Aborted
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.records import iter_batches, iter_records

@@ -8,11 +8,12 @@ whatever the range (docs/PIPELINES.md has the figure); connections end with the 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.pipelines.record_arrow import Aborted, ArrowDecoder
+from ottla.pipelines.record_arrow import ArrowDecoder
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.fetching import PartitionFetcher
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
+from ottla.wire.aborted import Aborted
 
 if TYPE_CHECKING:
     import pyarrow as pa

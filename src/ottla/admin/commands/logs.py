@@ -1,0 +1,118 @@
+"""The command `logs`: what is in the files of a log dir, and what is wrong with them.
+
+Who may call: `cli`. Invariants: offline; nothing is written; exit code 1 for damage.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.admin.output import Format, say
+from ottla.admin.tables import printable
+
+EXIT_DAMAGED = 1
+
+
+def logs(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE|FOLDER...", show_default=False, exists=True)
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", "--deep-iteration", help="Also each record's facts")
+    ] = False,
+    contents: Annotated[
+        bool, typer.Option("--contents", "--print-data-log", help="Also keys and values")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print nothing but what is wrong; reads all records")
+    ] = False,
+    output: Annotated[Format, typer.Option("--output", help="table (as Kafka's), json")] = (
+        Format.table
+    ),
+) -> int:
+    """Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.
+
+    The lines are those of Kafka's DumpLogSegments. Damage is said on standard error; exit code 1.
+
+    Example: ottla logs ottla-data/broker-0/orders-0 --records
+    """
+    from ottla.admin.log_files.entries import Note, Problem  # noqa: PLC0415 - lazy
+    from ottla.admin.log_files.files import dump, expanded  # noqa: PLC0415 - lazy
+
+    writer = _Nothing() if check else _JsonList() if output is Format.json else _Lines()
+    damaged = files = 0
+    for path in expanded(paths):
+        files += 1
+        writer.begin(path)
+        for found in dump(path, records=records or contents or check, contents=contents):
+            if isinstance(found, Problem):
+                damaged += 1
+                where = "" if found.position is None else f" at byte {found.position}"
+                writer.flush()
+                say(f"{path}{where}: {found.what}")
+            elif isinstance(found, Note):
+                if not check:
+                    writer.flush()
+                    say(f"{path}: {found.what}")
+            elif isinstance(found, str):
+                writer.line(found)
+            else:
+                writer.entry(path, found)
+    writer.end()
+    if check and not damaged:
+        say(f"{files} files, nothing wrong")
+    return EXIT_DAMAGED if damaged else 0
+
+
+class _Nothing:
+    """Prints no entries."""
+
+    def begin(self, path: Path) -> None: ...
+
+    def line(self, text: str) -> None: ...
+
+    def entry(self, path: Path, found: object) -> None: ...
+
+    def end(self) -> None: ...
+
+    def flush(self) -> None:
+        """Let what was printed be seen before what is said next."""
+        sys.stdout.flush()
+
+
+class _Lines(_Nothing):
+    """Prints the lines of Kafka's tool."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+
+    def begin(self, path: Path) -> None:
+        self.line(f"Dumping {path}")
+
+    def line(self, text: str) -> None:
+        sys.stdout.write((printable(text) if self._terminal else text) + "\n")
+
+    def entry(self, _path: Path, found: object) -> None:
+        self.line(found.text)  # type: ignore[attr-defined]
+
+
+class _JsonList(_Nothing):
+    """Prints one list, an entry a line, without holding it in memory."""
+
+    def __init__(self) -> None:
+        self._before = "[\n"
+
+    def entry(self, path: Path, found: object) -> None:
+        import json  # noqa: PLC0415 - lazy
+
+        import msgspec  # noqa: PLC0415 - lazy
+
+        fields = msgspec.to_builtins(found)
+        fields.pop("shown", None)
+        sys.stdout.write(self._before + json.dumps({"file": str(path)} | fields))
+        self._before = ",\n"
+
+    def end(self) -> None:
+        sys.stdout.write("[]\n" if self._before == "[\n" else "\n]\n")

@@ -1,0 +1,257 @@
+"""What files of a log hold, one value for each line that is printed.
+
+Who may call: this package and the command `logs`. Pure values: `text` is the line that Kafka's
+`DumpLogSegments` prints; their fields are what --output json has.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ottla.wire.batch_header import BatchHeader
+from ottla.wire.records import Record
+
+TIMES = ("CreateTime", "LogAppendTime")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Problem(NamedTuple):
+    """What is wrong with a file, and where: a byte of it, or the offset of an entry."""
+
+    what: str
+    position: int | None = None
+
+
+class Note(NamedTuple):
+    """What Kafka's tool says, too, but what is no damage."""
+
+    what: str
+
+
+class Batch(msgspec.Struct, frozen=True, tag_field="kind", tag="batch"):
+    """A batch's header. `valid`: its checksum is that of its bytes."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    count: int
+    base_sequence: int
+    last_sequence: int
+    producer_id: int
+    producer_epoch: int
+    leader_epoch: int
+    transactional: bool
+    control: bool
+    delete_horizon: int | None
+    timestamp_type: str
+    max_timestamp: int
+    size: int
+    magic: int
+    compression: str
+    crc: int
+    valid: bool
+
+    @property
+    def text(self) -> str:
+        return (
+            f"baseOffset: {self.base_offset} lastOffset: {self.last_offset} count: {self.count} "
+            f"baseSequence: {self.base_sequence} lastSequence: {self.last_sequence} "
+            f"producerId: {self.producer_id} producerEpoch: {self.producer_epoch} "
+            f"partitionLeaderEpoch: {self.leader_epoch} "
+            f"isTransactional: {_bool(self.transactional)} isControl: {_bool(self.control)} "
+            f"deleteHorizonMs: {_optional(self.delete_horizon)} position: {self.position} "
+            f"{self.timestamp_type}: {self.max_timestamp} size: {self.size} magic: {self.magic} "
+            f"compresscodec: {self.compression} crc: {self.crc} isvalid: {_bool(self.valid)}"
+        )
+
+
+class RecordEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="record"):
+    """A record. `marker` is ABORT or COMMIT in a control batch; key and value if asked for."""
+
+    offset: int
+    timestamp_type: str
+    timestamp: int
+    key_size: int
+    value_size: int
+    sequence: int
+    header_keys: list[str]
+    marker: str | None = None
+    coordinator_epoch: int | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    value: str | None = None
+    value_base64: str | None = None
+    shown: tuple[str | None, str | None] = (None, None)
+    """key and value as Kafka's tool decodes them"""
+
+    @property
+    def text(self) -> str:
+        line = (
+            f"| offset: {self.offset} {self.timestamp_type}: {self.timestamp} "
+            f"keySize: {self.key_size} valueSize: {self.value_size} sequence: {self.sequence} "
+            f"headerKeys: [{','.join(self.header_keys)}]"
+        )
+        if self.coordinator_epoch is not None:
+            line += f" endTxnMarker: {self.marker} coordinatorEpoch: {self.coordinator_epoch}"
+        elif self.marker is not None:
+            line += f" controlType: {self.marker}"
+        key, value = self.shown
+        if key is not None:
+            line += f" key: {key}"
+        if value is not None:
+            line += f" payload: {value}"
+        return line
+
+
+class IndexEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="index"):
+    """Of an offset index: a batch's last offset, and where the batch begins."""
+
+    offset: int
+    position: int
+
+    @property
+    def text(self) -> str:
+        return f"offset: {self.offset} position: {self.position}"
+
+
+class TimeEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="time_index"):
+    """Of a time index: the largest timestamp so far, and the last offset of the batch with it."""
+
+    timestamp: int
+    offset: int
+
+    @property
+    def text(self) -> str:
+        return f"timestamp: {self.timestamp} offset: {self.offset}"
+
+
+class AbortedEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="aborted_transaction"):
+    """Of a transaction index."""
+
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    @property
+    def text(self) -> str:
+        return (
+            f"version: {self.version} producerId: {self.producer_id} "
+            f"firstOffset: {self.first_offset} lastOffset: {self.last_offset} "
+            f"lastStableOffset: {self.last_stable_offset}"
+        )
+
+
+class ProducerEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="producer"):
+    """Of a producer snapshot. The last four are None for a producer without batches."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    txn_first_offset: int | None
+    last_timestamp: int
+    first_sequence: int | None
+    last_sequence: int | None
+    last_offset: int | None
+    offset_delta: int | None
+
+    @property
+    def text(self) -> str:
+        line = (
+            f"producerId: {self.producer_id} producerEpoch: {self.producer_epoch} "
+            f"coordinatorEpoch: {self.coordinator_epoch} "
+            f"currentTxnFirstOffset: {_optional(self.txn_first_offset)} "
+            f"lastTimestamp: {self.last_timestamp} "
+        )
+        if self.last_offset is None:
+            return line
+        return line + (
+            f"firstSequence: {self.first_sequence} lastSequence: {self.last_sequence} "
+            f"lastOffset: {self.last_offset} offsetDelta: {self.offset_delta} "
+            f"timestamp: {self.last_timestamp}"
+        )
+
+
+class EpochEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="leader_epoch"):
+    """Of a leader-epoch checkpoint."""
+
+    epoch: int
+    start_offset: int
+
+    @property
+    def text(self) -> str:
+        return f"epoch: {self.epoch} startOffset: {self.start_offset}"
+
+
+class OffsetEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
+    """Of one of a log dir's checkpoints."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def text(self) -> str:
+        return f"topic: {self.topic} partition: {self.partition} offset: {self.offset}"
+
+
+class PropertyEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="property"):
+    """Of meta.properties and partition.metadata."""
+
+    name: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}: {self.value}"
+
+
+Entry = (
+    Batch | RecordEntry | IndexEntry | TimeEntry | AbortedEntry | ProducerEntry | EpochEntry
+    | OffsetEntry | PropertyEntry
+)  # fmt: skip
+Found = Iterator[Entry | Problem | Note | str]
+"""What a file holds, in order. Text is a line that is for people only."""
+
+
+def batch_entry(position: int, header: BatchHeader, *, valid: bool) -> Batch:
+    """Return the entry of a batch at `position`."""
+    codec = header.codec
+    return Batch(
+        position=position,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        count=header.count,
+        base_sequence=header.base_sequence,
+        last_sequence=header.last_sequence,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        leader_epoch=header.partition_leader_epoch,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        delete_horizon=header.base_timestamp if header.has_delete_horizon else None,
+        timestamp_type=TIMES[header.timestamp_type],
+        max_timestamp=header.max_timestamp,
+        size=header.size,
+        magic=header.magic,
+        compression=CODECS[codec] if codec < len(CODECS) else f"codec {codec}",
+        crc=header.crc,
+        valid=valid,
+    )
+
+
+def sequence(header: BatchHeader, record: Record) -> int:
+    """Return a record's sequence number; -1 for none. Numbers wrap from 2^31-1 to 0."""
+    if header.base_sequence < 0:
+        return -1
+    return (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _optional(value: int | None) -> str:
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

@@ -1,0 +1,120 @@
+"""Which reader a file of a log dir needs; checkpoints, producer snapshots, properties.
+
+Who may call: the command `logs`. Kafka: `DumpLogSegments`, `CheckpointFile`.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ottla.admin.log_files.entries import (
+    EpochEntry,
+    Found,
+    OffsetEntry,
+    Problem,
+    ProducerEntry,
+    PropertyEntry,
+)
+from ottla.admin.log_files.segments import (
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    TXN_INDEX,
+    index,
+    is_segment_file,
+    segment,
+    time_index,
+    transaction_index,
+)
+from ottla.log import checkpoints
+from ottla.log.checkpoints import CheckpointError
+from ottla.log.producers import CRC_COVERS_FROM, decode_snapshot
+from ottla.model.errors import OttlaError
+from ottla.wire.batch_header import crc32c
+
+SNAPSHOT = ".snapshot"
+OFFSET_CHECKPOINTS = (
+    checkpoints.RECOVERY_POINTS,
+    checkpoints.HIGH_WATERMARKS,
+    checkpoints.LOG_STARTS,
+    checkpoints.CLEANER_OFFSETS,
+)
+CHECKPOINTS = (
+    *OFFSET_CHECKPOINTS,
+    checkpoints.LEADER_EPOCHS,
+    checkpoints.PARTITION_METADATA,
+    checkpoints.META_PROPERTIES,
+)
+
+
+def known(path: Path) -> bool:
+    """Tell whether `dump` can read a file, by its name."""
+    return path.name in CHECKPOINTS or is_segment_file(path.name)
+
+
+def expanded(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield files as they are, of folders all known files, those of subfolders last."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(path.iterdir())
+        yield from (p for p in inside if p.is_file() and known(p))
+        yield from expanded(p for p in inside if p.is_dir())
+
+
+def dump(path: Path, *, records: bool, contents: bool) -> Found:
+    """Yield what a file holds and what is wrong with it; OttlaError for an unknown name."""
+    if path.name in CHECKPOINTS:
+        return _checkpoint(path)
+    if not is_segment_file(path.name):
+        raise OttlaError(
+            f"{path}: not a segment, index, snapshot or checkpoint by its name; their names are as "
+            "00000000000000000000.log or leader-epoch-checkpoint"
+        )
+    if path.suffix == LOG:
+        return segment(path, records=records, contents=contents)
+    if path.suffix == SNAPSHOT:
+        return _producer_snapshot(path)
+    return {INDEX: index, TIME_INDEX: time_index, TXN_INDEX: transaction_index}[path.suffix](path)
+
+
+def _producer_snapshot(path: Path) -> Found:
+    data = path.read_bytes()
+    try:
+        for part in decode_snapshot(data, crc32c(data[CRC_COVERS_FROM:])):
+            for producer in part:
+                last = producer.batches[-1] if producer.batches else None
+                yield ProducerEntry(
+                    producer_id=producer.id,
+                    producer_epoch=producer.epoch,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    txn_first_offset=producer.txn_first,
+                    last_timestamp=producer.last_timestamp,
+                    first_sequence=last and last.first_sequence,
+                    last_sequence=last and last.last_sequence,
+                    last_offset=last and last.last_offset,
+                    offset_delta=last and last.offset_delta,
+                )
+    except OttlaError as error:
+        yield Problem(str(error))
+
+
+def _checkpoint(path: Path) -> Found:
+    data = path.read_bytes()
+    try:
+        if path.name == checkpoints.LEADER_EPOCHS:
+            yield from (EpochEntry(*entry) for entry in checkpoints.decode_epochs(data))
+        elif path.name in OFFSET_CHECKPOINTS:
+            for (topic, partition), offset in checkpoints.decode_offsets(data).items():
+                yield OffsetEntry(topic, partition, offset)
+        elif path.name == checkpoints.PARTITION_METADATA:
+            checkpoints.decode_partition_metadata(data)
+            for line in data.decode().splitlines():
+                yield PropertyEntry(*line.split(": ", 1))
+        else:
+            for line in data.decode().splitlines():
+                if line and not line.startswith(("#", "!")):
+                    name, _, value = line.partition("=")
+                    yield PropertyEntry(name.strip(), value.strip())
+    except (CheckpointError, UnicodeDecodeError) as error:
+        yield Problem(str(error))

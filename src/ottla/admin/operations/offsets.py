@@ -1,0 +1,68 @@
+"""Offsets of a log: its beginning, its end, and the first one of a time.
+
+Who may call: other operations, the command line. Kafka: `GetOffsetShell`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.model.protocol import (
+    CONSUMER,
+    LATEST,
+    READ_UNCOMMITTED,
+    UNKNOWN_OFFSET,
+)
+from ottla.net.client import Client
+from ottla.wire.messages.list_offsets import ListOffsetsRequest
+
+
+async def log_offsets(
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    *,
+    isolation: int = READ_UNCOMMITTED,
+) -> dict[TopicPartition, int]:
+    """Return the offset for a time, EARLIEST or LATEST of each partition that has a leader.
+
+    A time after the last record stands for the end, as it does for Kafka's tool.
+    """
+    wanted = list(partitions)
+    if not wanted:
+        return {}
+    await client.metadata(list(dict.fromkeys(tp.topic for tp in wanted)))
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp in wanted:
+        try:
+            by_leader.setdefault(await client.leader(*tp), []).append(tp)
+        except OttlaError:
+            continue  # deleted, or nobody leads it: there is nothing to tell
+    found: dict[TopicPartition, int] = {}
+    for leader, led in by_leader.items():
+        answer = await client.call(list_offsets_request(led, timestamp, isolation), leader)
+        for topic in answer.topics:
+            for p in topic.partitions:
+                if p.error_code == 0:
+                    found[TopicPartition(topic.name, p.partition_index)] = p.offset
+    if timestamp >= 0:
+        late = [tp for tp, offset in found.items() if offset == UNKNOWN_OFFSET]
+        found |= await log_offsets(client, late, LATEST, isolation=isolation)
+    return found
+
+
+def list_offsets_request(
+    partitions: Sequence[TopicPartition], timestamp: int, isolation: int = READ_UNCOMMITTED
+) -> Any:
+    """Return the request for some partitions of one leader."""
+    r = ListOffsetsRequest
+    topics: dict[str, list[Any]] = {}
+    for topic, index in partitions:
+        one = r.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        topics.setdefault(topic, []).append(one)
+    return r(
+        replica_id=CONSUMER,
+        isolation_level=isolation,
+        topics=[r.ListOffsetsTopic(name=n, partitions=ps) for n, ps in topics.items()],
+    )
