@@ -5,14 +5,16 @@ that are the same record are one row; a record that is no commit (a group's memb
 version) is left out. Kafka: `GroupMetadataManager.readMessageKey` and `OffsetCommitValue`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines.lagging.ends import COMMITS
 from ottla.pipelines.landing.table import snapshot
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.source.data_source import TopicSource
 from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -20,14 +22,13 @@ from ottla.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TOPIC = "__consumer_offsets"
 SCHEMA = "group string, topic string, partition int, place long, at_ms long, committed long"
 NEWEST_KEY_OF_AN_OFFSET = 1
 _TYPES = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
 _NAMES = [field.split()[0] for field in SCHEMA.split(", ")]
 
 
-def records_of(spark: "SparkSession", bootstrap: str, lake: str | None) -> "DataFrame":
+def records_of(spark: "SparkSession", client: Mapping[str, str], lake: str | None) -> "DataFrame":
     """Return the records of the topic: of the log, and of a lake that has what was compacted."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
@@ -35,17 +36,17 @@ def records_of(spark: "SparkSession", bootstrap: str, lake: str | None) -> "Data
     log = (
         spark.read.format(TopicSource.name())
         .schema("key binary, value binary, partition int, offset long, timestamp timestamp")
-        .option("bootstrap", bootstrap)
-        .option("subscribe", TOPIC)
+        .options(**client)
+        .option("subscribe", COMMITS)
         .option("kafka.isolation.level", "read_committed")
         .option("onDataLoss", "earliest")  # compaction and its tombstones go on while we read
         .load()
     )
     if lake is not None:
-        files = [str(path) for path in snapshot(Path(lake) / TOPIC)]
+        files = [spark_path(path) for path in snapshot(Path(lake) / COMMITS)]
         if not files:
             raise OttlaError(
-                f"{lake}/{TOPIC} has no batch; let `ottla pipeline lake` land it first"
+                f"{lake}/{COMMITS} has no batch; let `ottla pipeline lake` land it first"
             )
         columns = ("key", "value", "partition", "offset", "timestamp")
         landed = spark.read.parquet(*files).select(*(f.col(f"kafka_{n}").alias(n) for n in columns))
