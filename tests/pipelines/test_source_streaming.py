@@ -170,6 +170,13 @@ def test_a_checkpoint_of_the_connector_goes_on():
     assert stream.latestOffset({"t": {"0": 5, "1": 50}}, ALL) == at(100, 60)
 
 
+def test_a_checkpoint_of_other_topics_is_refused_whatever_the_policy():
+    other = {"u": {"0": 5}, "v": {"0": 1}}
+    for policy in ("fail", "earliest", "latest"):
+        with pytest.raises(UnknownTopicError, match="checkpoint is of u, v, this stream reads t:"):
+            reader(onDataLoss=policy)[0].latestOffset(other, ALL)
+
+
 def test_a_topic_that_is_gone_is_refused_or_left_out(caplog):
     gone = {**at(100, 60), "u": {"0": 5}}
     with pytest.raises(UnknownTopicError, match="topic u of the checkpoint is not there any more"):

@@ -96,6 +96,8 @@ class Client:
 
         `connect_timeout_s`: for a connection and its ApiVersions; by default as for a request.
         """
+        self.last_failure: ConnectionLostError | None = None
+        """Why a broker could not be reached, the last time."""
         self._connect_timeout_s = connect_timeout_s
         self._world = world
         self._patience_s = patience_s
@@ -248,7 +250,7 @@ class Client:
             try:
                 return await self._connected(address, timeout_s)
             except ConnectionLostError as error:
-                last = error
+                last = self.last_failure = error
         assert last is not None
         raise last
 

@@ -36,6 +36,7 @@ class _Open:
     api_key: int
     version: int
     deadline: float
+    timeout_s: float
     future: asyncio.Future[Any]
 
 
@@ -77,7 +78,8 @@ class PeerConnection(asyncio.BufferedProtocol):
                 host, port, lambda: cls(host, port, client_id), timeout_s=timeout_s
             )
         except OSError as error:
-            why = str(error) or type(error).__name__
+            late = isinstance(error, TimeoutError) and not error.args  # not the system's own
+            why = f"no answer within {timeout_s:g} s" if late else str(error)
             raise ConnectionLostError(f"cannot reach {host}:{port}: {why}") from error
         assert isinstance(protocol, cls)
         return protocol
@@ -105,7 +107,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         loop = self._loop
         future = loop.create_future()
         deadline = loop.time() + timeout_s
-        self._open.append(_Open(correlation_id, api_key, version, deadline, future))
+        self._open.append(_Open(correlation_id, api_key, version, deadline, timeout_s, future))
         if deadline < self._timer_at:
             self._arm(deadline)
         return future
@@ -206,7 +208,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         soonest = min(self._open, key=lambda request: request.deadline)
         if soonest.deadline <= self._loop.time():
             self.timed_out = True
-            self._end(f"no answer to api {soonest.api_key} v{soonest.version} in time")
+            what = f"api {soonest.api_key} v{soonest.version}"
+            self._end(f"no answer to {what} within {soonest.timeout_s:g} s")
         else:
             self._arm(soonest.deadline)
 

@@ -21,6 +21,8 @@ from ottla.pipelines.auditing.judging import KINDS, Bucket, Finding, in_time, ke
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.landing.settings import parse_time
 from ottla.pipelines.session import start_session
+from ottla.pipelines.source.cluster import refuse_unknown
+from ottla.pipelines.source.options import parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +95,8 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
         raise ConfigError("[cluster]: audit reads over PLAINTEXT alone; give a PLAINTEXT listener")
     since = None if options.since is None else parse_time(options.since)
     until = None if options.until is None else parse_time(options.until)
+    topics = ",".join(settings.audit.topics)
+    refuse_unknown(parse_options({**settings.cluster.source_options(), "subscribe": topics}))
     own = spark is None
     spark = spark or start_session(NAME, job.wanted_of(options), settings.spark)
     try:
@@ -114,7 +118,7 @@ def audited(
     from ottla.pipelines.auditing import reading, sums  # noqa: PLC0415 - imports pyspark
 
     audit = settings.audit
-    bootstrap = settings.cluster.bootstrap_servers
+    cluster = settings.cluster.source_options()
     reports = None
     if audit.reports is not None:
         reports = reading.report_rows(spark, audit.reports, audit.topics)
@@ -127,8 +131,8 @@ def audited(
                 f"[audit]: isolation is {audit.isolation}, the lake's table of {one.topic} was "
                 f"landed with {one.isolation}; set audit.isolation so"
             )
-    held = reading.held_of(bootstrap, audit.topics, audit.isolation, since_ms, landed)
-    rows = reading.log_rows(spark, bootstrap, audit.isolation, held, since_ms)
+    held = reading.held_of(cluster, audit.topics, audit.isolation, since_ms, landed)
+    rows = reading.log_rows(spark, cluster, audit.isolation, held, since_ms)
     for one in landed:
         of_lake = reading.lake_rows(spark, one, since_ms)
         rows = rows if of_lake is None else rows.unionByName(of_lake)

@@ -17,6 +17,11 @@ from ottla.model.errors import ConfigError
 
 T = TypeVar("T")
 PLAINTEXT = "PLAINTEXT"
+CLIENT_SETTINGS = (
+    "client.id", "default.api.timeout.ms", "fetch.max.wait.ms", "max.partition.fetch.bytes",
+    "request.timeout.ms",
+)  # fmt: skip
+"""Settings of Kafka's clients that our own client takes, too."""
 
 
 class Cluster(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -41,6 +46,12 @@ class Cluster(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         """Return them as options of Spark's Kafka connector: `kafka.` before each name."""
         options = {f"kafka.{name}": value for name, value in self.client_options().items()}
         return {**options, "kafka.bootstrap.servers": self.bootstrap_servers}
+
+    def source_options(self) -> dict[str, str]:
+        """Return what our own client takes of them, as options of `format("ottla")`."""
+        given = self.client_options()
+        found = {f"kafka.{name}": given[name] for name in CLIENT_SETTINGS if name in given}
+        return {**found, "kafka.bootstrap.servers": self.bootstrap_servers}
 
     @property
     def secured(self) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 
 from ottla.model.errors import ConfigError
 from ottla.pipelines import job as frame
+from ottla.pipelines import paths
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.drilling import outputs
 from ottla.pipelines.drilling.joining import Report
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     """Run the job, in a session of its own or a given one; return the exit code."""
     settings = settings_of(options)
     output = Path(settings.drill.output)
-    outputs.refuse_existing(output)
+    paths.new_folder(output, "--output")
     zone = settings.drill.time_zone or local_zone()
     wanted = _wanted(settings, zone)
     if options.here:

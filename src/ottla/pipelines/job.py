@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines.paths import of_disk
 from ottla.pipelines.session import DEBUG, Wanted
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -98,7 +99,7 @@ def in_one_line(error: BaseException) -> str:
     if isinstance(error, OttlaError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return of_disk(error)
     text = str(error)
     if ours := _OURS.findall(text):
         return str(ours[-1]).strip()

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ottla.model.errors import ConfigError
-from ottla.model.ids import TopicPartition
-from ottla.pipelines import job
+from ottla.model.ids import GROUP_METADATA_TOPIC, TopicPartition
+from ottla.pipelines import job, paths
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.landing.settings import parse_time
 from ottla.pipelines.session import start_session
+from ottla.pipelines.source.cluster import refuse_unknown
+from ottla.pipelines.source.options import parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,8 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
     """Run the job, in a session of its own or a given one; return the exit code."""
-    from ottla.pipelines.timeline.outputs import refuse_existing  # noqa: PLC0415 - lazy
-
     sets = list(options.sets)
     if options.bootstrap_server:
         sets.append(f"cluster.bootstrap_servers={options.bootstrap_server}")
@@ -85,17 +85,20 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     if settings.cluster.secured:
         raise ConfigError("[cluster]: lag reads over PLAINTEXT alone; give a PLAINTEXT listener")
     until_ms = None if options.until is None else parse_time(options.until)
-    refuse_existing(options.history)
+    paths.new_folder(options.history, "--history")
+    names = {"subscribe": ",".join(settings.lag.topics or [GROUP_METADATA_TOPIC])}
+    refuse_unknown(parse_options({**settings.cluster.source_options(), **names}))
     own = spark is None
     spark = spark or start_session(NAME, job.wanted_of(options), settings.spark)
     try:
         told, leaderless = judged(spark, settings, until_ms)
         try:
-            found = _found(told) | {"no_leader": [str(tp) for tp in leaderless]}
+            found = _found(told, settings.lag.groups)
+            found["no_leader"] = [str(tp) for tp in leaderless]
             if options.history is not None:
                 from ottla.pipelines.lagging.history import samples_of  # noqa: PLC0415 - pyspark
 
-                samples_of(told).write.parquet(options.history)
+                samples_of(told).write.parquet(paths.spark_path(options.history))
         finally:
             told.unpersist()
     finally:
@@ -126,10 +129,10 @@ def judged(
 
     from ottla.pipelines.lagging import commits, ends, history  # noqa: PLC0415 - imports pyspark
 
-    lag, bootstrap = settings.lag, settings.cluster.bootstrap_servers
+    lag, client = settings.lag, settings.cluster.source_options()
     # Before anything is read: reading takes a while, in which a group would seem to be silent.
     now_ms = time.time_ns() // 1_000_000
-    rows = commits.commits_of(commits.records_of(spark, bootstrap, lag.lake))
+    rows = commits.commits_of(commits.records_of(spark, client, lag.lake))
     if until_ms is not None:
         rows = rows.where(f.col("at_ms") <= until_ms)
     for names, column in ((lag.groups, "group"), (lag.topics, "topic")):
@@ -139,7 +142,7 @@ def judged(
     try:
         named = rows.select("topic", "partition").distinct().collect()
         times = times_of(lag, now_ms if until_ms is None else until_ms)
-        of_logs, leaderless = ends.ends_of(bootstrap, (TopicPartition(*n) for n in named), times)
+        of_logs, leaderless = ends.ends_of(client, (TopicPartition(*n) for n in named), times)
         if until_ms is not None:  # where logs began then nobody knows
             of_logs = {tp: (0, found) for tp, (_, found) in of_logs.items()}
         told = history.judged_all(rows, of_logs).persist()
@@ -149,7 +152,7 @@ def judged(
         rows.unpersist()
 
 
-def _found(told: "DataFrame") -> dict[str, Any]:
+def _found(told: "DataFrame", groups: list[str]) -> dict[str, Any]:
     """Return what is printed: counts, findings, and the partitions with the most lag."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
@@ -160,8 +163,11 @@ def _found(told: "DataFrame") -> dict[str, Any]:
     one = told.select(*each[:3], f.explode("findings").alias("one")).select(*each[:3], "one.*")
     findings = one.orderBy(*each[:3], "at_ms").limit(1000).collect()
     rows = told.select(*each).orderBy(f.desc("lag"), *each[:3]).limit(1000).collect()
+    known = told.where(f.col("group").isin(groups)).select("group").distinct().collect()
+    unknown = sorted(set(groups) - {row["group"] for row in known})
     return {
-        "held": not any(row["kind"] in WRONG for row in findings),
+        "held": not unknown and not any(row["kind"] in WRONG for row in findings),
+        "unknown_groups": unknown,
         "states": counts,
         "findings": [row.asDict() for row in findings],
         "partitions": [row.asDict() for row in rows],
@@ -195,6 +201,7 @@ def _print_table(found: dict[str, Any]) -> None:
         f"{_clock(one['at_ms'])}: {one['text']} ({KINDS[one['kind']]})"
         for one in found["findings"][:SHOWN]
     ]
+    lines += [f"group {name} has committed nothing" for name in found["unknown_groups"]]
     if found["no_leader"]:
         named = ", ".join(found["no_leader"][:SHOWN])
         lines.append(f"left out, since nobody leads them now: {named}")

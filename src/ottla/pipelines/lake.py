@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines import job
+from ottla.pipelines import job, paths
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.asking import Topic
@@ -399,7 +399,9 @@ class Run:
         for name, table in self._tables.items():
             if table.last is not None:
                 reader = spark.read.option("mergeSchema", "true")
-                reader.parquet(str(table.folder / DATA)).createOrReplaceTempView(f"`{name}`")
+                reader.parquet(paths.spark_path(table.folder / DATA)).createOrReplaceTempView(
+                    f"`{name}`"
+                )
         rows = spark.sql(file.read_text(encoding="utf-8")).collect()
         return {"query": [row.asDict(recursive=True) for row in rows]}
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ottla.model.errors import ConfigError
 from ottla.model.ids import TopicPartition
-from ottla.pipelines import job
+from ottla.pipelines import job, paths
 from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.rebalancing import asking, outputs
 from ottla.pipelines.rebalancing.deciding import decide
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     settings = settings_of(options)
     if options.sample:
         return _sample(settings)
-    outputs.refuse_existing(options.plan)
+    paths.new_folder(options.plan, "--plan")
     seen, rates = _seen(options, settings, spark)
     problem = problem_of(seen, settings.rebalance, rates)
     made = decide(problem, settings.stages.bounds())

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from ottla.pipelines.config import Cluster, Spark, read_config
 from ottla.pipelines.replica_files.job import Report, compare
 from ottla.pipelines.segments.folders import Wanted, parse_places
 from ottla.pipelines.session import Work, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = "replicas"
 WORK = Work(quick_java=True, modules=("ottla.pipelines.replica_files.job",))
@@ -43,6 +46,12 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return the exit code."""
+    options = options_parser().parse_args(arguments)
+    return job.run(NAME, lambda: run(options))
+
+
+def options_parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's command line."""
     parser = job.parser(NAME, "Compare the replicas of all brokers by their segment files.")
     parser.add_argument(
         "--brokers", metavar="[ID=]FOLDER[,…]", help="log dirs; without an id, meta.properties'"
@@ -53,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="ask the running cluster for its high watermarks and ISR",
     )  # fmt: skip
     parser.add_argument("--output", choices=("table", "json"), default="table")
-    options = parser.parse_args(arguments)
-    return job.run(NAME, lambda: _run(options))
+    return parser
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -75,18 +83,21 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+    """Run the job, in a session of its own or a given one; return the exit code."""
     settings = settings_of(options)
     wanted = Wanted(frozenset(settings.replicas.topics), frozenset(settings.replicas.partitions))
     places = parse_places(settings.replicas.brokers)
     bootstrap = None if settings.cluster is None else settings.cluster.bootstrap_servers
     started = time.monotonic()
-    spark = start_session(NAME, job.wanted_of(options), settings.spark, work=WORK)
+    own = spark is None
+    spark = spark or start_session(NAME, job.wanted_of(options), settings.spark, work=WORK)
     ready = time.monotonic()
     try:
         report = compare(spark, places, wanted, bootstrap)
     finally:
-        spark.stop()
+        if own:
+            spark.stop()
     facts = {
         "session_s": round(ready - started, 1),
         "job_s": round(time.monotonic() - ready, 1),

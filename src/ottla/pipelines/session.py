@@ -8,6 +8,7 @@ looked for only if the job wants Spark's own Kafka connector.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from ottla.model.errors import StartupError
 from ottla.pipelines.config import Spark
 from ottla.pipelines.connector import connector_settings, coordinates
+from ottla.pipelines.java_process import launch
 from ottla.pipelines.worker_daemon import MODULES
 from ottla.zookeeper.embedded import find_java
 
@@ -31,6 +33,7 @@ DRIVER_MEMORY = "1g"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java compiles once, not twice, and collects in one thread: a start takes half the processor time.
 Code that runs for minutes is slower, so it is for jobs whose rows do not pass through Java."""
+ARROW_BYTES = "16m"
 DAEMON = "ottla.pipelines.worker_daemon"
 ALL_CORES = "*"
 DEBUG = "OTTLA_PIPELINE_DEBUG"
@@ -82,11 +85,15 @@ def start_session(
     if is_local(settings["spark.master"]):
         _prepare_local(os.environ)
     if not _submitting():
-        os.environ.setdefault("JAVA_HOME", str(_java_home()))
+        if not os.environ.get("JAVA_HOME"):
+            os.environ["JAVA_HOME"] = str(_java_home())
+        _refuse_bad_java(Path(os.environ["JAVA_HOME"]))
         if connector and not brings_connector(settings):
             found = connector_settings(pyspark.__version__)
             for key, value in found.items():
                 settings[key] = ",".join(filter(None, (settings.get(key), value)))
+    if not _submitting():
+        launch(settings, show_all=bool(os.environ.get(DEBUG)))
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -123,6 +130,8 @@ def settings_of(
         # What fails is said in one line; Spark's stack traces are for who asks for them.
         "spark.log.level": "ERROR" if os.environ.get(DEBUG) else "FATAL",
         "spark.sql.session.timeZone": "UTC",
+        # Rows go to Python workers by number otherwise: 10,000 records of 1 MiB at once.
+        "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
     }
     if is_local(master):
         ours |= {
@@ -231,8 +240,32 @@ def _prepare_local(environment: "os._Environ[str]") -> None:
     environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+OLDEST_JAVA = 17
+
+
+def _refuse_bad_java(home: Path) -> None:
+    """Refuse a JAVA_HOME that Spark could not start with; it would say so in many lines."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        raise StartupError(f"JAVA_HOME={home} has no bin/java; correct it, or unset it")
+    told = ""
+    with contextlib.suppress(OSError):  # a file that each Java brings since 9
+        told = (home / "release").read_text(encoding="utf-8", errors="replace")
+    found = re.search(r'^JAVA_VERSION="(\d+)([^"]*)', told, re.MULTILINE)
+    if found and int(found[1]) < OLDEST_JAVA:
+        raise StartupError(
+            f"{home} is Java {found[1]}{found[2]}, Spark needs {OLDEST_JAVA} or newer: "
+            "set JAVA_HOME to one"
+        )
+
+
 def _java_home() -> Path:
     """Return the folder that holds bin/java, through the links distributions put before it."""
-    java = find_java()
+    try:
+        java = find_java()
+    except StartupError:
+        raise StartupError(
+            f"no Java found, which Spark needs ({OLDEST_JAVA} or newer): install a Java runtime, "
+            "set JAVA_HOME, or `pip install 'ottla[java]'`"
+        ) from None
     home = java.resolve().parent.parent
     return home if (home / "bin" / "java").exists() else java.parent.parent

@@ -7,9 +7,10 @@ from importlib import import_module
 import msgspec
 import pytest
 
-from ottla.model.errors import ConfigError, OttlaError
-from ottla.pipelines import command, job, session
+from ottla.model.errors import ConfigError, OttlaError, StartupError
+from ottla.pipelines import command, job, paths, session
 from ottla.pipelines.config import Cluster, Spark, read_config
+from ottla.pipelines.source.options import parse_options
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -119,6 +120,72 @@ def settings(wanted=None, file=None, submitted=None, defaults=None):
     return session.settings_of(
         "name", wanted or session.Wanted(), file or Spark(), submitted or {}, defaults or {}
     )
+
+
+def test_what_our_own_client_takes_of_a_clusters_settings(tmp_path):
+    (tmp_path / "client.properties").write_text("request.timeout.ms=7\nssl.x=y\n")
+    cluster = Cluster(
+        bootstrap_servers="h:1",
+        properties=str(tmp_path / "client.properties"),
+        options={"default.api.timeout.ms": "9", "client.id": "me"},
+    )
+    assert cluster.source_options() == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.request.timeout.ms": "7",
+        "kafka.default.api.timeout.ms": "9",
+        "kafka.client.id": "me",
+    }
+    found = parse_options({**cluster.source_options(), "subscribe": "t"})
+    assert (found.request_timeout_ms, found.api_timeout_ms, found.client_id) == (7, 9, "me")
+
+
+def test_outputs_are_new_and_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for path in (None, "hdfs://h/x", tmp_path / "new", tmp_path / "a/b/new", tmp_path / "empty"):
+        paths.new_folder(path, "--output")
+    paths.new_file(tmp_path / "new", "--report")
+    for make, path, says in (
+        (paths.new_folder, tmp_path, "is there already and not empty: name another --output"),
+        (paths.new_folder, tmp_path / "file", "is there already and not empty"),
+        (paths.new_folder, tmp_path / "file/new", "file is no folder"),
+        (paths.new_file, tmp_path / "file", "is there already: name another --output"),
+        (paths.new_file, tmp_path / "empty", "is there already"),
+        (paths.new_file, tmp_path / "no/file", "no is no folder"),
+    ):
+        with pytest.raises(ConfigError) as found:
+            make(path, "--output")
+        assert says in str(found.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file"]
+    monkeypatch.setattr(paths.os, "access", lambda path, _: path != tmp_path)  # root may do all
+    for make in (paths.new_folder, paths.new_file):
+        with pytest.raises(ConfigError, match=f"nothing may be written into {tmp_path}"):
+            make(tmp_path / "new", "--output")
+
+
+def test_what_a_file_system_says_is_told_with_the_place():
+    full = OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+    assert paths.of_disk(full, "/lake") == "/lake: No space left on device"
+    assert job.in_one_line(full) == "No space left on device"
+    assert paths.of_disk(OSError(28, "No space left on device", "/lake/file"), "/lake") == (
+        "/lake/file: No space left on device"
+    )
+    assert paths.of_disk(OSError("odd"), "/lake") == "/lake: odd"
+
+
+def test_a_java_that_spark_cannot_use(tmp_path):
+    with pytest.raises(StartupError, match=f"JAVA_HOME={tmp_path} has no bin/java"):
+        session._refuse_bad_java(tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(0o755)
+    session._refuse_bad_java(tmp_path)  # says nothing of its version
+    for version, old in (("1.8.0_392", True), ("11.0.21", True), ("17.0.15", False), ("25", False)):
+        (tmp_path / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+        if not old:
+            session._refuse_bad_java(tmp_path)
+            continue
+        with pytest.raises(StartupError, match=f"is Java {version}, Spark needs 17 or newer"):
+            session._refuse_bad_java(tmp_path)
 
 
 def test_what_the_user_set_is_never_overridden():

@@ -166,6 +166,23 @@ def test_a_group_goes_on_where_it_misses_nothing():
     assert translated(runs, {7: 1}) == {}
 
 
+def test_an_offset_map_whose_beginning_was_cut_short_is_begun_anew(tmp_path, monkeypatch):
+    """By a kill, or by a full disk, which is one line that names the folder."""
+    folder = tmp_path / "map"
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(offset_map.os, "fsync", full)
+        with pytest.raises(OttlaError, match=f"offset_map {folder}: No space left on device"):
+            offset_map.open_folder(folder, "job", "c;t;id", "target")
+    assert [path.name for path in folder.iterdir()] == [offset_map.STAGED]
+    assert not offset_map.refuse_other(folder, "job", "c;t;id", "target")
+    offset_map.open_folder(folder, "job", "c;t;id", "target")
+    assert offset_map.refuse_other(folder, "job", "c;t;id", "target")
+
+
 def test_an_offset_map_is_its_jobs_alone(tmp_path):
     folder = tmp_path / "map"
     offset_map.open_folder(folder, "job", "c;t;id", "target")

@@ -10,7 +10,8 @@ import pytest
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.state_changes import state_text
-from ottla.pipelines.timeline import command, files, journals, outputs, report
+from ottla.pipelines import paths
+from ottla.pipelines.timeline import command, files, journals, report
 from ottla.pipelines.timeline.lines import parse
 
 UTC = ZoneInfo("UTC")
@@ -209,10 +210,10 @@ def test_what_is_wrong_is_one_line_before_spark_starts(arguments, says, capsys):
 
 
 def test_an_output_folder_that_is_not_empty_is_left_alone(tmp_path):
-    outputs.refuse_existing(str(tmp_path))
+    paths.new_folder(str(tmp_path), "--output")
     (tmp_path / "x").touch()
     with pytest.raises(ConfigError, match="not empty"):
-        outputs.refuse_existing(str(tmp_path))
+        paths.new_folder(str(tmp_path), "--output")
 
 
 EVIL = "<script>alert('&')</script>"

@@ -32,6 +32,7 @@ from ottla.pipelines.landing.table import (
     delta_problems,
     read_binding,
 )
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.data_source import TopicSource
 from ottla.pipelines.source.options import parse_options
@@ -107,12 +108,19 @@ def landed_of(lake: Path, topic: str) -> Landed:
 
 
 def held_of(
-    bootstrap: str, topics: list[str], isolation: str, since_ms: int | None, lake: list[Landed]
+    client: Mapping[str, str],
+    topics: list[str],
+    isolation: str,
+    since_ms: int | None,
+    lake: list[Landed],
 ) -> list[Held]:
-    """Ask the cluster what its logs hold, from a time on; OttlaError if a lake is not of it."""
+    """Ask the cluster what its logs hold, from a time on; OttlaError if a lake is not of it.
+
+    `client`: `config.Cluster.source_options`.
+    """
     options = parse_options(
         {
-            "bootstrap": bootstrap,
+            **client,
             "subscribe": ",".join(topics),
             "kafka.isolation.level": isolation,
         }
@@ -126,7 +134,7 @@ def held_of(
             if of != (cluster_id, str(uuid.UUID(bytes=topic_id)) if any(topic_id) else ""):
                 raise OttlaError(
                     f"the lake's table of {landed.topic} belongs to topic id {of[1]} of cluster "
-                    f"{of[0]}, not to what {bootstrap} has; name the lake of this cluster"
+                    f"{of[0]}, not to what {options.bootstrap} has; name the lake of this cluster"
                 )
         partitions = partitions_of(found)
         first = edges(cluster, dict.fromkeys(partitions, EARLIEST))
@@ -150,7 +158,11 @@ def held_of(
 
 
 def log_rows(
-    spark: "SparkSession", bootstrap: str, isolation: str, held: list[Held], since_ms: int | None
+    spark: "SparkSession",
+    client: Mapping[str, str],
+    isolation: str,
+    held: list[Held],
+    since_ms: int | None,
 ) -> "DataFrame":
     """Return the rows of the logs; with `since_ms` those that are not older."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
@@ -162,7 +174,7 @@ def log_rows(
     ]
     records = (
         spark.read.format(TopicSource.name())
-        .option("bootstrap", bootstrap)
+        .options(**client)
         .option("subscribe", ",".join(h.topic for h in held))
         .option("startingOffsets", bounds[0])
         .option("endingOffsets", bounds[1])
@@ -184,7 +196,11 @@ def lake_rows(spark: "SparkSession", landed: Landed, since_ms: int | None) -> "D
         return None
     batch = f.regexp_extract("_metadata.file_path", r"/batch=(\d+)/", 1).cast("int")
     committed = spark.createDataFrame(list(landed.committed_ms.items()), "batch int, at_ms long")
-    table = spark.read.schema(LAKE_SCHEMA).parquet(*landed.files).withColumn("batch", batch)
+    table = (
+        spark.read.schema(LAKE_SCHEMA)
+        .parquet(*map(spark_path, landed.files))
+        .withColumn("batch", batch)
+    )
     table = table.join(f.broadcast(committed), "batch", "left")
     if since_ms is not None:
         table = table.where(f.col("kafka_timestamp") >= f.timestamp_millis(f.lit(since_ms)))
@@ -225,7 +241,7 @@ def report_rows(spark: "SparkSession", path: str, topics: list[str]) -> "DataFra
     lines = (
         spark.read.schema(REPORT_SCHEMA)
         .option("columnNameOfCorruptRecord", "broken")
-        .json(path)
+        .json(spark_path(path))
         .persist()
     )
     whole = (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines.paths import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,11 +79,12 @@ def _table(spark: "SparkSession", path: str) -> "DataFrame":
             first = str(files[0])
             if Path(first).suffix not in (*_JSON, ".parquet"):
                 _refuse_other_names(files)
+    where = spark_path(path)
     if first.endswith(".parquet"):
-        return spark.read.parquet(path)
+        return spark.read.parquet(where)
     if first.endswith(_JSON):
-        return spark.read.json(path)
-    return spark.read.option("header", "true").csv(path)
+        return spark.read.json(where)
+    return spark.read.option("header", "true").csv(where)
 
 
 def _refuse_other_names(files: list[Path]) -> None:

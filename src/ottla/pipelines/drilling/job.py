@@ -28,6 +28,7 @@ from ottla.pipelines.drilling.held import SCHEMA as HELD_SCHEMA
 from ottla.pipelines.drilling.held import Confirmed, Given, known_of, report_of, row_of, told_of
 from ottla.pipelines.landing.manifest import DATA, NAME, batch_folder, decode_manifest
 from ottla.pipelines.landing.table import committed_batches
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.replica_files import job as replica_job
 from ottla.pipelines.replica_files.files import topic_id_in
 from ottla.pipelines.segments.folders import Place
@@ -300,7 +301,7 @@ def _decisions(spark: "SparkSession", wanted: Wanted) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     assert wanted.files is not None
-    lines = spark.read.text(list(wanted.files.journals))
+    lines = spark.read.text([spark_path(path) for path in wanted.files.journals])
     found = lines.mapInArrow(_Journal(wanted), _JOURNALED).persist()
     events = (
         found.where(f.col("what") == _EVENT)
@@ -401,7 +402,9 @@ def _cell_rows(
         if one.files:
             schema = "kafka_topic string, kafka_partition int, kafka_offset long"
             rows = (
-                spark.read.schema(schema).parquet(*one.files).toDF("topic", "partition", "offset")
+                spark.read.schema(schema)
+                .parquet(*map(spark_path, one.files))
+                .toDF("topic", "partition", "offset")
             )
             tables.append(_of_wanted(shaped(rows, _ROW), wanted))
     rows = _unioned(tables)

@@ -99,12 +99,6 @@ class Sums:
         return f"{result}: {self.partitions:,} partitions: {'; '.join(parts)}. Report: {index}"
 
 
-def refuse_existing(folder: Path) -> None:
-    """Refuse a folder that holds something already; nothing of it is touched."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OttlaError(f"{folder} is there already and not empty: name another --output")
-
-
 def write(
     reports: Iterator[Report],
     count: int,

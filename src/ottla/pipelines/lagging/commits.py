@@ -5,7 +5,7 @@ that are the same record are one row; a record that is no commit (a group's memb
 version) is left out. Kafka: `GroupMetadataManager.readMessageKey` and `OffsetCommitValue`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from ottla.model.errors import OttlaError
 from ottla.model.ids import GROUP_METADATA_TOPIC
 from ottla.pipelines.landing.table import snapshot
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.source.data_source import TopicSource
 from ottla.wire.codec import decode_versioned
 from ottla.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -27,7 +28,7 @@ _TYPES = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64
 _NAMES = [field.split()[0] for field in SCHEMA.split(", ")]
 
 
-def records_of(spark: "SparkSession", bootstrap: str, lake: str | None) -> "DataFrame":
+def records_of(spark: "SparkSession", client: Mapping[str, str], lake: str | None) -> "DataFrame":
     """Return the records of the topic: of the log, and of a lake that has what was compacted."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
@@ -35,14 +36,14 @@ def records_of(spark: "SparkSession", bootstrap: str, lake: str | None) -> "Data
     log = (
         spark.read.format(TopicSource.name())
         .schema("key binary, value binary, partition int, offset long, timestamp timestamp")
-        .option("bootstrap", bootstrap)
+        .options(**client)
         .option("subscribe", GROUP_METADATA_TOPIC)
         .option("kafka.isolation.level", "read_committed")
         .option("onDataLoss", "earliest")  # compaction and its tombstones go on while we read
         .load()
     )
     if lake is not None:
-        files = [str(path) for path in snapshot(Path(lake) / GROUP_METADATA_TOPIC)]
+        files = [spark_path(path) for path in snapshot(Path(lake) / GROUP_METADATA_TOPIC)]
         if not files:
             raise OttlaError(
                 f"{lake}/{GROUP_METADATA_TOPIC} has no batch; "

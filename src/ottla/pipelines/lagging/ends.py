@@ -6,7 +6,7 @@ The end at a time is the offset of the first record that is later (ListOffsets b
 the records' timestamps.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import EARLIEST, LATEST
@@ -19,14 +19,17 @@ Ends = dict[TopicPartition, tuple[int, list[tuple[int, int]]]]
 
 
 def ends_of(
-    bootstrap: str, wanted: Iterable[TopicPartition], times_ms: Sequence[int]
+    client: Mapping[str, str], wanted: Iterable[TopicPartition], times_ms: Sequence[int]
 ) -> tuple[Ends, list[TopicPartition]]:
-    """Ask where logs begin now and ended at each time; return that, and who has no leader."""
+    """Ask where logs begin now and ended at each time; return that, and who has no leader.
+
+    `client`: `config.Cluster.source_options`.
+    """
     chosen = sorted(set(wanted))
     if not chosen:
         return {}, []
     topics = sorted({tp.topic for tp in chosen})
-    options = parse_options({"bootstrap": bootstrap, "subscribe": ",".join(topics)})
+    options = parse_options({**client, "subscribe": ",".join(topics)})
     with Cluster(options) as cluster:
         there = cluster.existing(topics)
         metadata = cluster.run(cluster.client.metadata(sorted(there)))

@@ -52,9 +52,9 @@ def reached(cluster: config.Cluster, isolation: str) -> Cluster:
     except ValueError as error:
         raise ConfigError(f"cluster.bootstrap_servers: {error}") from None
     options = {
-        "bootstrap": cluster.bootstrap_servers,
-        "subscribePattern": ".*",  # topics are named where they are asked for
         "kafka.client.id": CLIENT_ID,
+        **cluster.source_options(),
+        "subscribePattern": ".*",  # topics are named where they are asked for
         "kafka.isolation.level": isolation,
     }
     return Cluster(parse_options(options))

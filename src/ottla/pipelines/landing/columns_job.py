@@ -18,6 +18,7 @@ from ottla.pipelines.landing.settings import Settings
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.landing.table import Stage
 from ottla.pipelines.landing.writing import Task, Written, write
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.source.options import SourceOptions, parse_options
 from ottla.pipelines.source.ranges import OffsetRange, divided
 
@@ -59,7 +60,7 @@ def write_columns(
         _take(_run(spark, gather, dates), stage)
     else:
         _take(written, stage)
-    aside = [f"file://{one.aside}" for one in written if one.aside]
+    aside = [spark_path(one.aside) for one in written if one.aside]
     if not aside:
         return None
     count = sum(one.aside_count for one in written)

@@ -42,7 +42,7 @@ def divided_dates(pieces: Iterable[Piece], count: int) -> list[dict[str, list[Pi
 
 def gather(task: Gathering) -> Written:
     """Write each date of a task."""
-    return attempted(lambda: _gathered(task))
+    return attempted(lambda: _gathered(task), task.folder)
 
 
 def _gathered(task: Gathering) -> Written:

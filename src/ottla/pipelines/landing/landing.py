@@ -5,6 +5,8 @@ where to end from the cluster: there is no other checkpoint. A batch is committe
 offset of its plan is a row, a dead letter, or was found by another reader to hold no record.
 """
 
+import errno
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ErrorCode, OttlaError
 from ottla.pipelines.landing import asking, gaps
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.columns import inferred, widened
@@ -24,6 +26,7 @@ from ottla.pipelines.landing.records import records
 from ottla.pipelines.landing.settings import Settings
 from ottla.pipelines.landing.spans import Span, all_missing, land, plan
 from ottla.pipelines.landing.table import Stage, Table
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.source.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 
 TRIES = 5
 RETRY_WAIT_S = 2.0
+LASTING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
+)
+"""What a file system says that it will say again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class Landing:
         """
         topic = self._topic
         with self._reached() as cluster:
+            self._patience_s = cluster.options.api_timeout_ms / 1000
             held = self._held = self._held_now(cluster)
             first = {p: self._table.binding.starts.get(p, 0) for p in held}
             last = {p: span.end for p, span in held.items()}
@@ -120,6 +128,7 @@ class Landing:
         from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - an extra
 
         for attempt in range(1, TRIES + 1):
+            began = time.monotonic()
             todo = self.missing(wanted)
             lost = self._lost(todo)
             batch = plan(lost or todo, self._settings.lake.batch_records)
@@ -130,11 +139,19 @@ class Landing:
             except (AnalysisException, ParseException):
                 raise
             except Exception as error:  # Spark raises what it likes: an executor is gone
-                lasts = isinstance(error, OttlaError) and not error.retriable
-                if lasts or attempt == TRIES:
+                if attempt == TRIES or self._lasts(error, time.monotonic() - began):
                     raise
                 time.sleep(RETRY_WAIT_S * attempt)
         return None
+
+    def _lasts(self, error: Exception, after_s: float) -> bool:
+        """Tell whether an error would come again: a full disk, or a cluster that was silent."""
+        if isinstance(error, OSError):
+            return error.errno in LASTING
+        if not isinstance(error, OttlaError):
+            return os.strerror(errno.ENOSPC) in str(error)
+        silent = error.code == ErrorCode.NETWORK_EXCEPTION and after_s >= self._patience_s
+        return silent or not error.retriable
 
     def _lost(self, todo: Mapping[int, list[Span]]) -> dict[int, list[Span]]:
         """Return what the cluster removed before it landed; OttlaError unless it may be skipped."""
@@ -185,6 +202,11 @@ class Landing:
                 for p, span in batch.items()
             }
             self._commit(stage, counts)
+        except OSError as error:
+            shutil.rmtree(stage.folder, ignore_errors=True)
+            if error.filename is None:
+                error.filename = str(stage.folder)
+            raise
         except BaseException:
             shutil.rmtree(stage.folder, ignore_errors=True)
             raise
@@ -302,8 +324,3 @@ class Landing:
             )
 
         table.commit(stage, make)
-
-
-def spark_path(folder: Path) -> str:
-    """Return a folder as Spark finds it, whatever its default file system is."""
-    return f"file://{folder}"

@@ -21,6 +21,7 @@ from pyarrow import parquet
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.pipelines.landing.columnar import RECORDS, Plan, Rows
 from ottla.pipelines.landing.parsing import VALUE
+from ottla.pipelines.paths import of_disk
 from ottla.pipelines.record_arrow import TYPES
 from ottla.pipelines.source.options import SourceOptions
 from ottla.pipelines.source.ranges import OffsetRange
@@ -77,18 +78,17 @@ class Written:
 
 def write(task: Task) -> Written:
     """Read and write a range."""
-    return attempted(lambda: _Attempt(task).run())
+    return attempted(lambda: _Attempt(task).run(), task.folder)
 
 
-def attempted(work: Callable[[], Written]) -> Written:
+def attempted(work: Callable[[], Written], folder: str) -> Written:
     """Return what an attempt wrote. What is wrong in the world is in there, in one line."""
     try:
         return work()
     except OttlaError as error:
         return Written(problem=str(error), code=error.code)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return Written(problem=f"{where}{error.strerror or error}")
+        return Written(problem=of_disk(error, folder))
 
 
 class _Attempt:

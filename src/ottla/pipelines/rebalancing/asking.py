@@ -15,7 +15,7 @@ from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net import runtime
 from ottla.net.client import CONTROLLER, Client, parse_bootstrap
 from ottla.pipelines.rebalancing.seen import UNTOLD, Seen, SeenBroker, SeenPartition
-from ottla.pipelines.source.cluster import Cluster
+from ottla.pipelines.source.cluster import Cluster, metadata_within
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -61,7 +61,7 @@ def look(bootstrap: str, *, offsets: bool) -> Seen:
             world, addresses, "ottla-rebalance", timeout_s=ASK_TIMEOUT_S, patience_s=ASK_TIMEOUT_S
         )
         try:
-            return await _look(client)
+            return await _look(client, bootstrap)
         except ConnectionLostError as error:
             raise ConnectionLostError(
                 f"{error}; are all brokers up, is cluster.bootstrap_servers={bootstrap} right?"
@@ -73,8 +73,8 @@ def look(bootstrap: str, *, offsets: bool) -> Seen:
     return _with_offsets(bootstrap, seen) if offsets else seen
 
 
-async def _look(client: Client) -> Seen:
-    metadata = await client.metadata(None)
+async def _look(client: Client, bootstrap: str) -> Seen:
+    metadata = await metadata_within(client, None, bootstrap, ASK_TIMEOUT_S)
     moving = await _moving(client)
     dirs: dict[int, LogDirs] = {}
     for broker in sorted(metadata.brokers, key=lambda b: b.node_id):

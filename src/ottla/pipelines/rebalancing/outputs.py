@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.pipelines.paths import new_folder
 from ottla.pipelines.rebalancing.deciding import Decision
 from ottla.pipelines.rebalancing.problem import Problem
 from ottla.pipelines.rebalancing.scoring import Score
@@ -94,19 +95,10 @@ def reassignment(replicas: Iterable[tuple[TopicPartition, Sequence[int]]]) -> st
     return json.dumps({"version": 1, "partitions": listed}, separators=(",", ":")) + "\n"
 
 
-def refuse_existing(folder: str | None) -> None:
-    """Refuse a folder that holds something already; nothing of it is touched."""
-    if folder is None:
-        return
-    path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{folder} is there already and not empty: name another --plan")
-
-
 def write(told: Told) -> None:
     """Write the folder."""
     assert told.folder is not None
-    refuse_existing(told.folder)
+    new_folder(told.folder, "--plan")
     folder = Path(told.folder)
     made = told.decision
     texts = {"summary.json": json.dumps(told.as_json(), indent=2) + "\n"}

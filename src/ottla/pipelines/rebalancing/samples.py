@@ -5,6 +5,7 @@ name, brokers first, each renamed when it is complete. Spark reads the history; 
 rate is a quantile of those between its samples, in bytes per second.
 """
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.pipelines.paths import of_disk, spark_path
 from ottla.pipelines.rebalancing.seen import Seen, SeenBroker, SeenPartition
 
 if TYPE_CHECKING:
@@ -53,10 +55,15 @@ def write(folder: Path, seen: Seen) -> None:
         ("partitions", partitions, PARTITIONS),
     ):
         path = folder / name / f"{seen.at_ms}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished)
-        unfinished.rename(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), unfinished)
+            unfinished.rename(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise OttlaError(of_disk(error, unfinished)) from None
 
 
 def times(folder: Path) -> list[int]:
@@ -92,7 +99,7 @@ def history(
     found = times(folder)
     if not found:
         raise ConfigError(f"{folder} has no samples; `ottla pipeline rebalance --sample` takes one")
-    paths = [str(folder / "partitions" / f"{at_ms}.parquet") for at_ms in found]
+    paths = [spark_path(folder / "partitions" / f"{at_ms}.parquet") for at_ms in found]
     table = spark.read.parquet(*paths)
     rows = _newest(table, found[-1]).join(
         rates(table, quantile), ["topic", "partition", "topic_id"], "left"

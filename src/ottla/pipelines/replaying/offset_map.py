@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines.paths import of_disk, refuse_unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 OWNER = "_ottla-map.json"
+STAGED = f"{OWNER}.new"
 PATTERN = "check-{:08}.parquet"
 COLUMNS = (
     "source_partition", "source_first", "source_last",
@@ -30,10 +32,12 @@ def refuse_other(folder: Path, job: str, source: str, target_id: str) -> bool:
     try:
         found = json.loads((folder / OWNER).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if folder.exists() and any(folder.iterdir()):
+        # A run that died, or met a full disk, may have left the beginning of our own file.
+        if folder.exists() and any(path.name != STAGED for path in folder.iterdir()):
             raise OttlaError(
                 f"offset_map {folder} has files, but no {OWNER}: give a folder of its own"
             ) from None
+        refuse_unwritable(folder, "replay.offset_map")
         return False
     except ValueError:
         found = None
@@ -47,8 +51,11 @@ def refuse_other(folder: Path, job: str, source: str, target_id: str) -> bool:
 def open_folder(folder: Path, job: str, source: str, target_id: str) -> None:
     """Make the folder, or make sure that it is this job's; OttlaError if it is another's."""
     if not refuse_other(folder, job, source, target_id):
-        folder.mkdir(parents=True, exist_ok=True)
-        _put(folder / OWNER, json.dumps(_owner(job, source, target_id)).encode())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _put(folder, json.dumps(_owner(job, source, target_id)).encode())
+        except OSError as error:
+            raise OttlaError(f"offset_map {of_disk(error, folder)}") from None
 
 
 def _owner(job: str, source: str, target_id: str) -> dict[str, str]:
@@ -74,10 +81,13 @@ def write(folder: Path, number: int, runs: Sequence[tuple[int, int, int, int, in
     )
     path = folder / PATTERN.format(number)
     staged = folder / f"_{path.name}"
-    parquet.write_table(found, staged)
-    with staged.open("rb") as file:
-        os.fsync(file.fileno())
-    staged.replace(path)
+    try:
+        parquet.write_table(found, staged)
+        with staged.open("rb") as file:
+            os.fsync(file.fileno())
+        staged.replace(path)
+    except OSError as error:
+        raise OttlaError(f"offset_map {of_disk(error, staged)}") from None
     return len(rows)
 
 
@@ -92,10 +102,10 @@ def read(folder: Path) -> "pa.Table":
     return pa.concat_tables([parquet.read_table(file) for file in files])
 
 
-def _put(path: Path, data: bytes) -> None:
-    staged = path.with_name(f"{path.name}.new")
+def _put(folder: Path, data: bytes) -> None:
+    staged = folder / STAGED
     with staged.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    staged.replace(path)
+    staged.replace(folder / OWNER)

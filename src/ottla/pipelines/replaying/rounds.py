@@ -104,6 +104,10 @@ class Rounds:
         replay = self._replay
         rows.refuse_bad_expressions(self.spark, replay)
         if self._target is None:
+            if replay.offset_map is not None:  # a map that is there is another target's
+                offset_map.refuse_other(
+                    Path(replay.offset_map), replay.name, self.source.name, "none yet"
+                )
             self._target = opening.created(self._to, replay, self.source)
             self._map = self._mapped(self.source, self._target)
         self._opening = Opening(

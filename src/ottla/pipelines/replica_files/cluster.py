@@ -15,7 +15,7 @@ from ottla.model.protocol import LATEST
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 from ottla.pipelines.replica_files.replica import Truth
-from ottla.pipelines.source.cluster import offsets_request
+from ottla.pipelines.source.cluster import metadata_within, offsets_request
 
 ASK_TIMEOUT_S = 30.0
 AT_ONCE = 2_000
@@ -36,7 +36,8 @@ def ask(bootstrap: str, wanted: Callable[[TopicPartition], bool]) -> dict[TopicP
         world = runtime.real_world(OsFiles())
         client = Client(world, addresses, "ottla-replicas", timeout_s=ASK_TIMEOUT_S)
         try:
-            before = _facts(await client.metadata(None), wanted)
+            metadata = await metadata_within(client, None, bootstrap, ASK_TIMEOUT_S)
+            before = _facts(metadata, wanted)
             marks = await _high_watermarks(client, before)
             return {
                 tp: Truth(marks.get(tp), found.leader, found.isr, found.replicas, found.topic_id)

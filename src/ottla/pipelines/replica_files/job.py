@@ -115,9 +115,11 @@ def plan(places: Sequence[Place], wanted: Wanted, bootstrap: str | None) -> Plan
             files += len(log.segments)
             if log.segments:
                 written.add(log.tp)
-    if not logs:
+    unknown = set(wanted.topics) - {tp.topic for tp in (*logs, *truths)}
+    if not logs or unknown:
         folders = ", ".join(place.path for place in places)
-        raise OttlaError(f"no log of what is wanted in {folders}; write [BROKER=]FOLDER[,…]")
+        topics = ", ".join(sorted(unknown or wanted.topics)) or "any topic"
+        raise OttlaError(f"no log of {topics} in {folders}; write [BROKER=]FOLDER[,…]")
     brokers = frozenset(place.broker for place in places if place.broker is not None)
     problems = tuple(problem for facts in dirs.values() for problem in facts.problems)
     return Plan(logs, files, truths, brokers, problems, frozenset(written))

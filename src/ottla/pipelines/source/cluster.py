@@ -75,6 +75,18 @@ class Patience:
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
 
+async def metadata_within(
+    client: Client, names: Iterable[str] | None, bootstrap: str, seconds: float
+) -> MetadataResponse:
+    """Return metadata; ConnectionLostError that names the brokers if that takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await client.metadata(names)
+    except TimeoutError:
+        why = "" if client.last_failure is None else f": {client.last_failure}"
+        raise ConnectionLostError(f"no answer from {bootstrap} within {seconds:g} s{why}") from None
+
+
 class Cluster:
     """One cluster; open it with `with`."""
 
@@ -192,9 +204,10 @@ class Cluster:
 
     async def _metadata(self, names: list[str] | None) -> MetadataResponse:
         patience = self.patience()
+        longest_s = self.options.api_timeout_ms / 1000
         while True:
             try:
-                found = await self.client.metadata(names)
+                found = await metadata_within(self.client, names, self.options.bootstrap, longest_s)
                 self._reached = True
                 return found
             except ConnectionLostError as error:
@@ -276,6 +289,12 @@ class Cluster:
             else:
                 problem = _take(answer, found) or problem
         return problem
+
+
+def refuse_unknown(options: SourceOptions) -> None:
+    """Ask for what is subscribed to; OttlaError if it does not exist, or nobody answers."""
+    with Cluster(options) as cluster:
+        cluster.topics(options.subscription)
 
 
 def offsets_request(

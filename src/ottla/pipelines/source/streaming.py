@@ -130,11 +130,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return _position(edges(self._asked, dict.fromkeys(partitions_of(topics), LATEST)), topics)
 
     def _check_topics(self, known: Position, ends: Position) -> None:
-        """Refuse a topic that is another one now, and one that is gone if loss is to fail."""
+        """Refuse a topic that is another one now, and one that is gone if loss is to fail.
+
+        A checkpoint of other topics alone is refused whatever is said about loss: it is another
+        stream's.
+        """
         self._check_ids(known, ends)
-        gone = sorted({tp.topic for tp in known.offsets} - {tp.topic for tp in ends.offsets})
+        before, now = ({tp.topic for tp in p.offsets} for p in (known, ends))
+        gone = sorted(before - now)
         if not gone:
             return
+        if now and now.isdisjoint(before):
+            raise UnknownTopicError(
+                f"the checkpoint is of {', '.join(gone)}, this stream reads "
+                f"{', '.join(sorted(now))}: give it a checkpoint of its own"
+            )
         what = f"topic {gone[0]} of the checkpoint is not there any more, or not subscribed to"
         if self._options.on_data_loss == "fail":
             raise UnknownTopicError(f"{what} (option onDataLoss=earliest goes on without it)")

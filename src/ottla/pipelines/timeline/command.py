@@ -10,16 +10,22 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from ottla.model.errors import ConfigError
 from ottla.pipelines import job as frame
+from ottla.pipelines import paths
 from ottla.pipelines.config import Spark, read_config
 from ottla.pipelines.session import start_session
 from ottla.pipelines.timeline import files, outputs
+from ottla.pipelines.timeline.files import NoLogsError
 from ottla.pipelines.timeline.read import Wanted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = "timeline"
 PRINTED = ("table", "json", "lines")
@@ -52,11 +58,12 @@ class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return the exit code."""
-    options = _parser().parse_args(arguments)
-    return frame.run(NAME, lambda: _run(options))
+    options = options_parser().parse_args(arguments)
+    return frame.run(NAME, lambda: run(options))
 
 
-def _parser() -> argparse.ArgumentParser:
+def options_parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's command line."""
     parser = frame.parser(
         NAME,
         "Merge all brokers' state-change logs and the controllers' journals: who led when, gaps, "
@@ -78,22 +85,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int:
+    """Run the job, in a session of its own or a given one; return the exit code."""
     file = read_config(options.config, options.sets, File)
     settings = _over(file.timeline, options)
     wanted = _wanted(settings)
     found = files.find(settings.paths, settings.logs_regex)
-    outputs.refuse_existing(settings.output)
-    spark = start_session(NAME, frame.wanted_of(options), file.spark)
+    paths.new_folder(settings.output, "--output")
+    paths.new_file(settings.report, "--report")
+    own = spark is None
+    spark = spark or start_session(NAME, frame.wanted_of(options), file.spark)
     try:
         from ottla.pipelines.timeline.job import timeline  # noqa: PLC0415 - lazy
 
         made = timeline(spark, found, wanted, settings.overlap_ms)
+        of_all_times = wanted.start_ms is None and wanted.end_ms is None
+        if wanted.topic is not None and of_all_times and made.result.isEmpty():
+            raise NoLogsError(f"the logs say nothing of topic {wanted.topic}")
         return outputs.show(
             made, wanted, settings.print, settings.output, settings.format, settings.report
         )
     finally:
-        spark.stop()
+        if own:
+            spark.stop()
 
 
 def _over(file: Settings, options: argparse.Namespace) -> Settings:

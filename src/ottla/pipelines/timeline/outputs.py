@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.errors import OttlaError
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.timeline import clocks, report
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.findings import ERROR
@@ -27,15 +28,6 @@ IN_JSON = 1000
 ORDER = ("at_ms", "file", "block", "line")
 PICTURED = 100
 """Partitions on the page."""
-
-
-def refuse_existing(output: str | None) -> None:
-    """Refuse a folder that holds something already; nothing of it is touched."""
-    if output is None or "://" in output:
-        return
-    folder = Path(output)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{output} is there already and not empty: name another --output")
 
 
 def show(
@@ -126,7 +118,7 @@ def _write(made: Timeline, wanted: Wanted, output: str, kind: str) -> None:
     tables["states"] = tables["states"].withColumn("isr", brokers)
     try:
         for name, table in tables.items():
-            table.write.format(kind).save(f"{output}/{name}")
+            table.write.format(kind).save(spark_path(f"{output}/{name}"))
     except OSError as error:
         raise OttlaError(f"{output}: {error.strerror}") from error
     if made.of_brokers and "://" not in output:

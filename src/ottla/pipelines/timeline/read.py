@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.pipelines.paths import spark_path
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.files import Files
 
@@ -106,7 +107,7 @@ def sources(
     others = [path for path in paths if not is_plain(path)]
     found: list[tuple[DataFrame, Reading]] = []
     if others:
-        lines = spark.read.text(others).select(
+        lines = spark.read.text([spark_path(path) for path in others]).select(
             f.col("value").cast("binary"),
             f.col("_metadata.file_path").alias("file"),
             f.col("_metadata.file_block_start").alias("block"),

@@ -1,0 +1,74 @@
+"""Paths: where results may go, what Spark calls a file, and what a file system said of it.
+
+Who may call: this room. Invariants: nothing is written here; what is refused stays as it was.
+"""
+
+import os
+from pathlib import Path
+
+from ottla.model.errors import ConfigError
+
+
+def new_folder(path: str | Path | None, option: str) -> None:
+    """Refuse an output folder that holds something, or that cannot be written; touch nothing.
+
+    So it is known before hours of work. Addresses (`hdfs://…`) are left to Spark. `option`: what
+    the user named it by.
+    """
+    if path is None or "://" in str(path):
+        return
+    folder = Path(path)
+    try:
+        used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {error.strerror}") from None
+    if used:
+        raise ConfigError(f"{path} is there already and not empty: name another {option}")
+    refuse_unwritable(folder, option)
+
+
+def new_file(path: str | Path | None, option: str) -> None:
+    """Refuse an output file that is there, or that cannot be written; touch nothing."""
+    if path is None:
+        return
+    file = Path(path)
+    if os.path.lexists(file):
+        raise ConfigError(f"{path} is there already: name another {option}")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{option} {path}: {file.parent} is no folder")
+    refuse_unwritable(file, option)
+
+
+def refuse_unwritable(path: Path, option: str) -> None:
+    """Refuse what cannot be made, or written into if it is a folder that is there."""
+    try:
+        there = (p for p in (path, *path.absolute().parents) if p.exists())
+        nearest = next(there)
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {error.strerror}") from None
+    if not nearest.is_dir():
+        raise ConfigError(f"{option} {path}: {nearest} is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(f"{option} {path}: nothing may be written into {nearest}")
+
+
+def spark_path(path: str | Path) -> str:
+    """Return a path as Spark finds it; addresses (`hdfs://…`) stay as they are.
+
+    A bare path would be one of Spark's default file system, which on a cluster may be another than
+    this machine's, and a relative one would begin where Java was started.
+    """
+    text = str(path)
+    return text if "://" in text else f"file://{os.path.abspath(text)}"  # noqa: PTH100 - a text
+
+
+def of_disk(error: OSError, where: str | Path = "") -> str:
+    """Return what a file system said, and of which file; `where` if the error names none.
+
+    Arrow's errors have the system's number and a text of Arrow's own.
+    """
+    place = error.filename or where
+    what = error.strerror or str(error)
+    if error.errno and "Detail: [errno" in what:
+        what = os.strerror(error.errno)
+    return f"{place}: {what}" if place else what
