@@ -18,7 +18,14 @@ from ottla.broker.quotas.controller_mutation_quota import Charge
 from ottla.controller.placement import BrokerRack, assign_replicas
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import (
+    ErrorCode,
+    InvalidReplicaAssignmentError,
+    InvalidTopicError,
+    OttlaError,
+    PolicyViolationError,
+    TopicExistsError,
+)
 from ottla.model.ids import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -39,26 +46,10 @@ MAX_NEW_PARTITIONS = 10_000
 """In one go, as in KRaft mode; a JVM broker in ZooKeeper mode runs out of memory instead."""
 
 
-class TopicExistsError(OttlaError):
-    code = ErrorCode.TOPIC_ALREADY_EXISTS
-
-
-class InvalidTopicError(OttlaError):
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-class InvalidAssignmentError(OttlaError):
-    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-
-
-class TooManyPartitionsError(OttlaError):
-    code = ErrorCode.POLICY_VIOLATION
-
-
 def check_number(partitions: int) -> None:
-    """Raise TooManyPartitionsError for a number that would take this broker's memory."""
+    """Raise PolicyViolationError for a number that would take this broker's memory."""
     if partitions > MAX_NEW_PARTITIONS:
-        raise TooManyPartitionsError(
+        raise PolicyViolationError(
             f"Unable to perform excessively large batch operation: {partitions} partitions; "
             f"at most {MAX_NEW_PARTITIONS} at a time."
         )
@@ -85,18 +76,22 @@ class CreatedTopic:
 
 
 def check_assignment(assignment: Mapping[int, tuple[int, ...]]) -> None:
-    """Raise InvalidAssignmentError unless partitions are 0..n-1 with as many, distinct replicas."""
+    """Raise unless partitions are 0..n-1 and have equally many, distinct replicas."""
     if len({len(replicas) for replicas in assignment.values()}) != 1:
-        raise InvalidAssignmentError("All partitions should have the same number of replicas")
+        raise InvalidReplicaAssignmentError(
+            "All partitions should have the same number of replicas"
+        )
     for partition, replicas in assignment.items():
         if not replicas:
-            raise InvalidAssignmentError(f"partition {partition} has no replicas")
+            raise InvalidReplicaAssignmentError(f"partition {partition} has no replicas")
         if len(set(replicas)) != len(replicas):
-            raise InvalidAssignmentError(
+            raise InvalidReplicaAssignmentError(
                 f"Duplicate replica assignment found: partition {partition} on {list(replicas)}"
             )
     if sorted(assignment) != list(range(len(assignment))):
-        raise InvalidAssignmentError("partitions should be a consecutive 0-based integer sequence")
+        raise InvalidReplicaAssignmentError(
+            "partitions should be a consecutive 0-based integer sequence"
+        )
 
 
 class TopicCreation:

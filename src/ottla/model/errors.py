@@ -328,6 +328,42 @@ class UnknownTopicError(OttlaError):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+class InvalidRequestError(OttlaError):
+    """A request is well-formed, but what it asks for makes no sense."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class PolicyViolationError(OttlaError):
+    """What is asked for is legal, but not here: a policy or a bound of this broker forbids it."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class TopicExistsError(OttlaError):
+    """There is a topic of this name already, or one that is being deleted."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidTopicError(OttlaError):
+    """A topic's name is not legal, or the topic is internal or being deleted."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class InvalidReplicaAssignmentError(OttlaError):
+    """The replicas given for a topic's partitions do not fit the topic or the brokers."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class ReassignmentInProgressError(OttlaError):
+    """The topic's replicas are being reassigned."""
+
+    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
 class InvalidPartitionsError(OttlaError):
     """A number of partitions that is not allowed."""
 

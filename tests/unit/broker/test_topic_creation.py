@@ -11,9 +11,9 @@ from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
 from ottla.broker.requests.topics import create_topics
-from ottla.broker.topic_creation import InvalidAssignmentError, TopicCreation, check_assignment
+from ottla.broker.topic_creation import TopicCreation, check_assignment
 from ottla.model.config import BrokerConfig
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, InvalidReplicaAssignmentError
 from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
 from ottla.wire.messages.create_topics import CreateTopicsRequest as Create
@@ -260,7 +260,7 @@ def test_created_by_asking():
 
 
 def test_an_assignment_needs_replicas():
-    with pytest.raises(InvalidAssignmentError):
+    with pytest.raises(InvalidReplicaAssignmentError):
         check_assignment({0: ()})
-    with pytest.raises(InvalidAssignmentError):
+    with pytest.raises(InvalidReplicaAssignmentError):
         check_assignment({})

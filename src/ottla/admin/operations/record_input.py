@@ -4,7 +4,6 @@ Who may call: `produce`. Invariants: what is wrong is told with the number of it
 stands before it is given first; memory is bounded by one chunk and the longest record.
 """
 
-import asyncio
 import os
 import select
 import sys
@@ -16,6 +15,7 @@ from ottla.admin.operations.record_format import InputTemplate
 from ottla.admin.operations.record_json import from_line
 from ottla.model.errors import OttlaError
 from ottla.model.ports import World
+from ottla.model.time_slices import yield_to_loop
 
 CHUNK_BYTES = 256 * 1024
 INPUT_WAIT_S = 0.2
@@ -124,7 +124,7 @@ async def read_records(
                 raise failure
             if not chunk:
                 return
-            await asyncio.sleep(0)
+            await yield_to_loop()
     finally:
         if source is not None:
             source.close()

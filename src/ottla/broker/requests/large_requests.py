@@ -17,7 +17,7 @@ from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
-from ottla.model.time_slices import SLICE_S
+from ottla.model.time_slices import SLICE_S, yield_to_loop
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.wire.codec import (
     MAX_ELEMENTS,
@@ -92,7 +92,7 @@ class LargeRequests:
             aside = Aside(conn)
             async with self._lane:
                 outcome = serve(cast("Connection", aside), header, request)
-                await asyncio.sleep(0)
+                await yield_to_loop()
             return await aside.parts(outcome)
 
         return answer_later(self._server, api, conn, header, None, work())
@@ -112,7 +112,7 @@ class LargeRequests:
                 async with self._lane:
                     if not pending.done:
                         pending.serve(serve(cast("Connection", pending), header, request))
-                    await asyncio.sleep(0)
+                    await yield_to_loop()
             except (CloseConnection, WireError) as error:
                 pending.fail(str(error))
             except asyncio.CancelledError:
@@ -142,7 +142,7 @@ class LargeRequests:
                         break
                 else:
                     return driven.result
-                await asyncio.sleep(0)
+                await yield_to_loop()
 
     async def _in_portions(
         self, conn: Connection, header: RequestHeader, request: Any, shape: Shape, serve: Serve
@@ -165,7 +165,7 @@ class LargeRequests:
                 took = self._monotonic() - began
                 if isinstance(outcome, Pending):
                     await asyncio.wait({aside.answered}, timeout=PATIENCE_S)
-                await asyncio.sleep(0)
+                await yield_to_loop()
             parts = await aside.parts(outcome)
             answered += sum(map(len, parts))
             if answered > MOST_ANSWERED_BYTES:
@@ -174,7 +174,7 @@ class LargeRequests:
                 began = self._monotonic()
                 joined.add(_decoded(header, parts))
                 took += self._monotonic() - began
-                await asyncio.sleep(0)
+                await yield_to_loop()
             if took < SLICE_S / 4:
                 most = MOST_IN_TASKS if isinstance(outcome, Pending) else MOST
                 size[0] = min(size[0] * 2, most)

@@ -9,7 +9,6 @@ answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for e
 Kafka: `KafkaApis.handle` and `RequestContext`.
 """
 
-import asyncio
 import logging
 import struct
 import time
@@ -41,6 +40,7 @@ from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import World
 from ottla.model.steps import Driven
+from ottla.model.time_slices import yield_to_loop
 from ottla.net.connection import CloseConnection, Connection
 from ottla.net.limits import FrameRules
 from ottla.wire.codec import decode_request, decode_request_in_slices
@@ -235,7 +235,7 @@ class Router(Generic[ServerT]):
         )
         try:
             for _ in steps:
-                await asyncio.sleep(0)
+                await yield_to_loop()
         except WireError as error:
             raise CloseConnection(str(error)) from error
         request = steps.result

@@ -19,7 +19,7 @@ from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.broker.requests.portions import in_portions
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.model.ports import Buffer
 from ottla.net.connection import CloseConnection, Connection
@@ -32,10 +32,6 @@ UNKNOWN_OPERATIONS = -(2**31)
 
 PATIENCE_S = 1.0
 """How long a client waits for a broker that was just started, before it is sent elsewhere."""
-
-
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
 
 
 class _Question(NamedTuple):
@@ -114,9 +110,9 @@ def _asked_names(
         topic_id = bytes(topic.topic_id)
         if version < FIRST_VERSION_BY_ID:
             if topic.name is None:
-                raise _InvalidRequestError(f"Topic name can not be null for version {version}")
+                raise InvalidRequestError(f"Topic name can not be null for version {version}")
             if topic_id != ZERO_UUID:
-                raise _InvalidRequestError(
+                raise InvalidRequestError(
                     f"Topic IDs are not supported in requests for version {version}"
                 )
         if topic_id != ZERO_UUID:

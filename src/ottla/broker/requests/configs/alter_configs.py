@@ -20,7 +20,13 @@ from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.model.config_keys import broker_keys, topic_keys
-from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.errors import (
+    ConfigError,
+    ErrorCode,
+    InvalidRequestError,
+    OttlaError,
+    UnknownTopicError,
+)
 from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -43,14 +49,6 @@ ResourceT = TypeVar(
     AlterConfigsRequest.AlterConfigsResource,
     IncrementalAlterConfigsRequest.AlterConfigsResource,
 )
-
-
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
-
-
-class _InvalidConfigError(OttlaError):
-    code = ErrorCode.INVALID_CONFIG
 
 
 async def replace_all(
@@ -154,12 +152,12 @@ def _check_entries(
 ) -> None:
     """Refuse what no resource of any kind may ask. `empty`: settings without a value."""
     if (resource.resource_type, resource.resource_name) in twice:
-        raise _InvalidRequestError("Each resource must appear at most once.")
+        raise InvalidRequestError("Each resource must appear at most once.")
     names = [c.name for c in resource.configs]
     if len(set(names)) < len(names):
-        raise _InvalidRequestError("Error due to duplicate config keys")
+        raise InvalidRequestError("Error due to duplicate config keys")
     if empty:
-        raise _InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
+        raise InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
 
 
 def _entity(server: ConfigsServer, resource: Resource) -> _Entity:
@@ -171,21 +169,21 @@ def _entity(server: ConfigsServer, resource: Resource) -> _Entity:
         try:
             number = int(name)
         except ValueError:
-            raise _InvalidRequestError(f"Node id must be an integer, but it is: {name}") from None
+            raise InvalidRequestError(f"Node id must be an integer, but it is: {name}") from None
         if number != server.broker_id:
-            raise _InvalidRequestError(
+            raise InvalidRequestError(
                 f"Unexpected broker id, expected {server.broker_id}, but received {name}"
             )
         return _Entity("brokers", str(number))
     if kind in (BROKER_LOGGER, CLIENT_METRICS):
         what = "BROKER_LOGGER" if kind == BROKER_LOGGER else "CLIENT_METRICS"
-        raise _InvalidRequestError(
+        raise InvalidRequestError(
             "AlterConfigs is only supported for topics and brokers, but resource type is " + what
         )
     if kind != TOPIC:
-        raise _InvalidRequestError(f"Unknown resource type {kind}")
+        raise InvalidRequestError(f"Unknown resource type {kind}")
     if not name:
-        raise _InvalidRequestError("Default topic resources are not allowed.")
+        raise InvalidRequestError("Default topic resources are not allowed.")
     if not server.metadata.contains(name):
         raise UnknownTopicError(f"The topic '{name}' does not exist.")
     return _Entity("topics", name)
@@ -209,10 +207,10 @@ def _apply(
     of_topic = entity.kind == "topics"
     key = (topic_keys() if of_topic else broker_keys()).get(name)
     if operation not in (APPEND, SUBTRACT):
-        raise _InvalidRequestError(f"Unknown operations type {operation}")
+        raise InvalidRequestError(f"Unknown operations type {operation}")
     if key is None or key.type != "list":
         verb = "append" if operation == APPEND else "subtract"
-        raise _InvalidConfigError(f"Config value {verb} is not allowed for config key: {name}")
+        raise ConfigError(f"Config value {verb} is not allowed for config key: {name}")
     text = configs.get(name)
     if text is None:
         text = (server.config.topic_default(name)[0] if of_topic else key.default) or ""
@@ -233,10 +231,10 @@ async def _write(
             server.config.topic_config(configs)
         except ConfigError as error:
             if str(error).startswith("Unknown topic config name"):
-                raise _InvalidConfigError(str(error)) from error
+                raise ConfigError(str(error)) from error
             where = f"ConfigResource(type=TOPIC, name='{entity.name}')"
             facts = f"Invalid config value for resource {where}: {error}"
-            raise _InvalidConfigError(facts) from error
+            raise ConfigError(facts) from error
     else:
         server.dynamic_configs.check(configs, per_broker=entity.name != CLUSTER_DEFAULT)
     if validate_only:

@@ -18,7 +18,7 @@ from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
-from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError
+from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError, UnsupportedVersionError
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.alter_client_quotas import (
@@ -39,10 +39,6 @@ EPSILON = 1e-6
 _SHORT_NAMES = {USER: "user", CLIENT_ID: "client", IP: "ip"}
 Component = DescribeClientQuotasRequest.ComponentData
 _LARGEST = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
-
-
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
 
 
 # Describe ------------------------------------------------------------------------------
@@ -76,18 +72,18 @@ def _filter(components: Iterable[Component]) -> dict[str, Component]:
     for component in components:
         kind = component.entity_type
         if kind in wanted:
-            raise _InvalidRequestError(
+            raise InvalidRequestError(
                 f"Duplicate {_SHORT_NAMES[kind]} filter component entity type"
             )
         if kind == "":
-            raise _InvalidRequestError("Unexpected empty filter component entity type")
+            raise InvalidRequestError("Unexpected empty filter component entity type")
         if kind not in _SHORT_NAMES:
             raise UnsupportedVersionError(f"Custom entity type '{kind}' not supported")
         if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
-            raise _InvalidRequestError(f"Unexpected match type: {component.match_type}")
+            raise InvalidRequestError(f"Unexpected match type: {component.match_type}")
         wanted[kind] = component
     if IP in wanted and len(wanted) > 1:
-        raise _InvalidRequestError(
+        raise InvalidRequestError(
             "Invalid entity filter component combination, IP filter component should not be used "
             "with user or clientId filter component."
         )
@@ -197,15 +193,15 @@ def _named(entity: Iterable[AlterClientQuotasRequest.EntityData]) -> tuple[str, 
     for part in entity:
         kind, name = part.entity_type, part.entity_name
         if kind not in _SHORT_NAMES:
-            raise _InvalidRequestError(f"Unhandled client quota entity type: {kind}")
+            raise InvalidRequestError(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise _InvalidRequestError(f"Empty {kind} not supported")
+            raise InvalidRequestError(f"Empty {kind} not supported")
         parts[kind] = ANY if name is None else sanitize(name)
     if not parts:
-        raise _InvalidRequestError("Invalid empty client quota entity")
+        raise InvalidRequestError("Invalid empty client quota entity")
     if IP in parts:
         if len(parts) > 1:
-            raise _InvalidRequestError(
+            raise InvalidRequestError(
                 "Invalid quota entity combination, IP entity should not be used with user/client "
                 "ID entity."
             )
@@ -223,7 +219,7 @@ def _address(name: str) -> str:
         try:
             ipaddress.ip_address(quota_settings.plain(name))
         except ValueError:
-            raise _InvalidRequestError(f"{name} is not a valid IP or resolvable host.") from None
+            raise InvalidRequestError(f"{name} is not a valid IP or resolvable host.") from None
     return name
 
 
@@ -231,12 +227,12 @@ def _text(kind: str, key: str, value: float) -> str:
     """Return a bound as it is written; refuse what is no bound of this kind."""
     type_ = (OF_ADDRESSES if kind == IPS else OF_CLIENTS).get(key)
     if type_ is None:
-        raise _InvalidRequestError(f"Invalid configuration key {key}")
+        raise InvalidRequestError(f"Invalid configuration key {key}")
     if type_ == "DOUBLE":
         return repr(value)
     whole = int(value + EPSILON) if abs(value) <= _LARGEST[type_] else _LARGEST[type_]
     if abs(whole - value) > EPSILON:
-        raise _InvalidRequestError(f"Configuration {key} must be a {type_} value")
+        raise InvalidRequestError(f"Configuration {key} must be a {type_} value")
     return str(whole)
 
 

@@ -14,7 +14,12 @@ from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import in_portions
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    OttlaError,
+    UnknownTopicError,
+)
 from ottla.model.ids import topic_name_problem
 from ottla.model.time_slices import InTimeSlices
 from ottla.net.connection import Connection
@@ -27,18 +32,6 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 _JAVA_LEVELS = {50: "FATAL", 40: "ERROR", 30: "WARN", 20: "INFO", 10: "DEBUG", 5: "TRACE"}
 
 
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
-
-
-class _InvalidTopicError(OttlaError):
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-class _UnknownTopicError(OttlaError):
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 async def handle(
     server: ConfigsServer,
     conn: Connection,  # noqa: ARG001
@@ -47,7 +40,7 @@ async def handle(
 ) -> Parts:
     for resource in request.resources:
         if resource.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
-            raise _InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
+            raise InvalidRequestError(f"Unexpected resource type {resource.resource_type}")
 
     clock = server.world.clock
     results = [
@@ -84,24 +77,24 @@ async def _entries(server: ConfigsServer, kind: int, name: str) -> Iterable[Entr
     if kind == TOPIC:
         problem = topic_name_problem(name)
         if problem is not None:
-            raise _InvalidTopicError(f"Topic name is invalid: {problem}")
+            raise InvalidTopicError(f"Topic name is invalid: {problem}")
         if not server.metadata.contains(name):
-            raise _UnknownTopicError
+            raise UnknownTopicError
         overrides: Mapping[str, str] = await server.store.get_entity_configs("topics", name)
         layers = server.dynamic_configs.layers
         return list(config_entries.topic_entries(server.config, overrides, layers))
     if kind == CLIENT_METRICS:
-        raise _InvalidRequestError("Config type client-metrics is only supported on KRaft clusters")
+        raise InvalidRequestError("Config type client-metrics is only supported on KRaft clusters")
     if not name:
         if kind == BROKER:
             return config_entries.default_entries(server.config, server.dynamic_configs.layers)
-        raise _InvalidRequestError("Broker id must not be empty")
+        raise InvalidRequestError("Broker id must not be empty")
     try:
         number = int(name)
     except ValueError:
-        raise _InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+        raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
     if number != server.broker_id:
-        raise _InvalidRequestError(
+        raise InvalidRequestError(
             f"Unexpected broker id, expected {server.broker_id} or empty string, "
             f"but received {name}"
         )

@@ -10,7 +10,7 @@ from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts, Quota
 from ottla.broker.requests.control.server import ControllerServer
 from ottla.broker.requests.error_bodies import code_only
-from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.errors import NotControllerError
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.allocate_producer_ids import (
@@ -22,12 +22,6 @@ from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
-
-
-class NotControllerError(OttlaError):
-    """This broker is not the controller; clients ask Metadata who is and go there."""
-
-    code = ErrorCode.NOT_CONTROLLER
 
 
 def require_controller(server: ControllerServer) -> None:

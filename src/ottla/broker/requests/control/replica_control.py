@@ -12,6 +12,7 @@ import logging
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.control.epochs import refusal
 from ottla.broker.requests.control.server import ReplicaServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.model.errors import ErrorCode, OttlaError
@@ -30,34 +31,13 @@ from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResp
 logger = logging.getLogger(__name__)
 
 
-def _refusal(server: ReplicaServer, request: LeaderAndIsrRequest | StopReplicaRequest) -> ErrorCode:
-    """Return why a control request is not for us, NONE if it is."""
-    if server.is_stale(request.broker_epoch):
-        code = ErrorCode.STALE_BROKER_EPOCH
-    elif not server.accept_controller_epoch(request.controller_epoch):
-        code = ErrorCode.STALE_CONTROLLER_EPOCH
-    else:
-        return ErrorCode.NONE
-    logger.info(
-        "control request refused api_key=%d error=%s controller=%d controller_epoch=%d "
-        "broker_epoch=%d ours=%d",
-        request.API_KEY,
-        code.name,
-        request.controller_id,
-        request.controller_epoch,
-        request.broker_epoch,
-        server.broker_epoch,
-    )
-    return code
-
-
 def leader_and_isr(
     server: ReplicaServer,
     conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: LeaderAndIsrRequest,
 ) -> Parts | Later:
-    code = _refusal(server, request)
+    code = refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, leader_and_isr_error(request, header.api_version, code))
     return _apply(server, header, request)
@@ -67,7 +47,7 @@ async def lead_and_follow(
     server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
 ) -> Parts:
     """Do the same for a request that was read in slices."""
-    code = _refusal(server, request)
+    code = refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, leader_and_isr_error(request, header.api_version, code))
     return await _apply(server, header, request)
@@ -161,7 +141,7 @@ def stop_replica(
     header: RequestHeader,
     request: StopReplicaRequest,
 ) -> Parts | Later:
-    code = _refusal(server, request)
+    code = refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
     return _stop(server, header, request)
@@ -169,7 +149,7 @@ def stop_replica(
 
 async def stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
     """Do the same for a request that was read in slices."""
-    code = _refusal(server, request)
+    code = refusal(server, request)
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
     return await _stop(server, header, request)

@@ -6,18 +6,19 @@ others wait for it, and seen at once. Kafka:
 `KafkaApis.handleUpdateMetadataRequest` and `ReplicaManager.maybeUpdateMetadataCache`.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterator
 
 from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
+from ottla.broker.requests.control.epochs import refusal
 from ottla.broker.requests.control.server import ReplicaServer
 from ottla.broker.requests.error_bodies import code_only
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LEADER_DURING_DELETE
+from ottla.model.time_slices import yield_to_loop
 from ottla.net.connection import Connection
 from ottla.replication.strays import Assignment, stop_unassigned
 from ottla.wire.headers import RequestHeader
@@ -29,26 +30,6 @@ LAST_EPOCH = 2**31 - 1
 """Newer than any leader epoch."""
 
 
-def _refusal(server: ReplicaServer, request: UpdateMetadataRequest) -> ErrorCode:
-    """Return why an update changes nothing here, NONE if it does."""
-    if server.is_stale(request.broker_epoch):
-        logger.info(
-            "UpdateMetadata stale broker_epoch=%d ours=%d controller=%d",
-            request.broker_epoch,
-            server.broker_epoch,
-            request.controller_id,
-        )
-        return ErrorCode.STALE_BROKER_EPOCH
-    if not server.accept_controller_epoch(request.controller_epoch):
-        logger.info(
-            "UpdateMetadata from an old controller=%d controller_epoch=%d",
-            request.controller_id,
-            request.controller_epoch,
-        )
-        return ErrorCode.STALE_CONTROLLER_EPOCH
-    return ErrorCode.NONE
-
-
 def handle(
     server: ReplicaServer,
     conn: Connection,  # noqa: ARG001
@@ -57,7 +38,7 @@ def handle(
 ) -> Parts | Later:
     if server.metadata.taking_in.locked():  # a large one of another connection is being taken in
         return take_in(server, header, request)
-    code = _refusal(server, request)
+    code = refusal(server, request)
     if code is ErrorCode.NONE:
         told = _told(request)
         for topic in request.topic_states:
@@ -72,14 +53,14 @@ async def take_in(
 ) -> Parts:
     """Take in a large update: what it says is seen all at once, at the end."""
     async with server.metadata.taking_in:
-        code = _refusal(server, request)
+        code = refusal(server, request)
         if code is ErrorCode.NONE:
             told = _told(request)
             for topic in request.topic_states:
                 stop_unassigned(server.replicas, _assignments(topic))
-                await asyncio.sleep(0)
+                await yield_to_loop()
             for _ in server.metadata.apply_in_slices(request):
-                await asyncio.sleep(0)
+                await yield_to_loop()
             _log(server, header, request, told)
     return answer(header, UpdateMetadataResponse(error_code=code))
 

@@ -14,7 +14,14 @@ from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import for_each_partition
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
 from ottla.broker.requests.records.server import OffsetsServer
-from ottla.model.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError, OttlaError
+from ottla.model.errors import (
+    ErrorCode,
+    InvalidTopicError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    OttlaError,
+    PolicyViolationError,
+)
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
@@ -26,14 +33,6 @@ POLL_S = 0.02
 """Followers tell their log starts with their fetches; nobody is told of that here."""
 
 Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
-
-
-class _InternalTopicError(OttlaError):
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-class _PolicyError(OttlaError):
-    code = ErrorCode.POLICY_VIOLATION
 
 
 async def handle(
@@ -70,13 +69,13 @@ def _delete(
     result = Result(partition_index=index, low_watermark=UNKNOWN)
     try:
         if is_internal(topic):
-            raise _InternalTopicError(f"Cannot delete records of internal topic {topic}")
+            raise InvalidTopicError(f"Cannot delete records of internal topic {topic}")
         partition = server.replicas.hosted(topic, index)
         log = partition.log
         if not partition.is_leader or log is None:
             raise NotLeaderError(f"{partition.tp} is not led here")
         if not log.config.delete:
-            raise _PolicyError(f"Records of {partition.tp} are kept by its cleanup.policy")
+            raise PolicyViolationError(f"Records of {partition.tp} are kept by its cleanup.policy")
         target = log.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= target <= log.high_watermark:
             raise OffsetOutOfRangeError(

@@ -14,10 +14,19 @@ from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.topics.server import TopicsServer
-from ottla.broker.topic_creation import InvalidAssignmentError, InvalidTopicError, check_number
+from ottla.broker.topic_creation import check_number
 from ottla.controller.placement import BrokerRack, assign_added
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
-from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.errors import (
+    ErrorCode,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    InvalidTopicError,
+    OttlaError,
+    ReassignmentInProgressError,
+    UnknownTopicError,
+)
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -31,18 +40,6 @@ STRICT_QUOTA = 3
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 Wanted = CreatePartitionsRequest.CreatePartitionsTopic
-
-
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
-
-
-class _InvalidPartitionsError(OttlaError):
-    code = ErrorCode.INVALID_PARTITIONS
-
-
-class _ReassignmentError(OttlaError):
-    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
 def handle(
@@ -76,7 +73,7 @@ async def _add_all(
         result = results.setdefault(name, Result(name=name))
         try:
             if times[name] > 1:
-                raise _InvalidRequestError("Duplicate topic in request.")
+                raise InvalidRequestError("Duplicate topic in request.")
             await _add(server, wanted, charge, validate_only=request.validate_only)
         except OttlaError as error:
             result.error_code, result.error_message = error.code, str(error) or None
@@ -101,15 +98,17 @@ async def _add(
     if info is None:
         raise UnknownTopicError(f"The topic '{name}' does not exist.")
     if any(a.being_reassigned for a in info.assignment.values()):
-        raise _ReassignmentError(f"A partition reassignment is in progress for the topic '{name}'.")
+        raise ReassignmentInProgressError(
+            f"A partition reassignment is in progress for the topic '{name}'."
+        )
     count = len(info.assignment)
     if wanted.count < count:
-        raise _InvalidPartitionsError(
+        raise InvalidPartitionsError(
             f"Topic currently has {count} partitions, which is higher than the requested "
             f"{wanted.count}."
         )
     if wanted.count == count:
-        raise _InvalidPartitionsError(f"Topic already has {count} partitions.")
+        raise InvalidPartitionsError(f"Topic already has {count} partitions.")
     check_number(wanted.count - count)
     existing = {p: a.replicas for p, a in info.assignment.items()}
     brokers = server.metadata.snapshot.brokers
@@ -127,7 +126,9 @@ async def _add(
 
     def grow(found: TopicInfo | None) -> TopicInfo:
         if found != info:
-            raise _ReassignmentError(f"The topic '{name}' was changed by somebody else meanwhile.")
+            raise ReassignmentInProgressError(
+                f"The topic '{name}' was changed by somebody else meanwhile."
+            )
         return TopicInfo(name, info.topic_id, everything)
 
     await store.update_topic_assignment(name, grow)
@@ -140,28 +141,30 @@ def _check(
     first: tuple[int, ...],
     live: set[int],
 ) -> None:
-    """Raise InvalidAssignmentError unless the assignments fit the topic and the brokers."""
+    """Raise InvalidReplicaAssignmentError unless the assignments fit the topic and the brokers."""
     if len(given) != added:
-        raise InvalidAssignmentError(
+        raise InvalidReplicaAssignmentError(
             f"Increasing the number of partitions by {added} but {len(given)} assignments provided."
         )
     for number, replicas in enumerate(given, count):
         if len(set(replicas)) != len(replicas):
             named = ", ".join(map(str, replicas))
-            raise InvalidAssignmentError(
+            raise InvalidReplicaAssignmentError(
                 "Duplicate brokers not allowed in replica assignment: "
                 f"{named} for partition id {number}."
             )
         if not replicas:
-            raise InvalidAssignmentError(
+            raise InvalidReplicaAssignmentError(
                 f"Cannot have replication factor of 0 for partition id {number}."
             )
         unknown = sorted(set(replicas) - live)
         if unknown:
             named = ", ".join(map(str, unknown))
-            raise InvalidAssignmentError(f"Unknown broker(s) in replica assignment: {named}.")
+            raise InvalidReplicaAssignmentError(
+                f"Unknown broker(s) in replica assignment: {named}."
+            )
         if len(replicas) != len(first):
-            raise InvalidAssignmentError(
+            raise InvalidReplicaAssignmentError(
                 f"Inconsistent replication factor: the topic has {len(first)} replicas per "
                 f"partition, the assignment {list(replicas)} does not"
             )

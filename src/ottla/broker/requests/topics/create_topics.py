@@ -14,13 +14,14 @@ from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.topics.server import TopicsServer
-from ottla.broker.topic_creation import (
-    METADATA_TOPIC,
-    CreatedTopic,
-    NewTopic,
+from ottla.broker.topic_creation import METADATA_TOPIC, CreatedTopic, NewTopic
+from ottla.model.errors import (
+    ConfigError,
+    ErrorCode,
+    InvalidRequestError,
+    OttlaError,
     TopicExistsError,
 )
-from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.model.time_slices import InTimeSlices
@@ -35,14 +36,6 @@ Result = CreateTopicsResponse.CreatableTopicResult
 
 
 TIERED = "remote.storage.enable"
-
-
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
-
-
-class _InvalidConfigError(OttlaError):
-    code = ErrorCode.INVALID_CONFIG
 
 
 def handle(
@@ -114,15 +107,15 @@ def _new_topic(server: TopicsServer, wanted: CreateTopicsRequest.CreatableTopic)
         raise TopicExistsError(f"Topic '{wanted.name}' already exists.")
     empty = [c.name for c in wanted.configs if c.value is None]
     if empty:
-        raise _InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+        raise ConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
     if any(c.name == TIERED and str(c.value).lower() == "true" for c in wanted.configs):
-        raise _InvalidConfigError(
+        raise ConfigError(
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
     given = wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT
     if wanted.assignments and given:
-        raise _InvalidRequestError(
+        raise InvalidRequestError(
             "Both numPartitions or replicationFactor and replicasAssignments were set. "
             "Both cannot be used at the same time."
         )

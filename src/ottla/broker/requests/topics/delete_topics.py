@@ -15,7 +15,7 @@ from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
 from ottla.broker.requests.topics.server import TopicsServer
-from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError
+from ottla.model.errors import ConnectionLostError, ErrorCode, InvalidRequestError, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
@@ -47,10 +47,6 @@ Result = DeleteTopicsResponse.DeletableTopicResult
 Named = tuple[str | None, bytes]
 
 
-class _InvalidRequestError(OttlaError):
-    code = ErrorCode.INVALID_REQUEST
-
-
 def handle(
     server: TopicsServer,
     conn: Connection,
@@ -63,7 +59,7 @@ def handle(
         results = [Result(name=n, topic_id=i, error_code=refusal) for n, i in wanted]
         return answer(header, DeleteTopicsResponse(responses=results))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
-        raise _InvalidRequestError
+        raise InvalidRequestError
     quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:

@@ -1,0 +1,39 @@
+"""The fence of the controller's requests to a broker: broker epoch, then controller epoch.
+
+Who may call: `replica_control`, `update_metadata`. Invariants: a request for an earlier
+registration of this broker changes nothing (R8), one of an earlier controller neither (R10). Kafka:
+`KafkaApis.isBrokerEpochStale` and the checks of the controller epoch in `ReplicaManager`.
+"""
+
+import logging
+
+from ottla.broker.requests.control.server import ReplicaServer
+from ottla.model.errors import ErrorCode
+from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+
+logger = logging.getLogger(__name__)
+
+
+def refusal(
+    server: ReplicaServer, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+) -> ErrorCode:
+    """Return why a request of a controller is refused, NONE if it is not; log it."""
+    if server.is_stale(request.broker_epoch):
+        code = ErrorCode.STALE_BROKER_EPOCH
+    elif not server.accept_controller_epoch(request.controller_epoch):
+        code = ErrorCode.STALE_CONTROLLER_EPOCH
+    else:
+        return ErrorCode.NONE
+    logger.info(
+        "control request refused api_key=%d error=%s controller=%d controller_epoch=%d "
+        "broker_epoch=%d ours=%d",
+        request.API_KEY,
+        code.name,
+        request.controller_id,
+        request.controller_epoch,
+        request.broker_epoch,
+        server.broker_epoch,
+    )
+    return code
