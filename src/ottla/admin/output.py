@@ -5,12 +5,14 @@ that it can be piped; names of topics, clients and files are data: they are neve
 no control character of theirs reaches the terminal.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 
 from ottla.admin import tables
+
+quiet = verbose = False
+"""What every command may be told by --quiet and --verbose."""
 
 
 class Format(StrEnum):
@@ -52,7 +54,13 @@ class Isolation(StrEnum):
 
 
 def say(text: str) -> None:
-    """Print a message, which is not data, to standard error."""
+    """Print a message, which is not data, to standard error, unless --quiet was typed."""
+    if not quiet:
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """Print what went wrong to standard error."""
     for line in text.split("\n"):
         sys.stderr.write(tables.printable(line) + "\n")
     sys.stderr.flush()
@@ -60,7 +68,9 @@ def say(text: str) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON document: of lists, dicts, structs and what is in them."""
-    import msgspec  # noqa: PLC0415 - only where JSON is printed
+    import json  # noqa: PLC0415 - only where JSON is printed
+
+    import msgspec  # noqa: PLC0415
 
     sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
 

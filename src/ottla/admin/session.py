@@ -5,12 +5,11 @@ Kafka answers as well as a cluster of ours; every failure to reach anybody is on
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ottla.admin.error_texts import explained
-from ottla.log.files import OsFiles
 from ottla.model.errors import ConnectionLostError, ErrorCode, NotABrokerError, OttlaError
-from ottla.model.ports import World
+from ottla.model.ports import Files, World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 
@@ -27,8 +26,8 @@ def failure(what: str, code: int) -> OttlaError:
 
 
 def world() -> World:
-    """Return the operating system's world, inside a running loop."""
-    return runtime.real_world(OsFiles())
+    """Return the operating system's world without its files: tools speak to brokers only."""
+    return runtime.real_world(cast("Files", None))
 
 
 def connected(

@@ -7,8 +7,6 @@ printed as a block of `column: value` lines.
 """
 
 import os
-import shutil
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
@@ -64,6 +62,8 @@ def write(columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO)
         bool(rows) and all(isinstance(row[i], int | float) for row in rows)
         for i in range(len(columns))
     ]
+    import shutil  # noqa: PLC0415 - only for a terminal
+
     width = shutil.get_terminal_size((80, 24)).columns
     found = _widths(columns, cells, width)
     colour = colours(out)
@@ -87,6 +87,8 @@ def text_width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
+    import unicodedata  # noqa: PLC0415 - only for such texts
+
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text

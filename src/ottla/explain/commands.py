@@ -9,8 +9,7 @@ a difference. Imports what it needs when it runs.
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.output import Format, print_json, say
 
 EXIT_DIFFERENT = 1
@@ -18,26 +17,20 @@ DAMAGE_SHOWN = 5
 
 Dir = Annotated[
     Path | None,
-    typer.Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
+    Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
 ]
-Output = Annotated[Format, typer.Option("--output", help="table or json")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the room's commands to the command line."""
-    app.command()(why)
-    app.command()(replay)
+Output = Annotated[Format, Option("--output", help="table or json")]
 
 
 def why(
-    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", show_default=False)],
+    partition: Annotated[str, Argument(metavar="TOPIC-PARTITION")],
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How it was then, and what had made it so"),
+        Option(metavar="TIME", help="How it was then, and what had made it so"),
     ] = None,
     directory: Dir = None,
     output: Output = Format.table,
@@ -55,7 +48,7 @@ def why(
     try:
         tp = partition_of(partition)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise UsageError(str(error)) from error
     journals, until = _journals(paths, directory, at)
     history = PartitionHistory(tp)
     damage = _take(journals, until, history.take)
@@ -73,14 +66,14 @@ def why(
 def replay(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Leave out what was written later")
+        str | None, Option(metavar="TIME", help="Leave out what was written later")
     ] = None,
     diff: Annotated[
         bool,
-        typer.Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
+        Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
     ] = False,
     directory: Dir = None,
     output: Output = Format.table,
@@ -114,7 +107,7 @@ def replay(
         print_differences(replayed)
     _say_damage(damage)
     if replayed.differences:
-        raise typer.Exit(EXIT_DIFFERENT)
+        raise Exit(EXIT_DIFFERENT)
 
 
 def _journals(

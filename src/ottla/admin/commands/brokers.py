@@ -8,23 +8,14 @@ Kafka by --bootstrap-server, the others with the cluster that `ottla up` started
 import signal
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, agreed, ask, cluster_folder, needs_yes
 from ottla.admin.output import plural, print_line, say
 
-app = typer.Typer(
-    help="Stop, start, restart, kill, pause, resume, drain and remove single brokers.\n\n"
-    "`ottla broker run --config FILE` runs one broker in the foreground.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Ids of brokers", min=0)]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait at most", min=0)]
+Ids = Annotated[list[int], Argument(metavar="ID...", help="Ids of brokers", min=0)]
+Timeout = Annotated[float, Option(metavar="SECONDS", help="How long to wait at most", min=0)]
 
 
-@app.command("stop")
 def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
     """Stop brokers by a controlled shutdown.
 
@@ -37,7 +28,6 @@ def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
     brokers.stop(cluster_folder(directory), ids, timeout, say)
 
 
-@app.command("start")
 def start(ids: Ids, directory: Dir = None) -> None:
     """Start brokers that are down, and wait until they serve.
 
@@ -48,15 +38,14 @@ def start(ids: Ids, directory: Dir = None) -> None:
     brokers.start(cluster_folder(directory), ids, say)
 
 
-@app.command("restart")
 def restart(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", min=0)] = None,
-    every: Annotated[bool, typer.Option("--all", help="All brokers of the cluster")] = False,
+    ids: Annotated[list[int] | None, Argument(metavar="[ID...]", min=0)] = None,
+    every: Annotated[bool, Option("--all", help="All brokers of the cluster")] = False,
     timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
+        Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
     ] = 120.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the order")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print the order")] = False,
     directory: Dir = None,
 ) -> None:
     """Restart brokers one after the other.
@@ -67,7 +56,7 @@ def restart(
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
 
     if bool(ids) == every:
-        raise typer.BadParameter("name brokers by their ids, or all of them by --all")
+        raise UsageError("name brokers by their ids, or all of them by --all")
     folder = cluster_folder(directory)
     order = brokers.restart_order(folder, ids or [])
     alone = brokers.unavailable_meanwhile(folder, [b.id for b in order])
@@ -83,7 +72,6 @@ def restart(
     brokers.restart(folder, order, timeout, say)
 
 
-@app.command("kill")
 def kill(ids: Ids, directory: Dir = None) -> None:
     """Kill brokers at once (SIGKILL), as a crash does.
 
@@ -92,7 +80,6 @@ def kill(ids: Ids, directory: Dir = None) -> None:
     _signal(directory, ids, signal.SIGKILL)
 
 
-@app.command("pause")
 def pause(ids: Ids, directory: Dir = None) -> None:
     """Pause brokers (SIGSTOP).
 
@@ -103,7 +90,6 @@ def pause(ids: Ids, directory: Dir = None) -> None:
     _signal(directory, ids, signal.SIGSTOP)
 
 
-@app.command("resume")
 def resume(ids: Ids, directory: Dir = None) -> None:
     """Let paused brokers go on (SIGCONT).
 
@@ -118,16 +104,15 @@ def _signal(directory: Any, ids: list[int], number: int) -> None:
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
 
-@app.command("drain")
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker", min=0)],
+    broker: Annotated[int, Argument(metavar="ID", help="Id of the broker", min=0)],
     throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
     ] = None,
     timeout: Timeout = 600.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the plan, in Kafka's JSON format")
+        bool, Option("--dry-run", help="Only print the plan, in Kafka's JSON format")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -157,10 +142,9 @@ def drain(
     )
 
 
-@app.command("remove")
 def remove(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker", min=0)],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    broker: Annotated[int, Argument(metavar="ID", help="Id of the broker", min=0)],
+    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     timeout: Timeout = 60.0,
     directory: Dir = None,
 ) -> None:

@@ -7,8 +7,7 @@ when something is down.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, cluster_folder
 from ottla.admin.output import Format, megabytes, plural, print_json, print_line, print_table, say
 from ottla.admin.tables import bad, good
@@ -22,34 +21,34 @@ EXIT_FAILED = 1
 
 def up(
     brokers: Annotated[
-        int | None, typer.Option("-n", "--brokers", help="How many [3]", min=1, max=50)
+        int | None, Option("-n", "--brokers", help="How many [3]", min=1, max=50)
     ] = None,
     directory: Dir = None,
     port_base: Annotated[
         int | None,
-        typer.Option(help="Brokers listen on this port and those after it [9092, or free ones]"),
+        Option(help="Brokers listen on this port and those after it [9092, or free ones]"),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Use this ZooKeeper instead of starting one"),
+        Option(metavar="HOST:PORT", help="Use this ZooKeeper instead of starting one"),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
+        Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Brokers listen on this address [127.0.0.1]"),
+        Option(metavar="ADDRESS", help="Brokers listen on this address [127.0.0.1]"),
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="What brokers tell clients to connect to [--listen]"),
+        Option(metavar="HOST", help="What brokers tell clients to connect to [--listen]"),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Make a copied folder a cluster of its own")
+        bool, Option("--adopt", help="Make a copied folder a cluster of its own")
     ] = False,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and stop everything on Ctrl-C")
+        bool, Option("--foreground", help="Stay, and stop everything on Ctrl-C")
     ] = False,
 ) -> None:
     """Start ZooKeeper and brokers on this machine, or those of them that do not run."""
@@ -60,7 +59,7 @@ def up(
     try:
         chosen = local_cluster.parse_settings(settings or [])
     except OttlaError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise UsageError(str(error)) from None
     wanted = local_cluster.Wanted(
         brokers, port_base, zookeeper, chosen, listen=listen, advertise=advertise, adopt=adopt
     )
@@ -108,25 +107,23 @@ def status(
     else:
         print_status(found)
     if not found.healthy:
-        raise typer.Exit(EXIT_FAILED)
+        raise Exit(EXIT_FAILED)
 
 
 def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Fewer records, same kills")] = False,
+    fast: Annotated[bool, Option("--fast", help="Fewer records, same kills")] = False,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Keep everything here [a temporary folder]")
+        Path | None, Option("--dir", help="Keep everything here [a temporary folder]")
     ] = None,
-    port_base: Annotated[int | None, typer.Option(help="As of `ottla up` [free ports]")] = None,
-    zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="As of `ottla up`")
-    ] = None,
-    spark: Annotated[bool, typer.Option(help="Run the Spark pipeline at the end")] = True,
+    port_base: Annotated[int | None, Option(help="As of `ottla up` [free ports]")] = None,
+    zookeeper: Annotated[str | None, Option(metavar="HOST:PORT", help="As of `ottla up`")] = None,
+    spark: Annotated[bool, Option(help="Run the Spark pipeline at the end")] = True,
 ) -> None:
     """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark."""
     from ottla.admin.demo.run import Options, run  # noqa: PLC0415 - lazy
 
     if not run(Options(fast, directory, port_base, zookeeper, spark)):
-        raise typer.Exit(EXIT_FAILED)
+        raise Exit(EXIT_FAILED)
 
 
 def _state(broker: "BrokerStatus") -> object:

@@ -7,8 +7,7 @@ it may lose records; exit code 1 if any partition asked for has no leader as ask
 import sys
 from typing import Annotated
 
-import typer
-
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 
@@ -19,14 +18,12 @@ KIND_HELP = (
 
 
 def elect(
-    kind: Annotated[str, typer.Argument(metavar="preferred|unclean", help=KIND_HELP)],
+    kind: Annotated[str, Argument(metavar="preferred|unclean", help=KIND_HELP)],
     partitions: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC-PARTITION]...", help="As flights-0")
+        list[str] | None, Argument(metavar="[TOPIC-PARTITION]...", help="As flights-0")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every partition that needs it")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Unclean: accept that records are lost")] = (
-        False
-    ),
+    every: Annotated[bool, Option("--all", help="Every partition that needs it")] = False,
+    yes: Annotated[bool, Option("--yes", help="Unclean: accept that records are lost")] = (False),
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -36,12 +33,12 @@ def elect(
     from ottla.admin.operations.plans import parse_partition  # noqa: PLC0415 - lazy
 
     if kind not in tuple(electing.Kind):
-        raise typer.BadParameter(f"{kind!r}: write preferred or unclean")
+        raise UsageError(f"{kind!r}: write preferred or unclean")
     if every == bool(partitions):
-        raise typer.BadParameter("name partitions as TOPIC-PARTITION, or write --all: one of both")
+        raise UsageError("name partitions as TOPIC-PARTITION, or write --all: one of both")
     chosen = usage(parse_partition, partitions or [], "")
     if kind == electing.Kind.unclean and not yes:
-        raise typer.BadParameter(
+        raise UsageError(
             "an unclean election may lose acknowledged records; add --yes if no replica in sync "
             "can come back"
         )
@@ -67,6 +64,6 @@ def elect(
         say(f"ottla elect: {plural(len(failed), 'partition')} failed; first {failed[0].partition}: "
             f"{failed[0].problem}")  # fmt: skip
         sys.stdout.flush()
-        raise typer.Exit(1)
+        raise Exit(1)
     if not found:
         say("no partition needs it")

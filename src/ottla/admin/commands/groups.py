@@ -7,18 +7,10 @@ without a yes; exit code 1 if anything asked for was refused.
 import sys
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes, read_input, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
-
-app = typer.Typer(
-    help="List, describe, measure, reset and delete consumer groups.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 
 KINDS = ("consumer", "")
 """Protocol types of groups with offsets; empty is a group that only commits."""
@@ -30,10 +22,9 @@ STATES = (
 """The last two are KIP-848's, of newer clusters."""
 
 
-@app.command("list")
 def list_command(
     state: Annotated[
-        list[str] | None, typer.Option(help="Only groups in this state; may be repeated")
+        list[str] | None, Option(help="Only groups in this state; may be repeated")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -44,7 +35,7 @@ def list_command(
 
     wanted = {text.lower() for text in state or ()}
     for text in sorted(wanted - {name.lower() for name in STATES}):
-        raise typer.BadParameter(f"--state {text}: there are {', '.join(STATES)}")
+        raise UsageError(f"--state {text}: there are {', '.join(STATES)}")
     found = [
         g
         for g in ask(directory, bootstrap_server, groups.list_groups)
@@ -57,8 +48,8 @@ def list_command(
     print_table(("group", "state", "kind", "coordinator"), rows)
 
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...")]
-Every = Annotated[bool, typer.Option("--all", help="Every group of consumers")]
+Names = Annotated[list[str] | None, Argument(metavar="[GROUP]...")]
+Every = Annotated[bool, Option("--all", help="Every group of consumers")]
 
 
 async def _groups(client: Any, names: list[str] | None) -> list[str]:
@@ -72,10 +63,9 @@ async def _groups(client: Any, names: list[str] | None) -> list[str]:
 
 def _one_of(names: list[str] | None, every: bool) -> None:
     if bool(names) == every:
-        raise typer.BadParameter("name groups, or write --all: one of both")
+        raise UsageError("name groups, or write --all: one of both")
 
 
-@app.command("describe")
 def describe(
     names: Names = None,
     every: Every = False,
@@ -108,7 +98,6 @@ def describe(
         print_table(("member", "instance", "client", "host", "partitions"), rows, title=title)
 
 
-@app.command("lag")
 def lag(
     names: Names = None,
     every: Every = False,
@@ -153,10 +142,9 @@ def lag(
         )
 
 
-@app.command("delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    names: Annotated[list[str], Argument(metavar="GROUP...")],
+    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
@@ -170,14 +158,13 @@ def delete(
     for name, problem in results.items():
         say(f"group {name} {'deleted' if problem is None else f'not deleted: {problem}'}")
     if any(results.values()):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@app.command("delete-offsets")
 def delete_offsets(
     group: str,
-    topic: Annotated[list[str], typer.Option(metavar="TOPIC[:0,1]", help="May be repeated")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    topic: Annotated[list[str], Option(metavar="TOPIC[:0,1]", help="May be repeated")],
+    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
@@ -196,7 +183,7 @@ def delete_offsets(
     for partition, problem in results.items():
         say(f"{partition} {'forgotten' if problem is None else f'not forgotten: {problem}'}")
     if any(results.values()):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 TARGETS = "--to, --to-offset, --shift-by, --to-datetime, --by-duration, --from-file"
@@ -220,10 +207,10 @@ def _target(
 
     ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if sum(way is not None for way in ways) != 1:
-        raise typer.BadParameter(f"choose one of {TARGETS}")
+        raise UsageError(f"choose one of {TARGETS}")
     if to is not None:
         if to not in ("earliest", "latest", "current"):
-            raise typer.BadParameter(f"--to {to}: write earliest, latest or current")
+            raise UsageError(f"--to {to}: write earliest, latest or current")
         return Target(earliest=to == "earliest", latest=to == "latest", current=to == "current")
     if to_datetime is not None:
         try:
@@ -232,7 +219,7 @@ def _target(
                 moment = moment.astimezone()
             return Target(timestamp=max(0, int(moment.timestamp() * 1000)))
         except (ValueError, OverflowError):
-            raise typer.BadParameter(
+            raise UsageError(
                 f"--to-datetime {to_datetime}: write it as 2026-11-21T13:00:00+00:00"
             ) from None
     if by_duration is not None:
@@ -272,30 +259,27 @@ async def _partitions(client: Any, chosen: list[tuple[str, list[int]]]) -> list[
     return list(found)
 
 
-@app.command("reset-offsets")
 def reset_offsets(
     group: str,
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC[:0,1]", help="May be repeated [all with an offset]"),
+        Option(metavar="TOPIC[:0,1]", help="May be repeated [all with an offset]"),
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="earliest|latest|current")] = None,
-    to_offset: Annotated[int | None, typer.Option(min=0, max=(1 << 63) - 1)] = None,
-    shift_by: Annotated[int | None, typer.Option(help="Forward, or back if negative")] = None,
-    to_datetime: Annotated[
-        str | None, typer.Option(help="The first record not older than this")
-    ] = None,
+    to: Annotated[str | None, Option(metavar="earliest|latest|current")] = None,
+    to_offset: Annotated[int | None, Option(min=0, max=(1 << 63) - 1)] = None,
+    shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
+    to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="P1DT2H|1d2h", help="So long back from now")
+        str | None, Option(metavar="P1DT2H|1d2h", help="So long back from now")
     ] = None,
     from_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
+        Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
     ] = None,
     export: Annotated[
-        bool, typer.Option("--export", help="Print such lines, for --from-file or Kafka's tool")
+        bool, Option("--export", help="Print such lines, for --from-file or Kafka's tool")
     ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else only show it")] = False,
+    execute: Annotated[bool, Option("--execute", help="Do it; else only show it")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -305,7 +289,7 @@ def reset_offsets(
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:
-        raise typer.BadParameter("--from-file names the partitions: leave --topic away")
+        raise UsageError("--from-file names the partitions: leave --topic away")
     chosen = usage(_parse_topic, topic or [], "--topic")
 
     async def question(client: Any) -> Any:

@@ -6,8 +6,7 @@ and for a log dir that is offline the exit code is 1.
 
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
 from ottla.admin.output import Format, print_json, print_table, say
 from ottla.model.errors import OttlaError
@@ -15,10 +14,10 @@ from ottla.model.errors import OttlaError
 
 def log_dirs(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics' replicas")
+        list[str] | None, Argument(metavar="[TOPIC]...", help="Only these topics' replicas")
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
+        str | None, Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -74,7 +73,7 @@ def log_dirs(
     for broker in found.silent:
         say(f"broker {broker} does not answer")
     if found.silent or any(one.problem for one in found.dirs):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _to_go(lag: int) -> str:

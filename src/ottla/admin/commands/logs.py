@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ottla.admin.arguments import Argument, Option
 from ottla.admin.output import Format, say
 from ottla.admin.tables import printable
 
@@ -16,21 +15,17 @@ EXIT_DAMAGED = 1
 
 
 def logs(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE|FOLDER...", show_default=False, exists=True)
-    ],
+    paths: Annotated[list[Path], Argument(metavar="FILE|FOLDER...")],
     records: Annotated[
-        bool, typer.Option("--records", "--deep-iteration", help="Also each record's facts")
+        bool, Option("--records", "--deep-iteration", help="Also each record's facts")
     ] = False,
     contents: Annotated[
-        bool, typer.Option("--contents", "--print-data-log", help="Also keys and values")
+        bool, Option("--contents", "--print-data-log", help="Also keys and values")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Print nothing but what is wrong; reads all records")
+        bool, Option("--check", help="Print nothing but what is wrong; reads all records")
     ] = False,
-    output: Annotated[Format, typer.Option("--output", help="table (as Kafka's), json")] = (
-        Format.table
-    ),
+    output: Annotated[Format, Option("--output", help="table (as Kafka's), json")] = (Format.table),
 ) -> int:
     """Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.
 

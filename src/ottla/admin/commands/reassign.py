@@ -9,29 +9,24 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
-app = typer.Typer(
-    help="Move replicas to other brokers.", no_args_is_help=True, rich_markup_mode=None
-)
-
 File = Annotated[
-    str | None, typer.Option("--file", help="A plan in Kafka's JSON format; - is standard input")
+    str | None, Option("--file", help="A plan in Kafka's JSON format; - is standard input")
 ]
 Moves = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--partition", metavar="TOPIC-PARTITION=BROKERS", help="As flights-0=1,2,3; may be repeated"
     ),
 ]
 Wait = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
+    float | None, Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
 ]
-Preserve = Annotated[bool, typer.Option("--preserve-throttles", help="Leave throttles as they are")]
+Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
 
 
 def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
@@ -39,7 +34,7 @@ def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]
     from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
 
     if (file is None) == (not moves):
-        raise typer.BadParameter(
+        raise UsageError(
             "give the plan as --file plan.json (- is standard input) or as "
             "--partition flights-0=1,2,3: one of both"
         )
@@ -50,25 +45,22 @@ def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]
     try:
         return plans.checked(entries, "--partition"), "--partition", {}
     except plans.PlanError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _tell(left: int, of: int) -> None:
     say(f"{of - left} of {plural(of, 'partition')} done")
 
 
-@app.command("plan")
 def plan_command(
-    topics: Annotated[
-        list[str], typer.Option("--topics", metavar="T[,T…]", help="The topics to spread")
-    ],
+    topics: Annotated[list[str], Option("--topics", metavar="T[,T…]", help="The topics to spread")],
     brokers: Annotated[
-        str | None, typer.Option(metavar="ID[,ID…]", help="Where to [default: all that live]")
+        str | None, Option(metavar="ID[,ID…]", help="Where to [default: all that live]")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(help="Another number of replicas [default: as now]", min=1)
+        int | None, Option(help="Another number of replicas [default: as now]", min=1)
     ] = None,
-    ignore_racks: Annotated[bool, typer.Option("--ignore-racks")] = False,
+    ignore_racks: Annotated[bool, Option("--ignore-racks")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
@@ -80,7 +72,7 @@ def plan_command(
 
     names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
     if not names:
-        raise typer.BadParameter("--topics names no topic")
+        raise UsageError("--topics names no topic")
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
     current, proposed = ask(
         directory,
@@ -99,20 +91,19 @@ def plan_command(
     say(f"{plural(copied, 'replica')} to copy, {len(changed)} of {of} changed")
 
 
-@app.command("execute")
 def execute(
     file: File = None,
     partition: Moves = None,
     throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES/S", help="Limit moves between a broker's log dirs", min=1),
+        Option(metavar="BYTES/S", help="Limit moves between a broker's log dirs", min=1),
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="Although others are in progress")
+        bool, Option("--additional", help="Although others are in progress")
     ] = False,
     wait: Wait = None,
     directory: Dir = None,
@@ -123,7 +114,7 @@ def execute(
 
     plan, where, places = _plan(file, partition)
     if log_dirs_throttle is not None and not places:
-        raise typer.BadParameter("--log-dirs-throttle: the plan names no log_dirs")
+        raise UsageError("--log-dirs-throttle: the plan names no log_dirs")
 
     async def run(client: Any) -> int:
         prepared = await reassign.prepare(client, plan, where, additional=additional)
@@ -157,7 +148,6 @@ def execute(
         )
 
 
-@app.command("verify")
 def verify(
     file: File = None,
     partition: Moves = None,
@@ -205,17 +195,16 @@ def verify(
             [(p.partition, str(p.state), _ids(p.replicas), _ids(p.target)) for p in found],
         )
     if any(p.state is not reassign.State.DONE for p in found) or not all(p.done for p in placed):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@app.command("cancel")
 def cancel(
     file: File = None,
     partition: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
+        Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that are in progress")] = False,
+    every: Annotated[bool, Option("--all", help="All that are in progress")] = False,
     preserve_throttles: Preserve = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -224,7 +213,7 @@ def cancel(
     from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
 
     if [file is not None, bool(partition), every].count(True) != 1:
-        raise typer.BadParameter("name what to cancel: --file, --partition or --all, one of them")
+        raise UsageError("name what to cancel: --file, --partition or --all, one of them")
     chosen: list[Any] | None = None
     if file is not None:
         chosen = list(plans.parse_plan(*read_input(file, plans.MAX_PLAN_BYTES)))
@@ -247,7 +236,6 @@ def cancel(
         say("none of them is in progress")
 
 
-@app.command("list")
 def list_command(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from ottla.admin.operations import topics
 from ottla.admin.operations.consume import Reader, Sink
-from ottla.admin.operations.group_consumer import GroupReader
 from ottla.admin.operations.places import BEGINNING, Place
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_line
@@ -167,6 +166,8 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
         return Reader(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
 
     if wanted.group is not None:
+        from ottla.admin.operations.group_consumer import GroupReader  # noqa: PLC0415 - lazy
+
         member = GroupReader(
             client,
             world(),

@@ -6,29 +6,21 @@ Who may call: the command line. Invariants: nothing is deleted without a yes, ty
 
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes
 from ottla.admin.output import Format, plural, print_json, print_table, say
 from ottla.model.errors import OttlaError
 
-app = typer.Typer(
-    help="Create, list, describe, alter and delete topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated"),
+    Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated"),
 ]
 
 
-@app.command("create")
 def create(
     name: str,
-    partitions: Annotated[int, typer.Option(help="-1: the brokers' default")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the brokers' default")] = -1,
+    partitions: Annotated[int, Option(help="-1: the brokers' default")] = -1,
+    replication_factor: Annotated[int, Option(help="-1: the brokers' default")] = -1,
     config: Settings = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -38,7 +30,7 @@ def create(
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
         if count == 0 or count < -1:
-            raise typer.BadParameter(f"--{what} {count}: choose 1 or more")
+            raise UsageError(f"--{what} {count}: choose 1 or more")
     settings = topics.parse_topic_settings(config or [])
     ask(
         directory,
@@ -54,7 +46,6 @@ def create(
     say(f"topic {name} created")
 
 
-@app.command("list")
 def list_command(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:
@@ -72,17 +63,16 @@ def list_command(
     print_table(("topic", "partitions", "replicas", "under-replicated", "leaderless"), rows)
 
 
-@app.command("describe")
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...")] = None,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions with replicas out of sync")
+        bool, Option("--under-replicated", help="Only partitions with replicas out of sync")
     ] = False,
     leaderless: Annotated[
-        bool, typer.Option("--leaderless", help="Only partitions without a leader")
+        bool, Option("--leaderless", help="Only partitions without a leader")
     ] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr", help="Only partitions that refuse acks=all")
+        bool, Option("--under-min-isr", help="Only partitions that refuse acks=all")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -93,7 +83,7 @@ def describe(
 
     picking = under_replicated or leaderless or under_min_isr
     if not names and not picking:
-        raise typer.BadParameter(
+        raise UsageError(
             "name a topic, or say what to look for: --under-replicated, --leaderless, "
             "--under-min-isr"
         )
@@ -143,16 +133,15 @@ def _print_topic(topic: Any) -> None:
     )
 
 
-@app.command("alter")
 def alter(
     name: str,
     partitions: Annotated[
-        int | None, typer.Option(help="Grow to so many; topics never shrink", min=1)
+        int | None, Option(help="Grow to so many; topics never shrink", min=1)
     ] = None,
     config: Settings = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Back to the brokers' default; may be repeated"),
+        Option(metavar="KEY", help="Back to the brokers' default; may be repeated"),
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -163,12 +152,12 @@ def alter(
     changed = topics.parse_topic_settings(config or [])
     removed = list(dict.fromkeys(delete_config or []))
     if partitions is None and not changed and not removed:
-        raise typer.BadParameter(
+        raise UsageError(
             "nothing to change: add --partitions, --config KEY=VALUE or --delete-config KEY"
         )
     both = sorted(set(changed).intersection(removed))
     if both:
-        raise typer.BadParameter(f"{both[0]} is both set and deleted: choose one")
+        raise UsageError(f"{both[0]} is both set and deleted: choose one")
     ask(
         directory,
         bootstrap_server,
@@ -179,12 +168,11 @@ def alter(
     say(f"topic {name} altered")
 
 
-@app.command("delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    names: Annotated[list[str], Argument(metavar="NAME...")],
+    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Topics that do not exist are fine")
+        bool, Option("--if-exists", help="Topics that do not exist are fine")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,

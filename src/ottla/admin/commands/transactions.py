@@ -5,22 +5,14 @@ Who may call: the command line. Invariants: nothing is aborted without a yes.
 
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes, usage
 from ottla.admin.output import Format, print_json, print_table, say
 
-app = typer.Typer(
-    help="List and describe transactions, and abort one that hangs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
-
-@app.command("list")
 def list_command(
     state: Annotated[
-        list[str] | None, typer.Option(help="Only ids in this state, as Ongoing; may be repeated")
+        list[str] | None, Option(help="Only ids in this state, as Ongoing; may be repeated")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -39,9 +31,8 @@ def list_command(
     print_table(("transactional id", "state", "producer id", "coordinator"), rows)
 
 
-@app.command("describe")
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="ID...")],
+    names: Annotated[list[str], Argument(metavar="ID...")],
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -67,7 +58,6 @@ def describe(
     print_table((*heads, "timeout ms", "since ms", "partitions"), rows)
 
 
-@app.command("producers")
 def producers(
     topic: str,
     partition: int,
@@ -93,14 +83,13 @@ def producers(
     print_table((*heads, "coordinator epoch", "transaction since"), rows)
 
 
-@app.command("hanging")
 def hanging(
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="May be repeated [all topics]")
+        list[str] | None, Option(metavar="NAME", help="May be repeated [all topics]")
     ] = None,
     older_than: Annotated[
         str,
-        typer.Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
+        Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
     ] = "15m",
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
@@ -133,12 +122,11 @@ def hanging(
         say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
 
 
-@app.command("abort")
 def abort(
     topic: str,
     partition: int,
-    start_offset: Annotated[int, typer.Option(help="Where it begins: `ottla txn producers`")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    start_offset: Annotated[int, Option(help="Where it begins: `ottla txn producers`")],
+    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
 ) -> None:
