@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ottla.admin import output
-from ottla.admin.arguments.declaring import Exit, UsageError
+from ottla.admin.arguments.declaring import Exit, UsageError, parameters
 from ottla.admin.arguments.tree import Group, Node, find
-from ottla.admin.command_table import ROOT
+from ottla.admin.command_table import add, all_commands
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 HELP = ("--help", "-h")
@@ -32,9 +32,15 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
     except ValueError:
         pass  # not in the main thread: nothing to catch there
     words = list(sys.argv[1:] if arguments is None else arguments)
-    root = ROOT._replace(children={**ROOT.children, **(others or {})})
+    add(others or {})
+    root = all_commands()
     path: list[str] = []
     try:
+        if words[:1] == ["__complete"]:
+            from ottla.admin.commands.shell import complete  # noqa: PLC0415 - lazy
+
+            complete(root, words[1:])
+            return EXIT_OK
         path, node, left = find(root, words)
         return _run(path, node, left)
     except UsageError as error:
@@ -82,6 +88,11 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
 
     function = node.function()
     known = node.parameters()
+    asks = any(p.name == "bootstrap_server" for p in known)
+    if asks:
+        from ottla.admin import connection  # noqa: PLC0415 - lazy
+
+        known += parameters(connection.options)
     parsed = parsing.parse(known, words)
     if "help" in parsed.everywhere:
         from ottla.admin.arguments import help_text  # noqa: PLC0415 - lazy
@@ -90,6 +101,11 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
         return EXIT_OK
     output.quiet = "quiet" in parsed.everywhere
     output.verbose = "verbose" in parsed.everywhere
+    if asks:
+        connection.options(
+            profile=parsed.arguments.pop("profile"),
+            command_config=parsed.arguments.pop("command_config"),
+        )
     code = function(**parsed.arguments)
     return code if isinstance(code, int) else EXIT_OK
 

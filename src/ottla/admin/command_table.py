@@ -3,13 +3,16 @@
 Who may call: `cli`. Invariant: a test compares each sentence with the function's docstring.
 """
 
+from collections.abc import Mapping
+
 from ottla.admin.arguments.tree import Command, Group, Node
 
-HERE, DATA, CARE, INSIDE = (
+HERE, DATA, CARE, INSIDE, SETUP = (
     "A cluster on this machine",
     "Topics and records",
     "Groups, transactions, replicas",
     "Look inside",
+    "This command line",
 )
 
 
@@ -44,7 +47,7 @@ BROKER = Group(
     "`ottla broker run --config FILE` runs one broker in the foreground.",
 )
 TOPICS = Group(
-    "Create, list, describe, alter and delete topics.",
+    "Create, list, describe, alter, measure and delete topics.",
     _of(
         "ottla.admin.commands.topics",
         {
@@ -59,6 +62,16 @@ TOPICS = Group(
             ),
             "alter": ("alter", "Give a topic more partitions or other settings."),
             "delete": ("delete", "Delete topics and their records."),
+        },
+    )
+    | _of(
+        "ottla.admin.commands.topic_offsets",
+        {
+            "offsets": (
+                "offsets",
+                "Show where the logs of topics begin and end, or the first offset of a time.",
+            ),
+            "delete-records": ("delete_records", "Delete the first records of partitions."),
         },
     ),
     DATA,
@@ -95,6 +108,10 @@ GROUPS = Group(
             ),
             "reset-offsets": ("reset_offsets", "Move a group's offsets."),
         },
+    )
+    | _of(
+        "ottla.admin.commands.group_watching",
+        {"watch": ("watch", "Show lag and rates of groups again and again, until Ctrl-C.")},
     ),
     CARE,
 )
@@ -151,6 +168,47 @@ REASSIGN = Group(
     CARE,
 )
 
+CLUSTER = Group(
+    "A cluster's set-up as one file: take it, compare it, make a cluster like it.",
+    _of(
+        "ottla.admin.commands.cluster_state",
+        {
+            "snapshot": (
+                "snapshot",
+                "Print topics, settings, quotas and groups' offsets, for diff and apply.",
+            ),
+            "diff": ("diff", "Show what is different in two snapshots, or since one."),
+            "apply": ("apply", "Make a cluster like a snapshot: topics, settings, quotas."),
+        },
+    ),
+    CARE,
+)
+ZNODE = Group(
+    "Read what is in ZooKeeper, explained.",
+    _of(
+        "ottla.admin.commands.znodes",
+        {
+            "ls": ("ls", "List the znodes below one."),
+            "get": ("get", "Show a znode's data, and what ZooKeeper knows about it."),
+        },
+    ),
+    INSIDE,
+)
+PROFILE = Group(
+    "Name clusters, and say which one is used.",
+    _of(
+        "ottla.admin.commands.profiles",
+        {
+            "list": ("list_command", "List the profiles; the one in use has a star."),
+            "show": ("show", "Show which cluster commands would ask now."),
+            "set": ("set_command", "Write a profile, or change one: what is not named stays."),
+            "use": ("use", "Use a profile from now on, where no other cluster is named."),
+            "remove": ("remove", "Remove a profile."),
+        },
+    ),
+    SETUP,
+)
+
 COMMANDS: dict[str, Node] = {
     "up": _one(
         "ottla.admin.commands.cluster",
@@ -195,6 +253,8 @@ COMMANDS: dict[str, Node] = {
     "txn": TRANSACTIONS,
     "reassign": REASSIGN,
     "elect": _one("ottla.admin.commands.elect", "elect", "Elect leaders anew.", CARE),
+    "cluster": CLUSTER,
+    "znode": ZNODE,
     "log-dirs": _one(
         "ottla.admin.commands.log_dirs",
         "log_dirs",
@@ -207,8 +267,37 @@ COMMANDS: dict[str, Node] = {
         "Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.",
         INSIDE,
     ),
+    "profile": PROFILE,
+    "completion": _one(
+        "ottla.admin.commands.shell",
+        "completion",
+        "Print what makes a shell complete commands, options, topics and groups.",
+        SETUP,
+    ),
+    "man": _one(
+        "ottla.admin.commands.shell",
+        "man",
+        "Write man pages, built from the help, into a folder.",
+        SETUP,
+    ),
+    "schema": _one(
+        "ottla.admin.commands.shell",
+        "schema",
+        "Print the JSON schema of what a command prints with --output json.",
+        SETUP,
+    ),
 }
-ROOT = Group(
-    "A replicated log that speaks Apache Kafka's protocol. `ottla up` starts a cluster here.",
-    COMMANDS,
-)
+_of_other_rooms: dict[str, Node] = {}
+
+
+def add(commands: Mapping[str, Node]) -> None:
+    """Add commands of other rooms, of which this one knows nothing."""
+    _of_other_rooms.update(commands)
+
+
+def all_commands() -> Group:
+    """Return all commands there are."""
+    return Group(
+        "A replicated log that speaks Apache Kafka's protocol. `ottla up` starts a cluster here.",
+        {**COMMANDS, **_of_other_rooms},
+    )

@@ -28,11 +28,15 @@ Bootstrap = Annotated[
         help="Any Kafka cluster [default: the one running in --dir]",
     ),
 ]
-TopicArgument = Annotated[str | None, Argument(metavar="TOPIC")]
+TopicArgument = Annotated[str | None, Argument(metavar="TOPIC", complete="topic")]
 TopicOption = Annotated[
-    str | None, Option("--topic", "-t", help="The topic, if it is not the argument")
+    str | None,
+    Option("--topic", "-t", help="The topic, if it is not the argument", complete="topic"),
 ]
-Output = Annotated[Format, Option("--output", help="table or json")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask")]
+DryRun = Annotated[bool, Option("--dry-run", help="Check and show it, change nothing")]
+Regex = Annotated[bool, Option("--regex", help="Names are regular expressions for whole names")]
+Output = Annotated[Format, Option("--output", help="How the result is printed")]
 
 
 def cluster_folder(path: Path | None) -> Any:
@@ -42,7 +46,11 @@ def cluster_folder(path: Path | None) -> Any:
 
 
 def bootstrap(address: str | None, path: Path | None) -> str:
-    return address or str(cluster_folder(path).bootstrap())
+    """Return the addresses of the cluster that is meant (see `connection`)."""
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+
+    found = where(address, path)
+    return found.address or str(found.folder.bootstrap())
 
 
 def ask(
@@ -52,13 +60,21 @@ def ask(
     *,
     timeout_s: float | None = None,
 ) -> T:
-    """Put a question to the cluster at `address`, or to the one that runs in `path`."""
+    """Put a question to the cluster that is meant by --bootstrap-server, --dir and so on."""
+    from ottla.admin.connection import settings_of, where  # noqa: PLC0415 - lazy
     from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
 
+    found = where(address, path)
+    settings = settings_of(found.command_config)
     try:
-        return connected(bootstrap(address, path), question, timeout_s=timeout_s or CALL_TIMEOUT_S)
+        return connected(
+            found.address or str(found.folder.bootstrap()),
+            question,
+            timeout_s=timeout_s or settings.timeout_s or CALL_TIMEOUT_S,
+            client_id=settings.client_id,
+        )
     except OttlaError as error:
-        problem = None if address else cluster_folder(path).zookeeper_problem()
+        problem = None if found.address else found.folder.zookeeper_problem()
         if problem is None:
             raise
         raise OttlaError(f"{problem}; brokers can change nothing without it ({error})") from error

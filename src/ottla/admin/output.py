@@ -6,7 +6,7 @@ no control character of theirs reaches the terminal.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from ottla.admin import tables
@@ -14,12 +14,17 @@ from ottla.admin import tables
 quiet = verbose = False
 """What every command may be told by --quiet and --verbose."""
 
+_tabs = False
+"""Whether --output tsv was typed."""
+
 
 class Format(StrEnum):
-    """How a listing is printed."""
+    """How a result is printed: for people, as JSON or YAML, or as lines of cells between tabs."""
 
     table = "table"
     json = "json"
+    yaml = "yaml"
+    tsv = "tsv"
 
 
 class InputForm(StrEnum):
@@ -66,13 +71,31 @@ def complain(text: str) -> None:
     sys.stderr.flush()
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document: of lists, dicts, structs and what is in them."""
-    import json  # noqa: PLC0415 - only where JSON is printed
+def structured(output: Format) -> bool:
+    """Tell whether a result is to be printed as JSON or YAML; if not, as a table or tsv."""
+    global _tabs  # noqa: PLW0603 - one command line for each process
+    _tabs = output is Format.tsv
+    return output in (Format.json, Format.yaml)
+
+
+def print_structured(output: Format, value: object) -> None:
+    """Print one document: of lists, dicts, structs and what is in them."""
+    import json  # noqa: PLC0415 - only where it is printed
 
     import msgspec  # noqa: PLC0415
 
-    sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+    plain = msgspec.to_builtins(value, str_keys=True)
+    if output is Format.yaml:
+        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+
+        sys.stdout.write(to_yaml(plain))
+    else:
+        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    print_structured(Format.json, value)
 
 
 def print_table(
@@ -80,8 +103,16 @@ def print_table(
 ) -> None:
     """Print rows: aligned on a terminal, separated by tabs in a pipe (see `tables.write`)."""
     if title:
-        sys.stdout.write(tables.printable(title) + "\n")
-    tables.write(columns, rows, sys.stdout)
+        sys.stdout.write(("# " if _tabs else "") + tables.printable(title) + "\n")
+    tables.write(columns, rows, sys.stdout, tabs=_tabs)
+
+
+def print_results(output: Format, rows: Sequence[Mapping[str, object]]) -> None:
+    """Print what a change came to, for programs; people were told in words."""
+    if structured(output):
+        print_structured(output, rows)
+    elif output is Format.tsv and rows:
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def print_line(text: str) -> None:

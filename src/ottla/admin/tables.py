@@ -51,10 +51,15 @@ def styled(text: str, style: str) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
-def write(columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO) -> None:
-    """Write a table. Cells: text, numbers (set right), `Styled`; None is shown as `-`."""
+def write(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO, *, tabs: bool = False
+) -> None:
+    """Write a table. Cells: text, numbers (set right), `Styled`; None is shown as `-`.
+
+    `tabs`: between tabs on a terminal, too.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
-    if not out.isatty():
+    if tabs or not out.isatty():
         lines = [columns, *([cell.text for cell in row] for row in cells)]
         out.writelines("\t".join(line) + "\n" for line in lines)
         return

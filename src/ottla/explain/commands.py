@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.output import Format, print_json, say
+from ottla.admin.output import Format, print_structured, say, structured
 
 EXIT_DIFFERENT = 1
 DAMAGE_SHOWN = 5
@@ -35,7 +35,10 @@ def why(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Tell why a partition has the leader and ISR it has, from the controllers' journals."""
+    """Tell why a partition has the leader and ISR it has, from the controllers' journals.
+
+    Example: ottla why orders-0 --at 12:30
+    """
     from ottla.controller.journal_schema import partition_of  # noqa: PLC0415 - lazy
     from ottla.explain.history import PartitionHistory  # noqa: PLC0415 - lazy
     from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
@@ -54,8 +57,8 @@ def why(
     damage = _take(journals, until, history.take)
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
-    if output is Format.json:
-        print_json(history_as_json(history, damage, at=until))
+    if structured(output):
+        print_structured(output, history_as_json(history, damage, at=until))
     elif at is None:
         print_history(history)
     else:
@@ -78,7 +81,10 @@ def replay(
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the cluster as the journals have it, or what the installed rules would do otherwise."""
+    """Show the cluster as the journals have it, or what the installed rules would do otherwise.
+
+    Example: ottla replay --diff
+    """
     from ottla.explain.cluster_state import ClusterState  # noqa: PLC0415 - lazy
     from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
         cluster_state_as_json,
@@ -92,8 +98,8 @@ def replay(
     if not diff:
         cluster = ClusterState()
         damage = _take(journals, last, cluster.take)
-        if output is Format.json:
-            print_json(cluster_state_as_json(cluster, damage))
+        if structured(output):
+            print_structured(output, cluster_state_as_json(cluster, damage))
         else:
             print_cluster_state(cluster)
         _say_damage(damage)
@@ -101,8 +107,8 @@ def replay(
     replayed = Replay()
     damage = _take(journals, last, replayed.take, replayed.lines_missing)
     replayed.finish()
-    if output is Format.json:
-        print_json(differences_as_json(replayed, damage))
+    if structured(output):
+        print_structured(output, differences_as_json(replayed, damage))
     else:
         print_differences(replayed)
     _say_damage(damage)

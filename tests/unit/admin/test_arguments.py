@@ -12,7 +12,7 @@ from ottla.admin.arguments.declaring import parameters
 from ottla.admin.arguments.parsing import parse
 from ottla.admin.arguments.tree import Command, Group, find
 from ottla.admin.cli import main
-from ottla.admin.command_table import ROOT
+from ottla.admin.command_table import all_commands
 
 
 class Colour(StrEnum):
@@ -146,7 +146,9 @@ def every_command(group, path=()):
             yield (*path, name), node
 
 
-ALL = dict(every_command(ROOT._replace(children={**ROOT.children, **_of_other_rooms()})))
+ROOT = all_commands()
+ROOT = ROOT._replace(children={**ROOT.children, **_of_other_rooms()})
+ALL = dict(every_command(ROOT))
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -161,6 +163,7 @@ def test_the_list_of_commands_says_what_they_say_themselves(path, monkeypatch):
     text = help_text.of_command(path, function, known)
     for line in text.splitlines():
         assert len(line) <= 80 or line.strip().startswith(("Example", "Usage")), line
+    assert "Example: ottla" in text or "Example: " in text, "help without an example"
     names = [n for p in known if p.is_option for n in p.names]
     assert len(names) == len(set(names))
     assert not {"-h", "-q", "-v"} & set(names)

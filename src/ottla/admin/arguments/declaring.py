@@ -23,7 +23,7 @@ class Declared:
     """What Option and Argument have in common.
 
     `names`: as typed; an option without any is named after its parameter. `complete`: what kind of
-    names a shell may complete (`completion.KINDS`).
+    names a shell may complete: topic, group, broker, transaction or profile.
     """
 
     def __init__(

@@ -9,14 +9,26 @@ import signal
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, agreed, ask, cluster_folder, needs_yes
-from ottla.admin.output import plural, print_line, say
+from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
+from ottla.admin.output import (
+    Format,
+    plural,
+    print_line,
+    print_results,
+    print_structured,
+    say,
+    structured,
+)
 
-Ids = Annotated[list[int], Argument(metavar="ID...", help="Ids of brokers", min=0)]
+Ids = Annotated[
+    list[int], Argument(metavar="ID...", complete="broker", help="Ids of brokers", min=0)
+]
 Timeout = Annotated[float, Option(metavar="SECONDS", help="How long to wait at most", min=0)]
 
 
-def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
+def stop(
+    ids: Ids, timeout: Timeout = 60.0, directory: Dir = None, output: Output = Format.table
+) -> None:
     """Stop brokers by a controlled shutdown.
 
     Their leaderships move first.
@@ -26,9 +38,10 @@ def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
 
     brokers.stop(cluster_folder(directory), ids, timeout, say)
+    _print_done(output, ids, "stopped")
 
 
-def start(ids: Ids, directory: Dir = None) -> None:
+def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Start brokers that are down, and wait until they serve.
 
     Example: ottla broker start 1
@@ -36,6 +49,7 @@ def start(ids: Ids, directory: Dir = None) -> None:
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
 
     brokers.start(cluster_folder(directory), ids, say)
+    _print_done(output, ids, "started")
 
 
 def restart(
@@ -47,6 +61,7 @@ def restart(
     ] = 120.0,
     dry_run: Annotated[bool, Option("--dry-run", help="Only print the order")] = False,
     directory: Dir = None,
+    output: Output = Format.table,
 ) -> None:
     """Restart brokers one after the other.
 
@@ -66,21 +81,26 @@ def restart(
             "unavailable while its broker restarts"
         )
     if dry_run:
+        if output is not Format.table:
+            _print_done(output, [b.id for b in order], "would be restarted")
+            return
         for broker in order:
             print_line(f"restart broker {broker.id}")
         return
     brokers.restart(folder, order, timeout, say)
+    _print_done(output, [b.id for b in order], "restarted")
 
 
-def kill(ids: Ids, directory: Dir = None) -> None:
+def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Kill brokers at once (SIGKILL), as a crash does.
 
     Example: ottla broker kill 1
     """
     _signal(directory, ids, signal.SIGKILL)
+    _print_done(output, ids, "killed")
 
 
-def pause(ids: Ids, directory: Dir = None) -> None:
+def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Pause brokers (SIGSTOP).
 
     They keep their connections and answer nothing.
@@ -88,14 +108,16 @@ def pause(ids: Ids, directory: Dir = None) -> None:
     Example: ottla broker pause 1
     """
     _signal(directory, ids, signal.SIGSTOP)
+    _print_done(output, ids, "paused")
 
 
-def resume(ids: Ids, directory: Dir = None) -> None:
+def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Let paused brokers go on (SIGCONT).
 
     Example: ottla broker resume 1
     """
     _signal(directory, ids, signal.SIGCONT)
+    _print_done(output, ids, "resumed")
 
 
 def _signal(directory: Any, ids: list[int], number: int) -> None:
@@ -104,8 +126,14 @@ def _signal(directory: Any, ids: list[int], number: int) -> None:
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
 
+def _print_done(output: Format, ids: list[int], done: str) -> None:
+    print_results(output, [{"broker": i, "result": done} for i in ids])
+
+
 def drain(
-    broker: Annotated[int, Argument(metavar="ID", help="Id of the broker", min=0)],
+    broker: Annotated[
+        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
+    ],
     throttle: Annotated[
         int | None,
         Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
@@ -116,6 +144,7 @@ def drain(
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
     """Move all replicas of a broker to the others.
 
@@ -128,7 +157,10 @@ def drain(
         _, proposed = ask(
             directory, bootstrap_server, lambda client: operation.plan(client, broker)
         )
-        print_line(plans.format_plan(proposed))
+        if output is Format.yaml:
+            print_structured(output, plans.as_dict(proposed))
+        else:
+            print_line(plans.format_plan(proposed))
         return
     moved = ask(
         directory,
@@ -140,13 +172,18 @@ def drain(
         if moved
         else f"broker {broker} has no replicas"
     )
+    if structured(output):
+        print_structured(output, {"broker": broker, "moved": moved})
 
 
 def remove(
-    broker: Annotated[int, Argument(metavar="ID", help="Id of the broker", min=0)],
+    broker: Annotated[
+        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
+    ],
     yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     timeout: Timeout = 60.0,
     directory: Dir = None,
+    output: Output = Format.table,
 ) -> None:
     """Take a drained broker out of the cluster.
 
@@ -161,3 +198,4 @@ def remove(
     needs_yes(yes, f"this removes broker {broker} from {folder}")
     agreed(yes, f"Remove broker {broker} from {folder}?", "nothing was removed")
     brokers.remove(folder, broker, timeout, say)
+    _print_done(output, [broker], "removed")

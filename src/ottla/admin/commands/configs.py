@@ -10,10 +10,13 @@ from typing import Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_json, print_table, say
+from ottla.admin.output import Format, print_structured, print_table, say, structured
 from ottla.model.errors import OttlaError
 
-Topic = Annotated[str | None, Option("--topic", metavar="NAME", help="Settings of a topic")]
+Topic = Annotated[
+    str | None,
+    Option("--topic", "-t", metavar="NAME", help="Settings of a topic", complete="topic"),
+]
 Broker = Annotated[int | None, Option("--broker", metavar="ID", help="… of one broker")]
 BrokerDefaults = Annotated[
     bool, Option("--broker-defaults", help="… of all brokers: their dynamic defaults")
@@ -102,7 +105,10 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show what is set, and where each value comes from."""
+    """Show what is set, and where each value comes from.
+
+    Example: ottla configs describe --topic orders
+    """
     target = _target(
         topic,
         broker,
@@ -133,8 +139,8 @@ def describe(
         found = [known[key] for key in wanted]
     elif not every:
         found = [s for s in found if s.source != configs.SOURCES[5]]
-    if output is Format.json:
-        print_json({"of": str(target), "settings": found})
+    if structured(output):
+        print_structured(output, {"of": str(target), "settings": found, "quotas": []})
         return
     rows = [(s.key, _value(s), s.source, s.type, _notes(s)) for s in found]
     print_table(("key", "value", "source", "type", ""), rows, title=str(target))
@@ -164,8 +170,9 @@ def _describe_quotas(
     from ottla.admin.operations import client_quotas  # noqa: PLC0415 - lazy
 
     found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        of = None if entity is None else client_quotas.shown(entity)
+        print_structured(output, {"of": of, "settings": [], "quotas": found})
         return
     rows = [
         (*(_part(quota.entity, part) for part in client_quotas.PARTS), key, _number(value))
@@ -219,7 +226,10 @@ def alter(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Change settings or quotas: all that is named, or nothing if one of them is refused."""
+    """Change settings or quotas: all that is named, or nothing if one of them is refused.
+
+    Example: ottla configs alter --topic orders --set retention.ms=3600000 --dry-run
+    """
     target = _target(
         topic,
         broker,
@@ -241,10 +251,10 @@ def alter(
 
     before = ask(directory, bootstrap_server, question)
     rows = [(c.key, before.get(c.key), VERBS[c.operation], c.value) for c in changes]
-    if output is Format.json:
+    if structured(output):
         heads = ("key", "before", "operation", "value")
         listed = [dict(zip(heads, row, strict=True)) for row in rows]
-        print_json({"of": str(target), "executed": not dry_run, "changes": listed})
+        print_structured(output, {"of": str(target), "executed": not dry_run, "changes": listed})
     else:
         print_table(("key", "before", "", "value"), rows, title=str(target))
     say("valid, and nothing was changed: leave --dry-run away" if dry_run else f"{target} altered")

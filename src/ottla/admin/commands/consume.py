@@ -7,7 +7,7 @@ import re
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, TopicOption, bootstrap, usage
+from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
 from ottla.admin.output import Format, Isolation
 
 Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
@@ -56,7 +56,7 @@ TemplateText = Annotated[
 ]
 Null = Annotated[str, Option("--null", metavar="TEXT", help="Printed for a null")]
 RecordOutput = Annotated[
-    Format, Option("--output", help="table: values; json: an object a line (RECORDS.md)")
+    Format, Option("--output", help="table: values; else all: json is an object a line")
 ]
 
 
@@ -119,13 +119,13 @@ def consume(
     if not count:
         forms = {"--key-separator": key_separator, "--format": template}
         given = [name for name, value in forms.items() if value is not None]
-        _only_one([*given, *(["--output json"] if output is Format.json else [])])
+        _only_one([*given, *([f"--output {output}"] if output is not Format.table else [])])
     elif key_separator is not None or template is not None:
         raise UsageError("--count prints a number: leave --key-separator, --format away")
     usage(parse, [template] if template is not None else [], "--format")
     stop = usage(parse_place, [until], "--until")[0] if until is not None else None
     record_output.run(
-        bootstrap(bootstrap_server, directory),
+        lambda question: ask(directory, bootstrap_server, question),
         record_output.Wanted(
             topics=names,
             regex=usage(_pattern, names, "TOPIC") if regex else None,
@@ -142,7 +142,7 @@ def consume(
             key_separator=key_separator,
             template=template,
             null=null.encode(errors="surrogateescape"),
-            as_json=output is Format.json,
+            output=output,
             group=group,
         ),
     )

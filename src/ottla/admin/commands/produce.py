@@ -11,8 +11,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, TopicArgument, TopicOption, ask, one_topic
-from ottla.admin.output import Compression, InputForm, PartitionerName, plural, say
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    TopicArgument,
+    TopicOption,
+    ask,
+    one_topic,
+)
+from ottla.admin.output import (
+    Compression,
+    Format,
+    InputForm,
+    PartitionerName,
+    plural,
+    print_results,
+    say,
+)
 
 
 @dataclass(slots=True)
@@ -36,6 +53,7 @@ class Wanted:
     timeout_s: float = 120
     codec: int = 0
     sticky: bool = True
+    dry_run: bool = False
 
 
 def _acks(text: str) -> int:
@@ -114,8 +132,10 @@ def produce(
     value_file: ValueFile = None,
     acks: Acks = "all",
     timeout_ms: TimeoutMs = 120_000,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
     r"""Produce records: lines of standard input, JSON, or files.
 
@@ -159,11 +179,15 @@ def produce(
         timeout_s=timeout_ms / 1000,
         codec=list(Compression).index(compression),
         sticky=partitioner is PartitionerName.sticky,
+        dry_run=dry_run,
     )
-    ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
+    count = ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
+    result = "valid" if dry_run else "produced"
+    print_results(output, [{"topic": name, "records": count, "result": result}])
 
 
-async def _produce(client: Any, wanted: Wanted) -> None:
+async def _produce(client: Any, wanted: Wanted) -> int:
+    """Produce what is read; return how many records were."""
     from ottla.admin.operations import produce as producing  # noqa: PLC0415 - lazy
     from ottla.admin.operations import record_input, topics  # noqa: PLC0415 - lazy
     from ottla.admin.operations.new_record import NewRecord  # noqa: PLC0415 - lazy
@@ -184,7 +208,8 @@ async def _produce(client: Any, wanted: Wanted) -> None:
     count = len(facts.partitions)
     if wanted.partition is not None and wanted.partition >= count:
         raise producing.no_such_partition(wanted.topic, wanted.partition, count)
-    await writer.open(count, [p.partition for p in facts.partitions if p.leader >= 0])
+    available = [p.partition for p in facts.partitions if p.leader >= 0]
+    await writer.open(count, available, dry_run=wanted.dry_run)
     progress = Progress()
     pending: list[NewRecord] = []
 
@@ -214,7 +239,11 @@ async def _produce(client: Any, wanted: Wanted) -> None:
                     prompt()
     finally:
         progress.clear()
-        say(f"{plural(writer.written, 'record')} produced to {wanted.topic}{progress.rate}")
+        done = (
+            "valid, and nothing was produced" if wanted.dry_run else f"produced to {wanted.topic}"
+        )
+        say(f"{plural(writer.written, 'record')} {done}{progress.rate}")
+    return writer.written
 
 
 def _sources(wanted: Wanted) -> list[Path | None]:
