@@ -139,7 +139,7 @@ def test_topics_as_json(folder):
     assert "described" in names
     assert names == sorted(names)
     described = ok("topics", "describe", "described", "--output", "json", "--dir", folder)
-    found = json.loads(described)
+    (found,) = json.loads(described)
     assert [len(p["replicas"]) for p in found["partitions"]] == [2, 2]
     assert found["settings"] == {"retention.ms": "1000000"}
 
@@ -207,9 +207,8 @@ def test_kill_one_write_on_and_heal(folder):
 def test_a_reader_waits_out_a_dead_leader(folder):
     """Records written before, during and after the death of a leader come once and in order."""
     ok("topics", "create", "watched", "--partitions", 1, "--dir", folder)
-    leader = json.loads(ok("topics", "describe", "watched", "--output", "json", "--dir", folder))[
-        "partitions"
-    ][0]["leader"]
+    (topic,) = json.loads(ok("topics", "describe", "watched", "--output", "json", "--dir", folder))
+    leader = topic["partitions"][0]["leader"]
     ok("produce", "watched", "--dir", folder, stdin="".join(f"{n}\n" for n in range(10)))
     reader = subprocess.Popen(
         [sys.executable, "-m", "ottla", "consume", "watched", "--from-beginning",

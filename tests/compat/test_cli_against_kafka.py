@@ -39,7 +39,7 @@ def ottla(kafka, *arguments, stdin="", code=0):
 
 def test_topics(kafka):
     ottla(kafka, "topics", "create", "t", "--partitions", 3, "--config", "retention.ms=5000000")
-    found = json.loads(ottla(kafka, "topics", "describe", "t", "--output", "json"))
+    (found,) = json.loads(ottla(kafka, "topics", "describe", "t", "--output", "json"))
     assert [p["leader"] for p in found["partitions"]] == [0, 0, 0]
     assert found["settings"] == {"retention.ms": "5000000"}
     assert "t" in [

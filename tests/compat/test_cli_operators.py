@@ -90,7 +90,7 @@ def problem(cluster, *arguments, code=1, **options):
 
 def partitions(cluster, topic):
     done = ok(cluster, "topics", "describe", topic, "--output", "json")
-    return {p["partition"]: p for p in json.loads(done.stdout)["partitions"]}
+    return {p["partition"]: p for p in json.loads(done.stdout)[0]["partitions"]}
 
 
 def replicas(cluster, topic):
@@ -105,7 +105,7 @@ def move(topic, assignment):
 def test_a_topic_grows_changes_and_goes(cluster):
     ok(cluster, "topics", "create", "grow", "--partitions", 1)
     ok(cluster, "topics", "alter", "grow", "--partitions", 3, "--config", "retention.ms=123456")
-    found = json.loads(ok(cluster, "topics", "describe", "grow", "--output", "json").stdout)
+    (found,) = json.loads(ok(cluster, "topics", "describe", "grow", "--output", "json").stdout)
     assert len(found["partitions"]) == 3
     assert found["settings"] == {"retention.ms": "123456"}
     # Of two changes one is refused: neither is made.
@@ -118,7 +118,7 @@ def test_a_topic_grows_changes_and_goes(cluster):
     assert len(partitions(cluster, "grow")) == 3
     ok(cluster, "topics", "alter", "grow", "--config", "retention.bytes=9", "--delete-config",
        "retention.ms")  # fmt: skip
-    found = json.loads(ok(cluster, "topics", "describe", "grow", "--output", "json").stdout)
+    (found,) = json.loads(ok(cluster, "topics", "describe", "grow", "--output", "json").stdout)
     assert found["settings"] == {"retention.bytes": "9"}
     assert "add --yes" in problem(cluster, "topics", "delete", "grow", code=2)
     line = problem(cluster, "topics", "delete", "grow", "nosuch", "--yes")

@@ -28,7 +28,7 @@ def partitions(cluster, bootstrap):
     code, out, _ = ottla(
         "topics", "describe", "flights", "--bootstrap-server", bootstrap, "--output", "json"
     )
-    return json.loads(out)["partitions"] if code == 0 else []
+    return json.loads(out)[0]["partitions"] if code == 0 else []
 
 
 def test_a_killed_leader_is_explained_from_the_journals(tmp_path):

@@ -9,112 +9,118 @@ command imports what it needs when it runs, so that `ottla --help` is instant; e
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import typer
-
-from ottla.admin.commands import (
-    brokers,
-    cluster,
-    configs,
-    consume,
-    elect,
-    groups,
-    log_dirs,
-    logs,
-    produce,
-    reassign,
-    topics,
-    transactions,
-)
-from ottla.admin.output import say
-from ottla.model.errors import OttlaError
+from ottla.admin import output
+from ottla.admin.arguments.declaring import Exit, UsageError, parameters
+from ottla.admin.arguments.tree import Group, Node, find
+from ottla.admin.command_table import add, all_commands
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
-
-app = typer.Typer(
-    name="ottla",
-    help="A replicated log that speaks Apache Kafka's protocol. `ottla up` starts a cluster here.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(brokers.app, name="broker")
-app.add_typer(topics.app, name="topics")
-app.add_typer(configs.app, name="configs")
-app.add_typer(groups.app, name="groups")
-app.add_typer(transactions.app, name="txn")
-app.add_typer(reassign.app, name="reassign")
-app.command("elect")(elect.elect)
-app.command("log-dirs")(log_dirs.log_dirs)
-app.command("logs")(logs.logs)
-app.command("up")(cluster.up)
-app.command("down")(cluster.down)
-app.command("status")(cluster.status)
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.command("demo")(cluster.demo)
-
-# -- the way in and out -------------------------------------------------------------------------
-
-_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-_ANY_USAGE_PROBLEM: Any = _USAGE_ERROR.__mro__[1]
+HELP = ("--help", "-h")
 
 
 def _end_like_ctrl_c(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _with_value(text: str, error: Any, arguments: Sequence[str] | None) -> str:
-    """Add the value that was typed to a message about a number, which leaves it out."""
-    if "should be a valid" not in text:
-        return text
-    typed = list(sys.argv[1:] if arguments is None else arguments)
-    names = set(getattr(getattr(error, "param", None), "opts", ()))
-    for name, value in pairwise(typed):
-        if name in names:
-            return f"{name} {value}: " + ("not an integer" if "integer" in text else "not a number")
-    return text
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    with contextlib.suppress(ValueError):  # not in the main thread: nothing to catch there
+def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | None = None) -> int:
+    """Run one command and return its exit code. `others` are commands of other rooms."""
+    try:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end_like_ctrl_c)
+    except ValueError:
+        pass  # not in the main thread: nothing to catch there
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    add(others or {})
+    root = all_commands()
+    path: list[str] = []
     try:
-        code = app(args=arguments, standalone_mode=False)
-    except _ANY_USAGE_PROBLEM as error:
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "ottla"
-        # No arguments at all: the error is the help text.
-        text = str(error.format_message())
-        if type(error).__name__ != "NoArgsIsHelpError":
-            text = f"{path}: {_with_value(text, error, arguments)}"
-        say(text)
+        if words[:1] == ["__complete"]:
+            from ottla.admin.commands.shell import complete  # noqa: PLC0415 - lazy
+
+            complete(root, words[1:])
+            return EXIT_OK
+        path, node, left = find(root, words)
+        return _run(path, node, left)
+    except UsageError as error:
+        output.complain(f"{' '.join(['ottla', *path])}: {error}")
         return EXIT_USAGE
-    except OttlaError as error:
-        say(f"ottla: {error}")
-        return EXIT_FAILED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not write to it again.
-        with contextlib.suppress(OSError):
-            sys.stdout.close()
-        return EXIT_OK
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        say(f"ottla: {where}{error.strerror or error}")
-        return EXIT_FAILED
-    except (KeyboardInterrupt, typer.Abort):
-        code = EXIT_INTERRUPTED
-    if code == EXIT_INTERRUPTED:  # what typer makes of an interrupt that it caught itself
+    except Exit as ended:
+        return ended.code
+    except KeyboardInterrupt:
         if arguments is None:
             # The interpreter takes its time to go; a second Ctrl-C meanwhile would kill it by
             # signal, and its caller would hear another exit code.
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
-        say("ottla: interrupted")
+        output.complain("ottla: interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - those that are not of the world are raised again
+        return _failed(error)
+    finally:
+        output.quiet = output.verbose = False
+
+
+def _failed(error: Exception) -> int:
+    """Say what failed in one line; an error of ours, which nobody expected, is raised."""
+    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+
+    if isinstance(error, OttlaError):
+        output.complain(f"ottla: {error}")
+        return EXIT_FAILED
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has seen enough; the interpreter must not write to it again.
+        with contextlib.suppress(OSError):
+            sys.stdout.close()
+        return EXIT_OK
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        output.complain(f"ottla: {where}{error.strerror or error}")
+        return EXIT_FAILED
+    raise error
+
+
+def _run(path: list[str], node: Node, words: list[str]) -> int:
+    if isinstance(node, Group):
+        return _group(path, node, words)
+    from ottla.admin.arguments import parsing  # noqa: PLC0415 - lazy
+
+    function = node.function()
+    known = node.parameters()
+    asks = any(p.name == "bootstrap_server" for p in known)
+    if asks:
+        from ottla.admin import connection  # noqa: PLC0415 - lazy
+
+        known += parameters(connection.options)
+    parsed = parsing.parse(known, words)
+    if "help" in parsed.everywhere:
+        from ottla.admin.arguments import help_text  # noqa: PLC0415 - lazy
+
+        sys.stdout.write(help_text.of_command(path, function, known))
+        return EXIT_OK
+    output.quiet = "quiet" in parsed.everywhere
+    output.verbose = "verbose" in parsed.everywhere
+    if asks:
+        connection.options(
+            profile=parsed.arguments.pop("profile"),
+            command_config=parsed.arguments.pop("command_config"),
+        )
+    code = function(**parsed.arguments)
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _group(path: list[str], group: Group, words: list[str]) -> int:
+    """Print the list of commands: what was asked for, or what is missing."""
+    from ottla.admin.arguments import help_text  # noqa: PLC0415 - lazy
+
+    if not path and words[:1] == ["--version"]:
+        from importlib.metadata import version  # noqa: PLC0415 - lazy
+
+        sys.stdout.write(f"ottla {version('ottla')}\n")
+        return EXIT_OK
+    if words and words[0] not in HELP:
+        raise UsageError(f"name a command before {words[0]}; --help lists them")
+    text = help_text.of_group(path, group)
+    (sys.stdout if words else sys.stderr).write(text)
+    return EXIT_OK if words else EXIT_USAGE

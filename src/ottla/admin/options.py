@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
-
+from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.output import Format
 from ottla.model.errors import OttlaError
 
@@ -18,22 +17,26 @@ T = TypeVar("T")
 
 Dir = Annotated[
     Path | None,
-    typer.Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
+    Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
 ]
 Bootstrap = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT[,…]",
         help="Any Kafka cluster [default: the one running in --dir]",
     ),
 ]
-TopicArgument = Annotated[str | None, typer.Argument(metavar="TOPIC", show_default=False)]
+TopicArgument = Annotated[str | None, Argument(metavar="TOPIC", complete="topic")]
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", "-t", help="The topic, if it is not the argument")
+    str | None,
+    Option("--topic", "-t", help="The topic, if it is not the argument", complete="topic"),
 ]
-Output = Annotated[Format, typer.Option("--output", help="table or json")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask")]
+DryRun = Annotated[bool, Option("--dry-run", help="Check and show it, change nothing")]
+Regex = Annotated[bool, Option("--regex", help="Names are regular expressions for whole names")]
+Output = Annotated[Format, Option("--output", help="How the result is printed")]
 
 
 def cluster_folder(path: Path | None) -> Any:
@@ -43,7 +46,11 @@ def cluster_folder(path: Path | None) -> Any:
 
 
 def bootstrap(address: str | None, path: Path | None) -> str:
-    return address or str(cluster_folder(path).bootstrap())
+    """Return the addresses of the cluster that is meant (see `connection`)."""
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
+
+    found = where(address, path)
+    return found.address or str(found.folder.bootstrap())
 
 
 def ask(
@@ -53,13 +60,21 @@ def ask(
     *,
     timeout_s: float | None = None,
 ) -> T:
-    """Put a question to the cluster at `address`, or to the one that runs in `path`."""
+    """Put a question to the cluster that is meant by --bootstrap-server, --dir and so on."""
+    from ottla.admin.connection import settings_of, where  # noqa: PLC0415 - lazy
     from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
 
+    found = where(address, path)
+    settings = settings_of(found.command_config)
     try:
-        return connected(bootstrap(address, path), question, timeout_s=timeout_s or CALL_TIMEOUT_S)
+        return connected(
+            found.address or str(found.folder.bootstrap()),
+            question,
+            timeout_s=timeout_s or settings.timeout_s or CALL_TIMEOUT_S,
+            client_id=settings.client_id,
+        )
     except OttlaError as error:
-        problem = None if address else cluster_folder(path).zookeeper_problem()
+        problem = None if found.address else found.folder.zookeeper_problem()
         if problem is None:
             raise
         raise OttlaError(f"{problem}; brokers can change nothing without it ({error})") from error
@@ -68,22 +83,29 @@ def ask(
 def one_topic(argument: str | None, option: str | None) -> str:
     """Return the topic that was named, as an argument or by --topic."""
     if argument is not None and option is not None:
-        raise typer.BadParameter(f"two topics, {argument} and {option}; name one")
+        raise UsageError(f"two topics, {argument} and {option}; name one")
     name = argument if argument is not None else option
     if name is None:
-        raise typer.BadParameter("name a topic")
+        raise UsageError("name a topic")
     return name
 
 
 def needs_yes(yes: bool, what_is_lost: str) -> None:
     """Refuse, for want of somebody to ask, what is not taken back; `--yes` stands for a yes."""
     if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter(f"{what_is_lost}; add --yes to do it without being asked")
+        raise UsageError(f"{what_is_lost}; add --yes to do it without being asked")
+
+
+def _confirmed(question: str) -> bool:
+    """Ask at the terminal; no answer is a no."""
+    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def agreed(yes: bool, question: str, otherwise: str) -> None:
     """Ask, unless --yes was typed; OttlaError saying what was left alone for a no."""
-    if not yes and not typer.confirm(question, err=True):
+    if not yes and not _confirmed(question):
         raise OttlaError(otherwise)
 
 
@@ -103,4 +125,4 @@ def usage(parse: Callable[[str], T], texts: Sequence[str], option: str) -> list[
     try:
         return [parse(text) for text in texts]
     except ValueError as error:
-        raise typer.BadParameter(f"{option} {error}".strip()) from None
+        raise UsageError(f"{option} {error}".strip()) from None

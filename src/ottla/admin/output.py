@@ -5,19 +5,26 @@ that it can be piped; names of topics, clients and files are data: they are neve
 no control character of theirs reaches the terminal.
 """
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from ottla.admin import tables
 
+quiet = verbose = False
+"""What every command may be told by --quiet and --verbose."""
+
+_tabs = False
+"""Whether --output tsv was typed."""
+
 
 class Format(StrEnum):
-    """How a listing is printed."""
+    """How a result is printed: for people, as JSON or YAML, or as lines of cells between tabs."""
 
     table = "table"
     json = "json"
+    yaml = "yaml"
+    tsv = "tsv"
 
 
 class InputForm(StrEnum):
@@ -52,17 +59,43 @@ class Isolation(StrEnum):
 
 
 def say(text: str) -> None:
-    """Print a message, which is not data, to standard error."""
+    """Print a message, which is not data, to standard error, unless --quiet was typed."""
+    if not quiet:
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """Print what went wrong to standard error."""
     for line in text.split("\n"):
         sys.stderr.write(tables.printable(line) + "\n")
     sys.stderr.flush()
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document: of lists, dicts, structs and what is in them."""
-    import msgspec  # noqa: PLC0415 - only where JSON is printed
+def structured(output: Format) -> bool:
+    """Tell whether a result is to be printed as JSON or YAML; if not, as a table or tsv."""
+    global _tabs  # noqa: PLW0603 - one command line for each process
+    _tabs = output is Format.tsv
+    return output in (Format.json, Format.yaml)
 
-    sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+
+def print_structured(output: Format, value: object) -> None:
+    """Print one document: of lists, dicts, structs and what is in them."""
+    import json  # noqa: PLC0415 - only where it is printed
+
+    import msgspec  # noqa: PLC0415
+
+    plain = msgspec.to_builtins(value, str_keys=True)
+    if output is Format.yaml:
+        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+
+        sys.stdout.write(to_yaml(plain))
+    else:
+        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    print_structured(Format.json, value)
 
 
 def print_table(
@@ -70,8 +103,16 @@ def print_table(
 ) -> None:
     """Print rows: aligned on a terminal, separated by tabs in a pipe (see `tables.write`)."""
     if title:
-        sys.stdout.write(tables.printable(title) + "\n")
-    tables.write(columns, rows, sys.stdout)
+        sys.stdout.write(("# " if _tabs else "") + tables.printable(title) + "\n")
+    tables.write(columns, rows, sys.stdout, tabs=_tabs)
+
+
+def print_results(output: Format, rows: Sequence[Mapping[str, object]]) -> None:
+    """Print what a change came to, for programs; people were told in words."""
+    if structured(output):
+        print_structured(output, rows)
+    elif output is Format.tsv and rows:
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def print_line(text: str) -> None:

@@ -4,13 +4,14 @@ Who may call: the admin room. Invariants: uses `net.client` and nothing further 
 Kafka answers as well as a cluster of ours; every failure to reach anybody is one line.
 """
 
+import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
+from ottla.admin import output
 from ottla.admin.error_texts import explained
-from ottla.log.files import OsFiles
 from ottla.model.errors import ConnectionLostError, ErrorCode, NotABrokerError, OttlaError
-from ottla.model.ports import World
+from ottla.model.ports import Files, World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
 
@@ -27,12 +28,38 @@ def failure(what: str, code: int) -> OttlaError:
 
 
 def world() -> World:
-    """Return the operating system's world, inside a running loop."""
-    return runtime.real_world(OsFiles())
+    """Return the operating system's world without its files: tools speak to brokers only."""
+    return runtime.real_world(cast("Files", None))
+
+
+class _TellingClient(Client):
+    """Says what is asked of whom, and how long the answer took (--verbose)."""
+
+    async def call(
+        self,
+        message: Any,
+        broker: int | str | None = None,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        began = time.monotonic()
+        told = f"{type(message).__name__} to {'any broker' if broker is None else broker}"
+        try:
+            answer = await super().call(message, broker, version=version, timeout_s=timeout_s)
+        except OttlaError as error:
+            output.say(f"{told}: {error}")
+            raise
+        output.say(f"{told}: {(time.monotonic() - began) * 1000:.1f} ms")
+        return answer
 
 
 def connected(
-    bootstrap: str, ask: Callable[[Client], Awaitable[T]], *, timeout_s: float = CALL_TIMEOUT_S
+    bootstrap: str,
+    ask: Callable[[Client], Awaitable[T]],
+    *,
+    timeout_s: float = CALL_TIMEOUT_S,
+    client_id: str = "ottla-cli",
 ) -> T:
     """Run `ask` with a client of the cluster behind `bootstrap`; return its result."""
     try:
@@ -41,10 +68,10 @@ def connected(
         raise OttlaError(f"--bootstrap-server: {error}") from None
 
     async def conversation() -> T:
-        client = Client(
+        client = (_TellingClient if output.verbose else Client)(
             world(),
             addresses,
-            "ottla-cli",
+            client_id,
             timeout_s=timeout_s,
             connect_timeout_s=min(timeout_s, CONNECT_TIMEOUT_S),
             patience_s=CALL_TIMEOUT_S,

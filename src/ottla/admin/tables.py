@@ -7,8 +7,6 @@ printed as a block of `column: value` lines.
 """
 
 import os
-import shutil
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
@@ -53,10 +51,15 @@ def styled(text: str, style: str) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
 
 
-def write(columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO) -> None:
-    """Write a table. Cells: text, numbers (set right), `Styled`; None is shown as `-`."""
+def write(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO, *, tabs: bool = False
+) -> None:
+    """Write a table. Cells: text, numbers (set right), `Styled`; None is shown as `-`.
+
+    `tabs`: between tabs on a terminal, too.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
-    if not out.isatty():
+    if tabs or not out.isatty():
         lines = [columns, *([cell.text for cell in row] for row in cells)]
         out.writelines("\t".join(line) + "\n" for line in lines)
         return
@@ -64,6 +67,8 @@ def write(columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO)
         bool(rows) and all(isinstance(row[i], int | float) for row in rows)
         for i in range(len(columns))
     ]
+    import shutil  # noqa: PLC0415 - only for a terminal
+
     width = shutil.get_terminal_size((80, 24)).columns
     found = _widths(columns, cells, width)
     colour = colours(out)
@@ -87,6 +92,8 @@ def text_width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
+    import unicodedata  # noqa: PLC0415 - only for such texts
+
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text

@@ -9,40 +9,36 @@ a difference. Imports what it needs when it runs.
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.output import Format, print_json, say
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.output import Format, print_structured, say, structured
 
 EXIT_DIFFERENT = 1
 DAMAGE_SHOWN = 5
 
 Dir = Annotated[
     Path | None,
-    typer.Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
+    Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
 ]
-Output = Annotated[Format, typer.Option("--output", help="table or json")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the room's commands to the command line."""
-    app.command()(why)
-    app.command()(replay)
+Output = Annotated[Format, Option("--output", help="table or json")]
 
 
 def why(
-    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", show_default=False)],
+    partition: Annotated[str, Argument(metavar="TOPIC-PARTITION")],
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How it was then, and what had made it so"),
+        Option(metavar="TIME", help="How it was then, and what had made it so"),
     ] = None,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Tell why a partition has the leader and ISR it has, from the controllers' journals."""
+    """Tell why a partition has the leader and ISR it has, from the controllers' journals.
+
+    Example: ottla why orders-0 --at 12:30
+    """
     from ottla.controller.journal_schema import partition_of  # noqa: PLC0415 - lazy
     from ottla.explain.history import PartitionHistory  # noqa: PLC0415 - lazy
     from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
@@ -55,14 +51,14 @@ def why(
     try:
         tp = partition_of(partition)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise UsageError(str(error)) from error
     journals, until = _journals(paths, directory, at)
     history = PartitionHistory(tp)
     damage = _take(journals, until, history.take)
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
-    if output is Format.json:
-        print_json(history_as_json(history, damage, at=until))
+    if structured(output):
+        print_structured(output, history_as_json(history, damage, at=until))
     elif at is None:
         print_history(history)
     else:
@@ -73,19 +69,22 @@ def why(
 def replay(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Leave out what was written later")
+        str | None, Option(metavar="TIME", help="Leave out what was written later")
     ] = None,
     diff: Annotated[
         bool,
-        typer.Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
+        Option("--diff", help="Decide all again by the installed rules; 1 if it differs"),
     ] = False,
     directory: Dir = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the cluster as the journals have it, or what the installed rules would do otherwise."""
+    """Show the cluster as the journals have it, or what the installed rules would do otherwise.
+
+    Example: ottla replay --diff
+    """
     from ottla.explain.cluster_state import ClusterState  # noqa: PLC0415 - lazy
     from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
         cluster_state_as_json,
@@ -99,8 +98,8 @@ def replay(
     if not diff:
         cluster = ClusterState()
         damage = _take(journals, last, cluster.take)
-        if output is Format.json:
-            print_json(cluster_state_as_json(cluster, damage))
+        if structured(output):
+            print_structured(output, cluster_state_as_json(cluster, damage))
         else:
             print_cluster_state(cluster)
         _say_damage(damage)
@@ -108,13 +107,13 @@ def replay(
     replayed = Replay()
     damage = _take(journals, last, replayed.take, replayed.lines_missing)
     replayed.finish()
-    if output is Format.json:
-        print_json(differences_as_json(replayed, damage))
+    if structured(output):
+        print_structured(output, differences_as_json(replayed, damage))
     else:
         print_differences(replayed)
     _say_damage(damage)
     if replayed.differences:
-        raise typer.Exit(EXIT_DIFFERENT)
+        raise Exit(EXIT_DIFFERENT)
 
 
 def _journals(

@@ -16,10 +16,7 @@ To add a job:
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import typer
+from typing import NamedTuple
 
 
 class Job(NamedTuple):
@@ -94,11 +91,3 @@ def main(arguments: Sequence[str]) -> int:
         )
         return EXIT_USAGE
     return int(import_module(job.module).main(arguments[1:]))
-
-
-def register(app: "typer.Typer") -> None:
-    """Show `pipeline` in `ottla --help`; the front door runs it before typer sees it."""
-
-    @app.command("pipeline", help=HELP)
-    def pipeline() -> None:
-        sys.stdout.write(usage())

@@ -190,4 +190,4 @@ def test_a_missing_segment_and_unknown_names(folder, capsys):
     assert code == 1
     assert "not a segment" in err
     assert err.count("\n") == 1
-    assert run(capsys, folder / "nosuch")[0] == 2
+    assert run(capsys, folder / "nosuch")[0] == 1

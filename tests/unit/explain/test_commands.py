@@ -6,24 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from ottla.__main__ import _of_other_rooms
 from ottla.admin import cli
 from ottla.controller import elections
 from ottla.controller.journal_schema import JOURNAL_NAME
-from ottla.explain import commands
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered():
-    names = {command.callback.__name__ for command in cli.app.registered_commands}
-    if "why" not in names:
-        commands.register(cli.app)
 
 
 @pytest.fixture
 def ottla(capsys):
     def run(*words):
-        code = cli.main([str(word) for word in words])
+        code = cli.main([str(word) for word in words], _of_other_rooms())
         out, err = capsys.readouterr()
         return code, out, err
 

@@ -8,24 +8,27 @@ Kafka by --bootstrap-server, the others with the cluster that `ottla up` started
 import signal
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.options import Bootstrap, Dir, agreed, ask, cluster_folder, needs_yes
-from ottla.admin.output import plural, print_line, say
-
-app = typer.Typer(
-    help="Stop, start, restart, kill, pause, resume, drain and remove single brokers.\n\n"
-    "`ottla broker run --config FILE` runs one broker in the foreground.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, cluster_folder, needs_yes
+from ottla.admin.output import (
+    Format,
+    plural,
+    print_line,
+    print_results,
+    print_structured,
+    say,
+    structured,
 )
 
-Ids = Annotated[list[int], typer.Argument(metavar="ID...", help="Ids of brokers", min=0)]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait at most", min=0)]
+Ids = Annotated[
+    list[int], Argument(metavar="ID...", complete="broker", help="Ids of brokers", min=0)
+]
+Timeout = Annotated[float, Option(metavar="SECONDS", help="How long to wait at most", min=0)]
 
 
-@app.command("stop")
-def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
+def stop(
+    ids: Ids, timeout: Timeout = 60.0, directory: Dir = None, output: Output = Format.table
+) -> None:
     """Stop brokers by a controlled shutdown.
 
     Their leaderships move first.
@@ -35,10 +38,10 @@ def stop(ids: Ids, timeout: Timeout = 60.0, directory: Dir = None) -> None:
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
 
     brokers.stop(cluster_folder(directory), ids, timeout, say)
+    _print_done(output, ids, "stopped")
 
 
-@app.command("start")
-def start(ids: Ids, directory: Dir = None) -> None:
+def start(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Start brokers that are down, and wait until they serve.
 
     Example: ottla broker start 1
@@ -46,18 +49,19 @@ def start(ids: Ids, directory: Dir = None) -> None:
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
 
     brokers.start(cluster_folder(directory), ids, say)
+    _print_done(output, ids, "started")
 
 
-@app.command("restart")
 def restart(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", min=0)] = None,
-    every: Annotated[bool, typer.Option("--all", help="All brokers of the cluster")] = False,
+    ids: Annotated[list[int] | None, Argument(metavar="[ID...]", min=0)] = None,
+    every: Annotated[bool, Option("--all", help="All brokers of the cluster")] = False,
     timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
+        Option(metavar="SECONDS", help="Wait so long at most for replicas in sync", min=0),
     ] = 120.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the order")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print the order")] = False,
     directory: Dir = None,
+    output: Output = Format.table,
 ) -> None:
     """Restart brokers one after the other.
 
@@ -67,7 +71,7 @@ def restart(
     from ottla.admin.local import brokers  # noqa: PLC0415 - lazy
 
     if bool(ids) == every:
-        raise typer.BadParameter("name brokers by their ids, or all of them by --all")
+        raise UsageError("name brokers by their ids, or all of them by --all")
     folder = cluster_folder(directory)
     order = brokers.restart_order(folder, ids or [])
     alone = brokers.unavailable_meanwhile(folder, [b.id for b in order])
@@ -77,23 +81,26 @@ def restart(
             "unavailable while its broker restarts"
         )
     if dry_run:
+        if output is not Format.table:
+            _print_done(output, [b.id for b in order], "would be restarted")
+            return
         for broker in order:
             print_line(f"restart broker {broker.id}")
         return
     brokers.restart(folder, order, timeout, say)
+    _print_done(output, [b.id for b in order], "restarted")
 
 
-@app.command("kill")
-def kill(ids: Ids, directory: Dir = None) -> None:
+def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Kill brokers at once (SIGKILL), as a crash does.
 
     Example: ottla broker kill 1
     """
     _signal(directory, ids, signal.SIGKILL)
+    _print_done(output, ids, "killed")
 
 
-@app.command("pause")
-def pause(ids: Ids, directory: Dir = None) -> None:
+def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Pause brokers (SIGSTOP).
 
     They keep their connections and answer nothing.
@@ -101,15 +108,16 @@ def pause(ids: Ids, directory: Dir = None) -> None:
     Example: ottla broker pause 1
     """
     _signal(directory, ids, signal.SIGSTOP)
+    _print_done(output, ids, "paused")
 
 
-@app.command("resume")
-def resume(ids: Ids, directory: Dir = None) -> None:
+def resume(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Let paused brokers go on (SIGCONT).
 
     Example: ottla broker resume 1
     """
     _signal(directory, ids, signal.SIGCONT)
+    _print_done(output, ids, "resumed")
 
 
 def _signal(directory: Any, ids: list[int], number: int) -> None:
@@ -118,19 +126,25 @@ def _signal(directory: Any, ids: list[int], number: int) -> None:
     brokers.send_signal(cluster_folder(directory), ids, number, say)
 
 
-@app.command("drain")
+def _print_done(output: Format, ids: list[int], done: str) -> None:
+    print_results(output, [{"broker": i, "result": done} for i in ids])
+
+
 def drain(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker", min=0)],
+    broker: Annotated[
+        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
+    ],
     throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
     ] = None,
     timeout: Timeout = 600.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the plan, in Kafka's JSON format")
+        bool, Option("--dry-run", help="Only print the plan, in Kafka's JSON format")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
     """Move all replicas of a broker to the others.
 
@@ -143,7 +157,10 @@ def drain(
         _, proposed = ask(
             directory, bootstrap_server, lambda client: operation.plan(client, broker)
         )
-        print_line(plans.format_plan(proposed))
+        if output is Format.yaml:
+            print_structured(output, plans.as_dict(proposed))
+        else:
+            print_line(plans.format_plan(proposed))
         return
     moved = ask(
         directory,
@@ -155,14 +172,18 @@ def drain(
         if moved
         else f"broker {broker} has no replicas"
     )
+    if structured(output):
+        print_structured(output, {"broker": broker, "moved": moved})
 
 
-@app.command("remove")
 def remove(
-    broker: Annotated[int, typer.Argument(metavar="ID", help="Id of the broker", min=0)],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    broker: Annotated[
+        int, Argument(metavar="ID", complete="broker", help="Id of the broker", min=0)
+    ],
+    yes: Annotated[bool, Option("--yes", help="Do not ask")] = False,
     timeout: Timeout = 60.0,
     directory: Dir = None,
+    output: Output = Format.table,
 ) -> None:
     """Take a drained broker out of the cluster.
 
@@ -177,3 +198,4 @@ def remove(
     needs_yes(yes, f"this removes broker {broker} from {folder}")
     agreed(yes, f"Remove broker {broker} from {folder}?", "nothing was removed")
     brokers.remove(folder, broker, timeout, say)
+    _print_done(output, [broker], "removed")

@@ -7,10 +7,18 @@ when something is down.
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, cluster_folder
-from ottla.admin.output import Format, megabytes, plural, print_json, print_line, print_table, say
+from ottla.admin.output import (
+    Format,
+    megabytes,
+    plural,
+    print_line,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
 from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
 
@@ -22,37 +30,41 @@ EXIT_FAILED = 1
 
 def up(
     brokers: Annotated[
-        int | None, typer.Option("-n", "--brokers", help="How many [3]", min=1, max=50)
+        int | None, Option("-n", "--brokers", help="How many [3]", min=1, max=50)
     ] = None,
     directory: Dir = None,
     port_base: Annotated[
         int | None,
-        typer.Option(help="Brokers listen on this port and those after it [9092, or free ones]"),
+        Option(help="Brokers listen on this port and those after it [9092, or free ones]"),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Use this ZooKeeper instead of starting one"),
+        Option(metavar="HOST:PORT", help="Use this ZooKeeper instead of starting one"),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
+        Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated"),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Brokers listen on this address [127.0.0.1]"),
+        Option(metavar="ADDRESS", help="Brokers listen on this address [127.0.0.1]"),
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="What brokers tell clients to connect to [--listen]"),
+        Option(metavar="HOST", help="What brokers tell clients to connect to [--listen]"),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Make a copied folder a cluster of its own")
+        bool, Option("--adopt", help="Make a copied folder a cluster of its own")
     ] = False,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and stop everything on Ctrl-C")
+        bool, Option("--foreground", help="Stay, and stop everything on Ctrl-C")
     ] = False,
+    output: Output = Format.table,
 ) -> None:
-    """Start ZooKeeper and brokers on this machine, or those of them that do not run."""
+    """Start ZooKeeper and brokers on this machine, or those of them that do not run.
+
+    Example: ottla up -n 3 --set min.insync.replicas=2
+    """
     from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
     from ottla.admin.local.foreground import stay  # noqa: PLC0415 - lazy
 
@@ -60,11 +72,22 @@ def up(
     try:
         chosen = local_cluster.parse_settings(settings or [])
     except OttlaError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise UsageError(str(error)) from None
     wanted = local_cluster.Wanted(
         brokers, port_base, zookeeper, chosen, listen=listen, advertise=advertise, adopt=adopt
     )
     cluster, started = local_cluster.up(folder, wanted, say)
+    if structured(output):
+        print_structured(
+            output,
+            {
+                "folder": str(folder),
+                "started": started,
+                "bootstrap_servers": cluster.bootstrap,
+                "zookeeper": cluster.zookeeper.address,
+                "brokers": [{"id": b.id, "address": b.address} for b in cluster.brokers],
+            },
+        )
     count = plural(len(cluster.brokers), "broker")
     lines = (
         f"{count} up in {folder}" if started else f"{count} already up in {folder}",
@@ -78,8 +101,11 @@ def up(
         say(line)
 
 
-def down(directory: Dir = None) -> None:
-    """Stop the brokers and ZooKeeper that `ottla up` started; data stays."""
+def down(directory: Dir = None, output: Output = Format.table) -> None:
+    """Stop the brokers and ZooKeeper that `ottla up` started; data stays.
+
+    Example: ottla down --dir ./ottla-data
+    """
     from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
 
     folder = cluster_folder(directory)
@@ -90,43 +116,51 @@ def down(directory: Dir = None) -> None:
         if stopped
         else f"nothing of {folder} was running"
     )
+    if structured(output):
+        print_structured(output, {"folder": str(folder), "stopped": stopped, "by_force": forced})
 
 
 def status(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:
-    """Show brokers, controller and the health of partitions. Exit code 1 if something is down."""
+    """Show brokers, controller and the health of partitions. Exit code 1 if something is down.
+
+    Example: ottla status --output json
+    """
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
     from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
 
+    cluster = where(bootstrap_server, directory)
     found = (
-        cluster_status.of_cluster(bootstrap_server)
-        if bootstrap_server
-        else cluster_status.of_folder(cluster_folder(directory))
+        cluster_status.of_cluster(cluster.address)
+        if cluster.address
+        else cluster_status.of_folder(cluster.folder)
     )
-    if output is Format.json:
-        print_json(cluster_status.as_json(found))
+    if structured(output):
+        print_structured(output, cluster_status.as_json(found))
     else:
         print_status(found)
     if not found.healthy:
-        raise typer.Exit(EXIT_FAILED)
+        raise Exit(EXIT_FAILED)
 
 
 def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Fewer records, same kills")] = False,
+    fast: Annotated[bool, Option("--fast", help="Fewer records, same kills")] = False,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Keep everything here [a temporary folder]")
+        Path | None, Option("--dir", help="Keep everything here [a temporary folder]")
     ] = None,
-    port_base: Annotated[int | None, typer.Option(help="As of `ottla up` [free ports]")] = None,
-    zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="As of `ottla up`")
-    ] = None,
-    spark: Annotated[bool, typer.Option(help="Run the Spark pipeline at the end")] = True,
+    port_base: Annotated[int | None, Option(help="As of `ottla up` [free ports]")] = None,
+    zookeeper: Annotated[str | None, Option(metavar="HOST:PORT", help="As of `ottla up`")] = None,
+    spark: Annotated[bool, Option(help="Run the Spark pipeline at the end")] = True,
 ) -> None:
-    """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark."""
+    """Three brokers, two kill -9, flights produced, verified, and landed in Parquet by Spark.
+
+    Example: ottla demo --fast --no-spark
+    """
     from ottla.admin.demo.run import Options, run  # noqa: PLC0415 - lazy
 
     if not run(Options(fast, directory, port_base, zookeeper, spark)):
-        raise typer.Exit(EXIT_FAILED)
+        raise Exit(EXIT_FAILED)
 
 
 def _state(broker: "BrokerStatus") -> object:

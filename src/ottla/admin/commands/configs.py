@@ -8,34 +8,28 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
+from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, print_json, print_table, say
+from ottla.admin.output import Format, print_structured, print_table, say, structured
 from ottla.model.errors import OttlaError
 
-app = typer.Typer(
-    help="Describe and alter settings of topics and brokers, and quotas of clients.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Settings of a topic")]
-Broker = Annotated[int | None, typer.Option("--broker", metavar="ID", help="… of one broker")]
-BrokerDefaults = Annotated[
-    bool, typer.Option("--broker-defaults", help="… of all brokers: their dynamic defaults")
+Topic = Annotated[
+    str | None,
+    Option("--topic", "-t", metavar="NAME", help="Settings of a topic", complete="topic"),
 ]
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Quotas of a user")]
-UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="… of every other user")]
+Broker = Annotated[int | None, Option("--broker", metavar="ID", help="… of one broker")]
+BrokerDefaults = Annotated[
+    bool, Option("--broker-defaults", help="… of all brokers: their dynamic defaults")
+]
+User = Annotated[str | None, Option("--user", metavar="NAME", help="Quotas of a user")]
+UserDefaults = Annotated[bool, Option("--user-defaults", help="… of every other user")]
 ClientId = Annotated[
     str | None,
-    typer.Option("--client-id", metavar="NAME", help="… of a client id; with --user, of both"),
+    Option("--client-id", metavar="NAME", help="… of a client id; with --user, of both"),
 ]
-ClientDefaults = Annotated[
-    bool, typer.Option("--client-defaults", help="… of every other client id")
-]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="… of an address")]
-IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="… of every other address")]
+ClientDefaults = Annotated[bool, Option("--client-defaults", help="… of every other client id")]
+Ip = Annotated[str | None, Option("--ip", metavar="ADDRESS", help="… of an address")]
+IpDefaults = Annotated[bool, Option("--ip-defaults", help="… of every other address")]
 
 
 class Target(NamedTuple):
@@ -63,16 +57,16 @@ def _target(
     from ottla.admin.operations import configs  # noqa: PLC0415 - lazy
 
     if topic == "" or (broker is not None and broker < 0):
-        raise typer.BadParameter("--topic takes a name, --broker a number from 0 on")
+        raise UsageError("--topic takes a name, --broker a number from 0 on")
     for part, name, default in parts:
         others = f"--{part.removesuffix('-id')}-defaults"
         if name is not None and default:
-            raise typer.BadParameter(f"--{part} is one, {others} all others: choose")
+            raise UsageError(f"--{part} is one, {others} all others: choose")
         if name == "":
-            raise typer.BadParameter(f"--{part} is empty; all that are not named are {others}")
+            raise UsageError(f"--{part} is empty; all that are not named are {others}")
     entity = {part: name for part, name, default in parts if name is not None or default}
     if "ip" in entity and len(entity) > 1:
-        raise typer.BadParameter("an address stands alone: no user and no client id beside --ip")
+        raise UsageError("an address stands alone: no user and no client id beside --ip")
     named = [
         Target(kind, name, {})
         for kind, name, there in (
@@ -85,17 +79,16 @@ def _target(
     if entity:
         named.append(Target(None, "", entity))
     if len(named) > 1:
-        raise typer.BadParameter(f"{named[0]} and {named[1]}: one command is for one of them")
+        raise UsageError(f"{named[0]} and {named[1]}: one command is for one of them")
     return named[0] if named else None
 
 
 # -- describe -----------------------------------------------------------------------------------
 
 
-@app.command("describe")
 def describe(
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these, whatever they are")
+        list[str] | None, Argument(metavar="[KEY]...", help="Only these, whatever they are")
     ] = None,
     topic: Topic = None,
     broker: Broker = None,
@@ -106,13 +99,16 @@ def describe(
     client_defaults: ClientDefaults = False,
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
-    quotas: Annotated[bool, typer.Option("--quotas", help="All quotas there are")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Kafka's own defaults too")] = False,
+    quotas: Annotated[bool, Option("--quotas", help="All quotas there are")] = False,
+    every: Annotated[bool, Option("--all", help="Kafka's own defaults too")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show what is set, and where each value comes from."""
+    """Show what is set, and where each value comes from.
+
+    Example: ottla configs describe --topic orders
+    """
     target = _target(
         topic,
         broker,
@@ -122,7 +118,7 @@ def describe(
         ("ip", ip, ip_defaults),
     )
     if quotas == (target is not None):
-        raise typer.BadParameter(
+        raise UsageError(
             "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id, --ip "
             "or --quotas"
         )
@@ -143,8 +139,8 @@ def describe(
         found = [known[key] for key in wanted]
     elif not every:
         found = [s for s in found if s.source != configs.SOURCES[5]]
-    if output is Format.json:
-        print_json({"of": str(target), "settings": found})
+    if structured(output):
+        print_structured(output, {"of": str(target), "settings": found, "quotas": []})
         return
     rows = [(s.key, _value(s), s.source, s.type, _notes(s)) for s in found]
     print_table(("key", "value", "source", "type", ""), rows, title=str(target))
@@ -174,8 +170,9 @@ def _describe_quotas(
     from ottla.admin.operations import client_quotas  # noqa: PLC0415 - lazy
 
     found = ask(directory, address, lambda c: client_quotas.describe(c, entity))
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        of = None if entity is None else client_quotas.shown(entity)
+        print_structured(output, {"of": of, "settings": [], "quotas": found})
         return
     rows = [
         (*(_part(quota.entity, part) for part in client_quotas.PARTS), key, _number(value))
@@ -204,7 +201,6 @@ VERBS = ("set", "delete", "append", "subtract")
 Pairs = list[str] | None
 
 
-@app.command("alter")
 def alter(
     topic: Topic = None,
     broker: Broker = None,
@@ -216,21 +212,24 @@ def alter(
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
     set_: Annotated[
-        Pairs, typer.Option("--set", metavar="KEY=VALUE", help="All four may be repeated")
+        Pairs, Option("--set", metavar="KEY=VALUE", help="All four may be repeated")
     ] = None,
     append: Annotated[
-        Pairs, typer.Option(metavar="KEY=VALUE", help="Add to a list, as cleanup.policy=compact")
+        Pairs, Option(metavar="KEY=VALUE", help="Add to a list, as cleanup.policy=compact")
     ] = None,
-    subtract: Annotated[Pairs, typer.Option(metavar="KEY=VALUE", help="Take from a list")] = None,
-    delete: Annotated[Pairs, typer.Option(metavar="KEY", help="Back to what is behind it")] = None,
+    subtract: Annotated[Pairs, Option(metavar="KEY=VALUE", help="Take from a list")] = None,
+    delete: Annotated[Pairs, Option(metavar="KEY", help="Back to what is behind it")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the brokers check it, change nothing")
+        bool, Option("--dry-run", help="Let the brokers check it, change nothing")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Change settings or quotas: all that is named, or nothing if one of them is refused."""
+    """Change settings or quotas: all that is named, or nothing if one of them is refused.
+
+    Example: ottla configs alter --topic orders --set retention.ms=3600000 --dry-run
+    """
     target = _target(
         topic,
         broker,
@@ -240,7 +239,7 @@ def alter(
         ("ip", ip, ip_defaults),
     )
     if target is None:
-        raise typer.BadParameter(
+        raise UsageError(
             "say whose settings: --topic, --broker, --broker-defaults, --user, --client-id or --ip"
         )
     changes = _changes(set_, delete, append, subtract)
@@ -252,10 +251,10 @@ def alter(
 
     before = ask(directory, bootstrap_server, question)
     rows = [(c.key, before.get(c.key), VERBS[c.operation], c.value) for c in changes]
-    if output is Format.json:
+    if structured(output):
         heads = ("key", "before", "operation", "value")
         listed = [dict(zip(heads, row, strict=True)) for row in rows]
-        print_json({"of": str(target), "executed": not dry_run, "changes": listed})
+        print_structured(output, {"of": str(target), "executed": not dry_run, "changes": listed})
     else:
         print_table(("key", "before", "", "value"), rows, title=str(target))
     say("valid, and nothing was changed: leave --dry-run away" if dry_run else f"{target} altered")
@@ -271,13 +270,13 @@ def _changes(set_: Pairs, delete: Pairs, append: Pairs, subtract: Pairs) -> list
             key, equals, value = text.partition("=")
             if not key or (operation != DELETE) != bool(equals):
                 form = "KEY" if operation == DELETE else "KEY=VALUE"
-                raise typer.BadParameter(f"--{VERBS[operation]} {text}: write {form}")
+                raise UsageError(f"--{VERBS[operation]} {text}: write {form}")
             changes.append(Change(operation, key, value if equals else None))
     if not changes:
-        raise typer.BadParameter("nothing to change: add --set, --append, --subtract or --delete")
+        raise UsageError("nothing to change: add --set, --append, --subtract or --delete")
     for key in (c.key for c in changes):
         if sum(c.key == key for c in changes) > 1:
-            raise typer.BadParameter(f"{key} is named more than once: say one thing of it")
+            raise UsageError(f"{key} is named more than once: say one thing of it")
     return changes
 
 

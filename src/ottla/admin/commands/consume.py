@@ -6,21 +6,18 @@ Who may call: `cli`.
 import re
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.options import Bootstrap, Dir, TopicOption, bootstrap, usage
+from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, TopicOption, ask, usage
 from ottla.admin.output import Format, Isolation
 
-Topics = Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", show_default=False)]
-Regex = Annotated[
-    bool, typer.Option("--regex", help="TOPIC is a regular expression for whole names")
-]
+Topics = Annotated[list[str] | None, Argument(metavar="TOPIC...")]
+Regex = Annotated[bool, Option("--regex", help="TOPIC is a regular expression for whole names")]
 FromBeginning = Annotated[
-    bool, typer.Option("--from-beginning", help="Start at the first record, not the end")
+    bool, Option("--from-beginning", help="Start at the first record, not the end")
 ]
 From = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--from",
         metavar="PLACE",
         help="beginning, end, OFFSET, -N (before the end), a time, or 1h (ago)",
@@ -28,50 +25,38 @@ From = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option(
-        metavar="PLACE", help="Stop there: as --from; end is where the log ends at the start"
-    ),
+    Option(metavar="PLACE", help="Stop there: as --from; end is where the log ends at the start"),
 ]
 Tail = Annotated[
-    int | None, typer.Option(metavar="N", help="The last N records, in order of time", min=1)
+    int | None, Option(metavar="N", help="The last N records, in order of time", min=1)
 ]
-Follow = Annotated[
-    bool, typer.Option("--follow", help="Go on with what comes; only --tail would stop")
-]
+Follow = Annotated[bool, Option("--follow", help="Go on with what comes; only --tail would stop")]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", help="Only this partition; may be repeated", min=0),
+    Option("--partition", "-p", help="Only this partition; may be repeated", min=0),
 ]
-Offset = Annotated[
-    int | None, typer.Option(help="Start here; needs exactly one --partition", min=0)
-]
+Offset = Annotated[int | None, Option(help="Start here; needs exactly one --partition", min=0)]
 Group = Annotated[
     str | None,
-    typer.Option("--group", "-g", help="Read as a member of it, and commit what was printed"),
+    Option("--group", "-g", help="Read as a member of it, and commit what was printed"),
 ]
 IsolationLevel = Annotated[
-    Isolation, typer.Option(help="read_committed leaves out what was aborted or is undecided")
+    Isolation, Option(help="read_committed leaves out what was aborted or is undecided")
 ]
-Grep = Annotated[
-    str | None, typer.Option(metavar="REGEX", help="Only records with this in key or value")
-]
-Count = Annotated[
-    bool, typer.Option("--count", help="Print only how many; reads from beginning to end")
-]
+Grep = Annotated[str | None, Option(metavar="REGEX", help="Only records with this in key or value")]
+Count = Annotated[bool, Option("--count", help="Print only how many; reads from beginning to end")]
 MaxMessages = Annotated[
-    int | None, typer.Option("--max-messages", "-n", help="Stop after so many", min=1)
+    int | None, Option("--max-messages", "-n", help="Stop after so many", min=1)
 ]
-TimeoutMs = Annotated[int | None, typer.Option(help="Stop when nothing came for so long", min=1)]
-KeySeparator = Annotated[
-    str | None, typer.Option(help="Print keys too, with this before the value")
-]
+TimeoutMs = Annotated[int | None, Option(help="Stop when nothing came for so long", min=1)]
+KeySeparator = Annotated[str | None, Option(help="Print keys too, with this before the value")]
 TemplateText = Annotated[
     str | None,
-    typer.Option("--format", "-f", help=r"%t topic %p partition %o offset %k %v %h %T, \n"),
+    Option("--format", "-f", help=r"%t topic %p partition %o offset %k %v %h %T, \n"),
 ]
-Null = Annotated[str, typer.Option("--null", metavar="TEXT", help="Printed for a null")]
+Null = Annotated[str, Option("--null", metavar="TEXT", help="Printed for a null")]
 RecordOutput = Annotated[
-    Format, typer.Option("--output", help="table: values; json: an object a line (RECORDS.md)")
+    Format, Option("--output", help="table: values; else all: json is an object a line")
 ]
 
 
@@ -109,9 +94,9 @@ def consume(
 
     names = [*(topics or []), *([topic_option] if topic_option is not None else [])]
     if not names:
-        raise typer.BadParameter("name a topic")
+        raise UsageError("name a topic")
     if offset is not None and (len(partition or []) != 1 or len(names) != 1 or regex):
-        raise typer.BadParameter("--offset belongs to one partition: add --partition N")
+        raise UsageError("--offset belongs to one partition: add --partition N")
     places = {
         "--from-beginning": from_beginning,
         "--from": from_ is not None,
@@ -134,13 +119,13 @@ def consume(
     if not count:
         forms = {"--key-separator": key_separator, "--format": template}
         given = [name for name, value in forms.items() if value is not None]
-        _only_one([*given, *(["--output json"] if output is Format.json else [])])
+        _only_one([*given, *([f"--output {output}"] if output is not Format.table else [])])
     elif key_separator is not None or template is not None:
-        raise typer.BadParameter("--count prints a number: leave --key-separator, --format away")
+        raise UsageError("--count prints a number: leave --key-separator, --format away")
     usage(parse, [template] if template is not None else [], "--format")
     stop = usage(parse_place, [until], "--until")[0] if until is not None else None
     record_output.run(
-        bootstrap(bootstrap_server, directory),
+        lambda question: ask(directory, bootstrap_server, question),
         record_output.Wanted(
             topics=names,
             regex=usage(_pattern, names, "TOPIC") if regex else None,
@@ -157,7 +142,7 @@ def consume(
             key_separator=key_separator,
             template=template,
             null=null.encode(errors="surrogateescape"),
-            as_json=output is Format.json,
+            output=output,
             group=group,
         ),
     )
@@ -166,11 +151,9 @@ def consume(
 def _check_group(partitions: list[int] | None, unfit: list[str]) -> None:
     """Refuse what does not go with --group."""
     if partitions:
-        raise typer.BadParameter("--group shares the partitions out: leave --partition away")
+        raise UsageError("--group shares the partitions out: leave --partition away")
     if unfit:
-        raise typer.BadParameter(
-            f"--group goes on where the group is: leave {', '.join(unfit)} away"
-        )
+        raise UsageError(f"--group goes on where the group is: leave {', '.join(unfit)} away")
 
 
 def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
@@ -186,7 +169,7 @@ def _start(from_beginning: bool, place: str | None, offset: int | None) -> Any:
 
 def _only_one(options: list[str]) -> None:
     if len(options) > 1:
-        raise typer.BadParameter(f"{', '.join(options)}: only one of them")
+        raise UsageError(f"{', '.join(options)}: only one of them")
 
 
 def _pattern(text: str) -> "re.Pattern[str]":

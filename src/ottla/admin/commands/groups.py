@@ -7,18 +7,32 @@ without a yes; exit code 1 if anything asked for was refused.
 import sys
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes, read_input, usage
-from ottla.admin.output import Format, plural, print_json, print_table, say
-from ottla.model.errors import OttlaError
-
-app = typer.Typer(
-    help="List, describe, measure, reset and delete consumer groups.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.commands.topic_partitions import parse_topic
+from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    Yes,
+    agreed,
+    ask,
+    needs_yes,
+    read_input,
+    usage,
 )
-
+from ottla.admin.output import (
+    Format,
+    complain,
+    plural,
+    print_results,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+from ottla.model.errors import OttlaError
 
 KINDS = ("consumer", "")
 """Protocol types of groups with offsets; empty is a group that only commits."""
@@ -30,38 +44,41 @@ STATES = (
 """The last two are KIP-848's, of newer clusters."""
 
 
-@app.command("list")
 def list_command(
     state: Annotated[
-        list[str] | None, typer.Option(help="Only groups in this state; may be repeated")
+        list[str] | None, Option(help="Only groups in this state; may be repeated")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the groups of the cluster."""
+    """List the groups of the cluster.
+
+    Example: ottla groups list --state Empty
+    """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     wanted = {text.lower() for text in state or ()}
     for text in sorted(wanted - {name.lower() for name in STATES}):
-        raise typer.BadParameter(f"--state {text}: there are {', '.join(STATES)}")
+        raise UsageError(f"--state {text}: there are {', '.join(STATES)}")
     found = [
         g
         for g in ask(directory, bootstrap_server, groups.list_groups)
         if not wanted or g.state.lower() in wanted
     ]
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        print_structured(output, found)
         return
     rows = [(g.group, g.state, g.protocol_type, g.coordinator) for g in found]
     print_table(("group", "state", "kind", "coordinator"), rows)
 
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...")]
-Every = Annotated[bool, typer.Option("--all", help="Every group of consumers")]
+Names = Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")]
+Group = Annotated[str, Argument(metavar="GROUP", complete="group")]
+Every = Annotated[bool, Option("--all", help="Every group of consumers")]
 
 
-async def _groups(client: Any, names: list[str] | None) -> list[str]:
+async def chosen_groups(client: Any, names: list[str] | None) -> list[str]:
     """Return the groups that were named; all for none."""
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
@@ -72,10 +89,9 @@ async def _groups(client: Any, names: list[str] | None) -> list[str]:
 
 def _one_of(names: list[str] | None, every: bool) -> None:
     if bool(names) == every:
-        raise typer.BadParameter("name groups, or write --all: one of both")
+        raise UsageError("name groups, or write --all: one of both")
 
 
-@app.command("describe")
 def describe(
     names: Names = None,
     every: Every = False,
@@ -83,18 +99,21 @@ def describe(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show groups with their members and what each of them reads."""
+    """Show groups with their members and what each of them reads.
+
+    Example: ottla groups describe audit
+    """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
 
     async def question(client: Any) -> list[Any]:
-        wanted = await _groups(client, names)
+        wanted = await chosen_groups(client, names)
         return [await groups.describe(client, name) for name in wanted]
 
     found = ask(directory, bootstrap_server, question)
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        print_structured(output, found)
         return
     for group in found:
         title = (
@@ -108,7 +127,6 @@ def describe(
         print_table(("member", "instance", "client", "host", "partitions"), rows, title=title)
 
 
-@app.command("lag")
 def lag(
     names: Names = None,
     every: Every = False,
@@ -116,17 +134,21 @@ def lag(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show how far groups are behind, per partition and in total."""
+    """Show how far groups are behind, per partition and in total.
+
+    Example: ottla groups lag --all
+    """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     _one_of(names, every)
 
     async def question(client: Any) -> dict[str, Any]:
-        return {n: await groups.lag(client, n) for n in await _groups(client, names)}
+        return {n: await groups.lag(client, n) for n in await chosen_groups(client, names)}
 
     found = ask(directory, bootstrap_server, question)
-    if output is Format.json:
-        print_json(
+    if structured(output):
+        print_structured(
+            output,
             [
                 {
                     "group": name,
@@ -134,7 +156,7 @@ def lag(
                     "partitions": rows,
                 }
                 for name, rows in found.items()
-            ]
+            ],
         )
         return
     for name, rows in found.items():
@@ -153,50 +175,93 @@ def lag(
         )
 
 
-@app.command("delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    names: Annotated[list[str], Argument(metavar="GROUP...", complete="group")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Delete groups without members, and their offsets."""
+    """Delete groups without members, and their offsets.
+
+    Example: ottla groups delete audit --yes
+    """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
     names = list(dict.fromkeys(names))
-    needs_yes(yes, f"{', '.join(names)} would be gone with all offsets")
-    agreed(yes, f"delete {', '.join(names)} with all offsets?", "nothing was deleted")
-    results = ask(directory, bootstrap_server, lambda client: groups.delete(client, names))
+    needs_yes(yes or dry_run, f"{', '.join(names)} would be gone with all offsets")
+    if dry_run:
+        results = ask(directory, bootstrap_server, lambda client: groups.deletable(client, names))
+    else:
+        agreed(yes, f"delete {', '.join(names)} with all offsets?", "nothing was deleted")
+        results = ask(directory, bootstrap_server, lambda client: groups.delete(client, names))
+    done = "would be deleted" if dry_run else "deleted"
     for name, problem in results.items():
-        say(f"group {name} {'deleted' if problem is None else f'not deleted: {problem}'}")
+        if problem is None:
+            say(f"group {name} {done}")
+        else:
+            complain(f"group {name} not deleted: {problem}")
+    print_results(
+        output,
+        [
+            {"group": name, "result": done if problem is None else "refused", "problem": problem}
+            for name, problem in results.items()
+        ],
+    )
     if any(results.values()):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@app.command("delete-offsets")
 def delete_offsets(
-    group: str,
-    topic: Annotated[list[str], typer.Option(metavar="TOPIC[:0,1]", help="May be repeated")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    group: Group,
+    topic: Annotated[
+        list[str],
+        Option("--topic", "-t", metavar="TOPIC[:0,1]", help="May be repeated", complete="topic"),
+    ],
+    yes: Yes = False,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Forget a group's offsets of topics that no member of it reads."""
+    """Forget a group's offsets of topics that no member of it reads.
+
+    Example: ottla groups delete-offsets audit --topic orders --yes
+    """
     from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
 
-    chosen = usage(_parse_topic, topic, "--topic")
-    needs_yes(yes, f"the offsets of {group} in {', '.join(topic)} would be gone")
+    chosen = usage(parse_topic, topic, "--topic")
+    needs_yes(yes or dry_run, f"the offsets of {group} in {', '.join(topic)} would be gone")
 
     async def question(client: Any) -> Any:
-        partitions = await _partitions(client, chosen)
+        partitions = await chosen_partitions(client, chosen)
+        if dry_run:
+            return dict.fromkeys(partitions)
         agreed(yes, f"forget {plural(len(partitions), 'offset')}?", "nothing was deleted")
         return await groups.forget(client, group, partitions)
 
     results = ask(directory, bootstrap_server, question)
+    done = "would be forgotten" if dry_run else "forgotten"
     for partition, problem in results.items():
-        say(f"{partition} {'forgotten' if problem is None else f'not forgotten: {problem}'}")
+        if problem is None:
+            say(f"{partition} {done}")
+        else:
+            complain(f"{partition} not forgotten: {problem}")
+    print_results(
+        output,
+        [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "result": done if problem is None else "refused",
+                "problem": problem,
+            }
+            for tp, problem in results.items()
+        ],
+    )
     if any(results.values()):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 TARGETS = "--to, --to-offset, --shift-by, --to-datetime, --by-duration, --from-file"
@@ -220,10 +285,10 @@ def _target(
 
     ways = (to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if sum(way is not None for way in ways) != 1:
-        raise typer.BadParameter(f"choose one of {TARGETS}")
+        raise UsageError(f"choose one of {TARGETS}")
     if to is not None:
         if to not in ("earliest", "latest", "current"):
-            raise typer.BadParameter(f"--to {to}: write earliest, latest or current")
+            raise UsageError(f"--to {to}: write earliest, latest or current")
         return Target(earliest=to == "earliest", latest=to == "latest", current=to == "current")
     if to_datetime is not None:
         try:
@@ -232,7 +297,7 @@ def _target(
                 moment = moment.astimezone()
             return Target(timestamp=max(0, int(moment.timestamp() * 1000)))
         except (ValueError, OverflowError):
-            raise typer.BadParameter(
+            raise UsageError(
                 f"--to-datetime {to_datetime}: write it as 2026-11-21T13:00:00+00:00"
             ) from None
     if by_duration is not None:
@@ -245,71 +310,50 @@ def _target(
     return Target(to_offset=to_offset, shift_by=shift_by)
 
 
-def _parse_topic(text: str) -> tuple[str, list[int]]:
-    """Return the topic and partitions of `TOPIC` or `TOPIC:0,1`; no partitions are all of them."""
-    name, colon, indexes = text.partition(":")
-    numbers = indexes.split(",") if colon else []
-    if not name or not all(n.isascii() and n.isdigit() for n in numbers):
-        raise ValueError(f"{text}: write TOPIC or TOPIC:0,1")
-    return name, [int(n) for n in dict.fromkeys(numbers)]
-
-
-async def _partitions(client: Any, chosen: list[tuple[str, list[int]]]) -> list[Any]:
-    """Return the partitions that were chosen, each once; OttlaError names one that is not there."""
-    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
-    from ottla.model.ids import TopicPartition  # noqa: PLC0415 - lazy
-
-    found: dict[Any, None] = {}
-    for name, indexes in chosen:
-        facts = await topics.describe_topic(client, name)
-        known = [p.partition for p in facts.partitions]
-        for index in indexes:
-            if index not in known:
-                raise OttlaError(
-                    f"topic {name} has no partition {index}: it has {len(known)}, from 0 on"
-                )
-        found |= dict.fromkeys(TopicPartition(name, index) for index in indexes or known)
-    return list(found)
-
-
-@app.command("reset-offsets")
 def reset_offsets(
-    group: str,
+    group: Group,
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC[:0,1]", help="May be repeated [all with an offset]"),
+        Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            complete="topic",
+            help="May be repeated [all with an offset]",
+        ),
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="earliest|latest|current")] = None,
-    to_offset: Annotated[int | None, typer.Option(min=0, max=(1 << 63) - 1)] = None,
-    shift_by: Annotated[int | None, typer.Option(help="Forward, or back if negative")] = None,
-    to_datetime: Annotated[
-        str | None, typer.Option(help="The first record not older than this")
-    ] = None,
+    to: Annotated[str | None, Option(metavar="earliest|latest|current")] = None,
+    to_offset: Annotated[int | None, Option(min=0, max=(1 << 63) - 1)] = None,
+    shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
+    to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="P1DT2H|1d2h", help="So long back from now")
+        str | None, Option(metavar="P1DT2H|1d2h", help="So long back from now")
     ] = None,
     from_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
+        Option(metavar="FILE", help="Lines of topic,partition,offset; - is standard input"),
     ] = None,
     export: Annotated[
-        bool, typer.Option("--export", help="Print such lines, for --from-file or Kafka's tool")
+        bool, Option("--export", help="Print such lines, for --from-file or Kafka's tool")
     ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else only show it")] = False,
+    execute: Annotated[bool, Option("--execute", help="Do it; else only show it")] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Move a group's offsets. The group must have no members."""
+    """Move a group's offsets. The group must have no members.
+
+    Example: ottla groups reset-offsets audit --by-duration 1h --execute
+    """
     from ottla.admin.operations import group_resets  # noqa: PLC0415 - lazy
 
     target = _target(group, to, to_offset, shift_by, to_datetime, by_duration, from_file)
     if from_file is not None and topic:
-        raise typer.BadParameter("--from-file names the partitions: leave --topic away")
-    chosen = usage(_parse_topic, topic or [], "--topic")
+        raise UsageError("--from-file names the partitions: leave --topic away")
+    chosen = usage(parse_topic, topic or [], "--topic")
 
     async def question(client: Any) -> Any:
-        partitions = await _partitions(client, chosen) if chosen else None
+        partitions = await chosen_partitions(client, chosen) if chosen else None
         moves = await group_resets.plan_reset(client, group, partitions, target)
         if not moves:
             raise OttlaError(f"group {group} has no offsets: name topics with --topic")
@@ -320,8 +364,8 @@ def reset_offsets(
     moves = ask(directory, bootstrap_server, question)
     if export:
         sys.stdout.writelines(f"{m.topic},{m.partition},{m.new}\n" for m in moves)
-    elif output is Format.json:
-        print_json({"group": group, "executed": execute, "partitions": moves})
+    elif structured(output):
+        print_structured(output, {"group": group, "executed": execute, "partitions": moves})
     else:
         rows = [(m.topic, m.partition, m.current, m.new) for m in moves]
         print_table(("topic", "partition", "current", "new"), rows)

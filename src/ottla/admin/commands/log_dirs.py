@@ -6,25 +6,28 @@ and for a log dir that is offline the exit code is 1.
 
 from typing import Annotated, Any
 
-import typer
-
+from ottla.admin.arguments import Argument, Exit, Option
 from ottla.admin.options import Bootstrap, Dir, Output, ask, usage
-from ottla.admin.output import Format, print_json, print_table, say
+from ottla.admin.output import Format, complain, print_structured, print_table, say, structured
 from ottla.model.errors import OttlaError
 
 
 def log_dirs(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics' replicas")
+        list[str] | None,
+        Argument(metavar="[TOPIC]...", complete="topic", help="Only these topics' replicas"),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
+        str | None, Option(metavar="ID[,ID…]", help="Whose [default: of all that live]")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show each broker's log dirs and the replicas that move between them."""
+    """Show each broker's log dirs and the replicas that move between them.
+
+    Example: ottla log-dirs orders --brokers 0,1
+    """
     from ottla.admin.operations import log_dirs as dirs  # noqa: PLC0415 - lazy
     from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
     from ottla.admin.operations import topics as listing  # noqa: PLC0415 - lazy
@@ -48,8 +51,9 @@ def log_dirs(
         size = sum(r.size for r in here)
         rows.append((one, len(here) - arriving, arriving, size))
     moving = [r for r in found.replicas if r.is_future]
-    if output is Format.json:
-        print_json(
+    if structured(output):
+        print_structured(
+            output,
             {
                 "dirs": [
                     {**one._asdict(), "replicas": replicas, "arriving": arriving, "size": size}
@@ -58,7 +62,7 @@ def log_dirs(
                 "replicas": [
                     {**r._asdict(), "partition": str(r.partition)} for r in sorted(found.replicas)
                 ],
-            }
+            },
         )
     else:
         print_table(
@@ -72,9 +76,9 @@ def log_dirs(
         for r in sorted(moving):
             say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")
     for broker in found.silent:
-        say(f"broker {broker} does not answer")
+        complain(f"broker {broker} does not answer")
     if found.silent or any(one.problem for one in found.dirs):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _to_go(lag: int) -> str:

@@ -7,30 +7,25 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ottla.admin.output import Format, say
+from ottla.admin.arguments import Argument, Option
+from ottla.admin.output import Format, complain, say
 from ottla.admin.tables import printable
 
 EXIT_DAMAGED = 1
 
 
 def logs(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE|FOLDER...", show_default=False, exists=True)
-    ],
+    paths: Annotated[list[Path], Argument(metavar="FILE|FOLDER...")],
     records: Annotated[
-        bool, typer.Option("--records", "--deep-iteration", help="Also each record's facts")
+        bool, Option("--records", "--deep-iteration", help="Also each record's facts")
     ] = False,
     contents: Annotated[
-        bool, typer.Option("--contents", "--print-data-log", help="Also keys and values")
+        bool, Option("--contents", "--print-data-log", help="Also keys and values")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Print nothing but what is wrong; reads all records")
+        bool, Option("--check", help="Print nothing but what is wrong; reads all records")
     ] = False,
-    output: Annotated[Format, typer.Option("--output", help="table (as Kafka's), json")] = (
-        Format.table
-    ),
+    output: Annotated[Format, Option("--output", help="table is as Kafka's")] = (Format.table),
 ) -> int:
     """Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.
 
@@ -41,7 +36,8 @@ def logs(
     from ottla.admin.log_files.entries import Note, Problem  # noqa: PLC0415 - lazy
     from ottla.admin.log_files.files import dump, expanded  # noqa: PLC0415 - lazy
 
-    writer = _Nothing() if check else _JsonList() if output is Format.json else _Lines()
+    forms = {Format.table: _Lines, Format.json: _JsonList, Format.yaml: _Yaml, Format.tsv: _Tabs}
+    writer = _Nothing() if check else forms[output]()
     damaged = files = 0
     for path in expanded(paths):
         files += 1
@@ -51,7 +47,7 @@ def logs(
                 damaged += 1
                 where = "" if found.position is None else f" at byte {found.position}"
                 writer.flush()
-                say(f"{path}{where}: {found.what}")
+                complain(f"{path}{where}: {found.what}")
             elif isinstance(found, Note):
                 if not check:
                     writer.flush()
@@ -98,6 +94,33 @@ class _Lines(_Nothing):
         self.line(found.text)  # type: ignore[attr-defined]
 
 
+def _fields(path: Path, found: object) -> dict[str, object]:
+    import msgspec  # noqa: PLC0415 - lazy
+
+    fields: dict[str, object] = msgspec.to_builtins(found)
+    fields.pop("shown", None)
+    return {"file": str(path)} | fields
+
+
+class _Yaml(_Nothing):
+    """Prints one list, entry by entry."""
+
+    def entry(self, path: Path, found: object) -> None:
+        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+
+        sys.stdout.write(to_yaml([_fields(path, found)]))
+
+
+class _Tabs(_Nothing):
+    """Prints file, kind, and what an entry holds as name=value, between tabs."""
+
+    def entry(self, path: Path, found: object) -> None:
+        fields = _fields(path, found)
+        cells = [str(fields.pop("file")), str(fields.pop("kind"))]
+        cells += [f"{name}={value}" for name, value in fields.items() if value is not None]
+        sys.stdout.write("\t".join(printable(c) for c in cells) + "\n")
+
+
 class _JsonList(_Nothing):
     """Prints one list, an entry a line, without holding it in memory."""
 
@@ -107,11 +130,7 @@ class _JsonList(_Nothing):
     def entry(self, path: Path, found: object) -> None:
         import json  # noqa: PLC0415 - lazy
 
-        import msgspec  # noqa: PLC0415 - lazy
-
-        fields = msgspec.to_builtins(found)
-        fields.pop("shown", None)
-        sys.stdout.write(self._before + json.dumps({"file": str(path)} | fields))
+        sys.stdout.write(self._before + json.dumps(_fields(path, found)))
         self._before = ",\n"
 
     def end(self) -> None:

@@ -10,10 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.options import Bootstrap, Dir, TopicArgument, TopicOption, ask, one_topic
-from ottla.admin.output import Compression, InputForm, PartitionerName, plural, say
+from ottla.admin.arguments import Option, UsageError
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    TopicArgument,
+    TopicOption,
+    ask,
+    one_topic,
+)
+from ottla.admin.output import (
+    Compression,
+    Format,
+    InputForm,
+    PartitionerName,
+    plural,
+    print_results,
+    say,
+)
 
 
 @dataclass(slots=True)
@@ -37,13 +53,14 @@ class Wanted:
     timeout_s: float = 120
     codec: int = 0
     sticky: bool = True
+    dry_run: bool = False
 
 
 def _acks(text: str) -> int:
     try:
         return {"all": -1, "-1": -1, "0": 0, "1": 1}[text]
     except KeyError:
-        raise typer.BadParameter(f"--acks {text}: write 0, 1 or all") from None
+        raise UsageError(f"--acks {text}: write 0, 1 or all") from None
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -58,46 +75,42 @@ def _given(text: str | None) -> bytes | None:
 
 
 InputFormOption = Annotated[
-    InputForm, typer.Option("--input", help="lines, or json: an object a line (RECORDS.md)")
+    InputForm, Option("--input", help="lines, or json: an object a line (RECORDS.md)")
 ]
 Template = Annotated[
     str | None,
-    typer.Option("--format", "-f", help=r"How a record is written, as '%k=%v\n'"),
+    Option("--format", "-f", help=r"How a record is written, as '%k=%v\n'"),
 ]
 KeySeparator = Annotated[
-    str | None, typer.Option(help="What stands between key and value; without it no keys")
+    str | None, Option(help="What stands between key and value; without it no keys")
 ]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of all records")]
+Key = Annotated[str | None, Option("--key", "-k", help="Key of all records")]
 Header = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable"),
+    Option("--header", "-H", metavar="NAME=VALUE", help="For each record; repeatable"),
 ]
 Tombstone = Annotated[
-    bool, typer.Option("--tombstone", help="Null as value: of --key, or of each line's key")
+    bool, Option("--tombstone", help="Null as value: of --key, or of each line's key")
 ]
-Null = Annotated[str | None, typer.Option("--null", metavar="TEXT", help="What stands for a null")]
-Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", help="Into this partition", min=0)
-]
+Null = Annotated[str | None, Option("--null", metavar="TEXT", help="What stands for a null")]
+Partition = Annotated[int | None, Option("--partition", "-p", help="Into this partition", min=0)]
 KeepPartitions = Annotated[
-    bool, typer.Option("--keep-partitions", help="Into the partitions that the JSON names")
+    bool, Option("--keep-partitions", help="Into the partitions that the JSON names")
 ]
-Partitioner = Annotated[
-    PartitionerName, typer.Option(help="For records without a key: sticky or random")
-]
+Partitioner = Annotated[PartitionerName, Option(help="For records without a key: sticky or random")]
 CompressionOption = Annotated[
-    Compression, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")
+    Compression, Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")
 ]
 Timestamp = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Of all records: ISO 8601, @milliseconds, or 1h (ago)"),
+    Option(metavar="TIME", help="Of all records: ISO 8601, @milliseconds, or 1h (ago)"),
 ]
-File = Annotated[list[Path] | None, typer.Option("--file", help="Read this instead; repeatable")]
+File = Annotated[list[Path] | None, Option("--file", help="Read this instead; repeatable")]
 ValueFile = Annotated[
-    list[Path] | None, typer.Option(help="A file whose bytes are one value; repeatable")
+    list[Path] | None, Option(help="A file whose bytes are one value; repeatable")
 ]
-Acks = Annotated[str, typer.Option(help="0, 1 or all")]
-TimeoutMs = Annotated[int, typer.Option(help="How long a record may take", min=1)]
+Acks = Annotated[str, Option(help="0, 1 or all")]
+TimeoutMs = Annotated[int, Option(help="How long a record may take", min=1)]
 
 
 def produce(
@@ -119,8 +132,10 @@ def produce(
     value_file: ValueFile = None,
     acks: Acks = "all",
     timeout_ms: TimeoutMs = 120_000,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
     r"""Produce records: lines of standard input, JSON, or files.
 
@@ -132,18 +147,18 @@ def produce(
 
     name = one_topic(topic, topic_option)
     if key_separator == "":
-        raise typer.BadParameter("--key-separator is empty; write one, as --key-separator=:")
+        raise UsageError("--key-separator is empty; write one, as --key-separator=:")
     ways = [key_separator is not None, template is not None, input_form is InputForm.json]
     if sum(ways) > 1:
-        raise typer.BadParameter("--key-separator, --format, --input json: only one of them")
+        raise UsageError("--key-separator, --format, --input json: only one of them")
     if tombstone and (template is not None or input_form is InputForm.json or value_file):
-        raise typer.BadParameter("--tombstone: of --key, or of keys that are lines; nothing else")
+        raise UsageError("--tombstone: of --key, or of keys that are lines; nothing else")
     if tombstone and key_separator is not None:
-        raise typer.BadParameter("--tombstone: a line is a key; leave --key-separator away")
+        raise UsageError("--tombstone: a line is a key; leave --key-separator away")
     if keep_partitions and (input_form is not InputForm.json or partition is not None):
-        raise typer.BadParameter("--keep-partitions: for --input json, without --partition")
+        raise UsageError("--keep-partitions: for --input json, without --partition")
     if key is not None and key_separator is not None:
-        raise typer.BadParameter("--key, --key-separator: only one of them")
+        raise UsageError("--key, --key-separator: only one of them")
     if template is not None:
         usage(lambda text: InputTemplate(text, None), [template], "--format")
     wanted = Wanted(
@@ -164,11 +179,15 @@ def produce(
         timeout_s=timeout_ms / 1000,
         codec=list(Compression).index(compression),
         sticky=partitioner is PartitionerName.sticky,
+        dry_run=dry_run,
     )
-    ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
+    count = ask(directory, bootstrap_server, lambda client: _produce(client, wanted))
+    result = "valid" if dry_run else "produced"
+    print_results(output, [{"topic": name, "records": count, "result": result}])
 
 
-async def _produce(client: Any, wanted: Wanted) -> None:
+async def _produce(client: Any, wanted: Wanted) -> int:
+    """Produce what is read; return how many records were."""
     from ottla.admin.operations import produce as producing  # noqa: PLC0415 - lazy
     from ottla.admin.operations import record_input, topics  # noqa: PLC0415 - lazy
     from ottla.admin.operations.new_record import NewRecord  # noqa: PLC0415 - lazy
@@ -189,7 +208,8 @@ async def _produce(client: Any, wanted: Wanted) -> None:
     count = len(facts.partitions)
     if wanted.partition is not None and wanted.partition >= count:
         raise producing.no_such_partition(wanted.topic, wanted.partition, count)
-    await writer.open(count, [p.partition for p in facts.partitions if p.leader >= 0])
+    available = [p.partition for p in facts.partitions if p.leader >= 0]
+    await writer.open(count, available, dry_run=wanted.dry_run)
     progress = Progress()
     pending: list[NewRecord] = []
 
@@ -219,7 +239,11 @@ async def _produce(client: Any, wanted: Wanted) -> None:
                     prompt()
     finally:
         progress.clear()
-        say(f"{plural(writer.written, 'record')} produced to {wanted.topic}{progress.rate}")
+        done = (
+            "valid, and nothing was produced" if wanted.dry_run else f"produced to {wanted.topic}"
+        )
+        say(f"{plural(writer.written, 'record')} {done}{progress.rate}")
+    return writer.written
 
 
 def _sources(wanted: Wanted) -> list[Path | None]:

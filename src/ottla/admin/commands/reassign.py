@@ -9,29 +9,51 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
-from ottla.admin.output import Format, plural, print_json, print_table, say
+from ottla.admin.arguments import Exit, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
+from ottla.admin.output import (
+    Format,
+    plural,
+    print_results,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
 from ottla.model.errors import OttlaError
 
-app = typer.Typer(
-    help="Move replicas to other brokers.", no_args_is_help=True, rich_markup_mode=None
-)
-
 File = Annotated[
-    str | None, typer.Option("--file", help="A plan in Kafka's JSON format; - is standard input")
+    str | None, Option("--file", help="A plan in Kafka's JSON format; - is standard input")
 ]
 Moves = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--partition", metavar="TOPIC-PARTITION=BROKERS", help="As flights-0=1,2,3; may be repeated"
     ),
 ]
 Wait = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
+    float | None, Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
 ]
-Preserve = Annotated[bool, typer.Option("--preserve-throttles", help="Leave throttles as they are")]
+Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
+
+
+PlanOutput = Annotated[
+    Format, Option("--output", help="The plan: json is what Kafka's tool and --file read")
+]
+
+
+def _print_plan(output: Format, plan: Any) -> None:
+    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+
+    if output is Format.yaml:
+        print_structured(output, plans.as_dict(plan))
+    elif output is Format.json:
+        sys.stdout.write(plans.format_plan(plan) + "\n")
+    else:
+        structured(output)
+        rows = [(tp.topic, tp.partition, _ids(replicas)) for tp, replicas in sorted(plan.items())]
+        print_table(("topic", "partition", "replicas"), rows)
+    sys.stdout.flush()
 
 
 def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
@@ -39,7 +61,7 @@ def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]
     from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
 
     if (file is None) == (not moves):
-        raise typer.BadParameter(
+        raise UsageError(
             "give the plan as --file plan.json (- is standard input) or as "
             "--partition flights-0=1,2,3: one of both"
         )
@@ -50,37 +72,39 @@ def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]
     try:
         return plans.checked(entries, "--partition"), "--partition", {}
     except plans.PlanError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _tell(left: int, of: int) -> None:
     say(f"{of - left} of {plural(of, 'partition')} done")
 
 
-@app.command("plan")
 def plan_command(
-    topics: Annotated[
-        list[str], typer.Option("--topics", metavar="T[,T…]", help="The topics to spread")
-    ],
+    topics: Annotated[list[str], Option("--topics", metavar="T[,T…]", help="The topics to spread")],
     brokers: Annotated[
-        str | None, typer.Option(metavar="ID[,ID…]", help="Where to [default: all that live]")
+        str | None, Option(metavar="ID[,ID…]", help="Where to [default: all that live]")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(help="Another number of replicas [default: as now]", min=1)
+        int | None, Option(help="Another number of replicas [default: as now]", min=1)
     ] = None,
-    ignore_racks: Annotated[bool, typer.Option("--ignore-racks")] = False,
+    ignore_racks: Annotated[bool, Option("--ignore-racks", help="Place as if there were none")] = (
+        False
+    ),
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: PlanOutput = Format.json,
 ) -> None:
     """Print a plan that spreads topics evenly and moves as few replicas as that takes.
 
     Unlike Kafka's --generate, which deals all replicas anew.
+
+    Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
     """
     from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
 
     names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
     if not names:
-        raise typer.BadParameter("--topics names no topic")
+        raise UsageError("--topics names no topic")
     ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
     current, proposed = ask(
         directory,
@@ -90,7 +114,7 @@ def plan_command(
         ),
     )
     changed = {tp: replicas for tp, replicas in proposed.items() if replicas != current[tp]}
-    sys.stdout.write(plans.format_plan(proposed) + "\n")
+    _print_plan(output, proposed)
     if not changed:
         say("nothing to move")
         return
@@ -99,36 +123,42 @@ def plan_command(
     say(f"{plural(copied, 'replica')} to copy, {len(changed)} of {of} changed")
 
 
-@app.command("execute")
 def execute(
     file: File = None,
     partition: Moves = None,
     throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES/S", help="Limit moves between a broker's log dirs", min=1),
+        Option(metavar="BYTES/S", help="Limit moves between a broker's log dirs", min=1),
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="Although others are in progress")
+        bool, Option("--additional", help="Although others are in progress")
     ] = False,
     wait: Wait = None,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: PlanOutput = Format.json,
 ) -> None:
-    """Begin a plan; print the present assignment, which is the plan to go back."""
-    from ottla.admin.operations import log_dirs, plans, reassign  # noqa: PLC0415 - lazy
+    """Begin a plan; print the present assignment, which is the plan to go back.
+
+    Example: ottla reassign execute --file plan.json --wait 60 > back.json
+    """
+    from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - lazy
 
     plan, where, places = _plan(file, partition)
     if log_dirs_throttle is not None and not places:
-        raise typer.BadParameter("--log-dirs-throttle: the plan names no log_dirs")
+        raise UsageError("--log-dirs-throttle: the plan names no log_dirs")
 
     async def run(client: Any) -> int:
         prepared = await reassign.prepare(client, plan, where, additional=additional)
-        sys.stdout.write(plans.format_plan(prepared.rollback) + "\n")
-        sys.stdout.flush()
+        _print_plan(output, prepared.rollback)
+        if dry_run:
+            say(f"{plural(len(plan), 'partition')} can be reassigned; nothing was changed")
+            return 0
         await reassign.execute(client, prepared, throttle)
         say(f"reassignment of {plural(len(plan), 'partition')} began")
         if places:
@@ -157,7 +187,6 @@ def execute(
         )
 
 
-@app.command("verify")
 def verify(
     file: File = None,
     partition: Moves = None,
@@ -167,7 +196,10 @@ def verify(
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done."""
+    """Show how far a plan is; when nothing moves any more, remove throttles. Exit 1 until done.
+
+    Example: ottla reassign verify --file plan.json --wait 600
+    """
     from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - lazy
 
     plan, _, places = _plan(file, partition)
@@ -187,8 +219,9 @@ def verify(
     for one in placed:
         if not one.done:
             say(f"{one.partition} on broker {one.broker} to {one.path}: {one.state}")
-    if output is Format.json:
-        print_json(
+    if structured(output):
+        print_structured(
+            output,
             [
                 {
                     "partition": str(p.partition),
@@ -197,7 +230,7 @@ def verify(
                     "target": list(p.target),
                 }
                 for p in found
-            ]
+            ],
         )
     else:
         print_table(
@@ -205,26 +238,30 @@ def verify(
             [(p.partition, str(p.state), _ids(p.replicas), _ids(p.target)) for p in found],
         )
     if any(p.state is not reassign.State.DONE for p in found) or not all(p.done for p in placed):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@app.command("cancel")
 def cancel(
     file: File = None,
     partition: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
+        Option(metavar="TOPIC-PARTITION[=BROKERS]", help="As flights-0; may be repeated"),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that are in progress")] = False,
+    every: Annotated[bool, Option("--all", help="All that are in progress")] = False,
     preserve_throttles: Preserve = False,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Stop moves and go back to the replicas there were."""
+    """Stop moves and go back to the replicas there were.
+
+    Example: ottla reassign cancel --all
+    """
     from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
 
     if [file is not None, bool(partition), every].count(True) != 1:
-        raise typer.BadParameter("name what to cancel: --file, --partition or --all, one of them")
+        raise UsageError("name what to cancel: --file, --partition or --all, one of them")
     chosen: list[Any] | None = None
     if file is not None:
         chosen = list(plans.parse_plan(*read_input(file, plans.MAX_PLAN_BYTES)))
@@ -233,6 +270,9 @@ def cancel(
         chosen = usage(plans.parse_partition, texts, "--partition")
 
     async def run(client: Any) -> dict[Any, Any]:
+        if dry_run:
+            moving = await reassign.in_progress(client)
+            return {tp: m for tp, m in moving.items() if chosen is None or tp in chosen}
         cancelled = await reassign.cancel(client, chosen)
         concerned = cancelled or chosen
         if concerned and not preserve_throttles and not await reassign.in_progress(client):
@@ -242,21 +282,31 @@ def cancel(
 
     cancelled = ask(directory, bootstrap_server, run)
     for tp, move in cancelled.items():
-        say(f"{tp} goes back to {_ids(move.original)}")
+        say(f"{tp} {'would go' if dry_run else 'goes'} back to {_ids(move.original)}")
+    print_results(
+        output,
+        [
+            {"partition": str(tp), "replicas": list(move.original), "cancelled": not dry_run}
+            for tp, move in cancelled.items()
+        ],
+    )
     if not cancelled:
         say("none of them is in progress")
 
 
-@app.command("list")
 def list_command(
     directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
 ) -> None:
-    """List the moves in progress."""
+    """List the moves in progress.
+
+    Example: ottla reassign list
+    """
     from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
 
     found = ask(directory, bootstrap_server, reassign.in_progress)
-    if output is Format.json:
-        print_json(
+    if structured(output):
+        print_structured(
+            output,
             [
                 {
                     "partition": str(tp),
@@ -265,7 +315,7 @@ def list_command(
                     "removing": list(move.removing),
                 }
                 for tp, move in found.items()
-            ]
+            ],
         )
     elif found:
         print_table(

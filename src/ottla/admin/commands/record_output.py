@@ -9,18 +9,17 @@ import heapq
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.admin.operations import topics
 from ottla.admin.operations.consume import Reader, Sink
-from ottla.admin.operations.group_consumer import GroupReader
 from ottla.admin.operations.places import BEGINNING, Place
 from ottla.admin.operations.record_format import Template
-from ottla.admin.operations.record_json import to_line
-from ottla.admin.output import plural, print_json, print_line, say
+from ottla.admin.operations.record_json import to_fields, to_line
+from ottla.admin.output import Format, plural, print_line, print_results, say
 from ottla.admin.progress import Progress
-from ottla.admin.session import connected, world
+from ottla.admin.session import world
 from ottla.model.errors import OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 from ottla.model.protocol import EARLIEST, LATEST
@@ -50,7 +49,7 @@ class Wanted:
     key_separator: str | None
     template: str | None
     null: bytes
-    as_json: bool
+    output: Format
     group: str | None = None
 
 
@@ -89,8 +88,14 @@ def _form(wanted: Wanted) -> Callable[[TopicPartition, Record], bytes]:
     """Return what makes the bytes to print of a record."""
     if wanted.template is not None:
         return Template(wanted.template, wanted.null).text
-    if wanted.as_json:
+    if wanted.output is Format.json:
         return lambda tp, record: to_line(tp, record) + b"\n"
+    if wanted.output is Format.yaml:
+        from ottla.admin.yaml_text import to_yaml  # noqa: PLC0415 - lazy
+
+        return lambda tp, record: to_yaml([to_fields(tp, record)]).encode()
+    if wanted.output is Format.tsv:
+        return _cells
     null = wanted.null
 
     def value(_tp: TopicPartition, record: Record) -> bytes:
@@ -106,14 +111,39 @@ def _form(wanted: Wanted) -> Callable[[TopicPartition, Record], bytes]:
     return key_and_value
 
 
-def run(bootstrap: str, wanted: Wanted) -> None:
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def _cells(tp: TopicPartition, record: Record) -> bytes:
+    """Return a record as cells between tabs."""
+    headers = b",".join(
+        name.encode(errors="surrogateescape") + b"=" + _cell(content)
+        for name, content in record.headers
+    )
+    numbers = [b"%d" % n for n in (tp.partition, record.offset, record.timestamp)]
+    cells = [tp.topic.encode(), *numbers, _cell(record.key), _cell(record.value), headers]
+    return b"\t".join(cells) + b"\n"
+
+
+def _cell(data: bytes | None) -> bytes:
+    r"""Return bytes without tabs and line ends; \N for a null."""
+    if data is None:
+        return b"\\N"
+    text = data.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n")
+    return text.replace(b"\r", b"\\r")
+
+
+def run(ask: Callable[[Callable[[Client], Awaitable[None]]], None], wanted: Wanted) -> None:
     """Print records until enough came, nothing came for long enough, or Ctrl-C."""
     printer = Printer(wanted)
+    if wanted.output is Format.tsv and not wanted.count:
+        sys.stdout.write("\t".join(COLUMNS) + "\n")
+        sys.stdout.flush()
     whole = True
     try:
         with contextlib.suppress(KeyboardInterrupt):
             whole = False
-            connected(bootstrap, lambda client: _consume(client, wanted, printer))
+            ask(lambda client: _consume(client, wanted, printer))
             whole = True
         printer.flush()
     finally:
@@ -126,11 +156,14 @@ def run(bootstrap: str, wanted: Wanted) -> None:
 
 
 def _print_counts(wanted: Wanted, printer: Printer) -> None:
-    if not wanted.as_json:
+    found = [
+        {"topic": t, "partition": p, "records": count}
+        for (t, p), count in sorted(printer.counts.items())
+    ]
+    if wanted.output is Format.table:
         print_line(str(printer.count))
-        return
-    found = sorted(printer.counts.items())
-    print_json([{"topic": t, "partition": p, "records": count} for (t, p), count in found])
+    else:
+        print_results(wanted.output, found)
 
 
 async def _chosen(client: Client, wanted: Wanted) -> tuple[dict[str, bytes], list[TopicPartition]]:
@@ -167,6 +200,8 @@ async def _consume(client: Client, wanted: Wanted, printer: Printer) -> None:
         return Reader(client, world(), ids, isolation=wanted.isolation, settled=printer.flush)
 
     if wanted.group is not None:
+        from ottla.admin.operations.group_consumer import GroupReader  # noqa: PLC0415 - lazy
+
         member = GroupReader(
             client,
             world(),

@@ -1,105 +1,215 @@
 """`ottla topics`: create, list, describe, alter and delete topics.
 
 Who may call: the command line. Invariants: nothing is deleted without a yes, typed or given as
---yes; a list of problems (`describe --under-replicated` and its like) is empty where all is well.
+--yes; --dry-run changes nothing; a list of problems (`describe --under-replicated` and its like) is
+empty where all is well.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
-from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes
-from ottla.admin.output import Format, plural, print_json, print_table, say
-from ottla.model.errors import OttlaError
-
-app = typer.Typer(
-    help="Create, list, describe, alter and delete topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.commands.topic_partitions import matching, parse_pattern
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    Regex,
+    Yes,
+    agreed,
+    ask,
+    needs_yes,
+    usage,
 )
+from ottla.admin.output import (
+    Format,
+    plural,
+    print_results,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+from ottla.model.errors import ErrorCode, OttlaError
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated"),
+    Option("--config", metavar="KEY=VALUE", help="A topic setting; may be repeated"),
 ]
+Assignment = Annotated[
+    str | None,
+    Option(metavar="0:1,1:2", help="The brokers of each (new) partition, its leader first"),
+]
+Name = Annotated[str, Argument(metavar="NAME", complete="topic")]
+Names = Annotated[list[str] | None, Argument(metavar="[NAME]...", complete="topic")]
+IfExists = Annotated[bool, Option("--if-exists", help="Topics that do not exist are fine")]
+Sizes = Annotated[bool, Option("--sizes", help="Also bytes on disk; asks every broker")]
 
 
-@app.command("create")
 def create(
-    name: str,
-    partitions: Annotated[int, typer.Option(help="-1: the brokers' default")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the brokers' default")] = -1,
+    name: Annotated[str, Argument(metavar="NAME")],
+    partitions: Annotated[int, Option(help="-1: the brokers' default")] = -1,
+    replication_factor: Annotated[int, Option(help="-1: the brokers' default")] = -1,
+    assignment: Assignment = None,
     config: Settings = None,
+    if_not_exists: Annotated[
+        bool, Option("--if-not-exists", help="A topic that exists is fine, whatever it is like")
+    ] = False,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    Example: ottla topics create orders --partitions 6 --config retention.ms=3600000
+    """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     for what, count in (("partitions", partitions), ("replication-factor", replication_factor)):
         if count == 0 or count < -1:
-            raise typer.BadParameter(f"--{what} {count}: choose 1 or more")
+            raise UsageError(f"--{what} {count}: choose 1 or more")
+        if assignment is not None and count != -1:
+            raise UsageError(f"--assignment says how many: leave --{what} away")
     settings = topics.parse_topic_settings(config or [])
-    ask(
-        directory,
-        bootstrap_server,
-        lambda client: topics.create_topic(
-            client,
-            name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            settings=settings,
-        ),
-    )
-    say(f"topic {name} created")
+    placed = _assignment(assignment)
+    result = "valid" if dry_run else "created"
+    try:
+        ask(
+            directory,
+            bootstrap_server,
+            lambda client: topics.create_topic(
+                client,
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                settings=settings,
+                assignment=placed or (),
+                validate_only=dry_run,
+            ),
+        )
+    except OttlaError as error:
+        if not if_not_exists or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        result = "exists"
+    texts = {
+        "valid": f"topic {name} can be created; nothing was changed",
+        "created": f"topic {name} created",
+        "exists": f"topic {name} exists already; nothing was changed",
+    }
+    say(texts[result])
+    print_results(output, [{"topic": name, "result": result}])
 
 
-@app.command("list")
-def list_command(
-    directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
-) -> None:
-    """List the topics."""
+def _assignment(text: str | None) -> list[list[int]] | None:
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
-    found = ask(directory, bootstrap_server, topics.list_topics)
-    if output is Format.json:
-        print_json(found)
+    return None if text is None else usage(topics.parse_assignment, [text], "--assignment")[0]
+
+
+def list_command(
+    names: Names = None,
+    regex: Regex = False,
+    overrides: Annotated[
+        bool, Option("--overrides", help="Only topics with settings of their own")
+    ] = False,
+    exclude_internal: Annotated[
+        bool, Option("--exclude-internal", help="Not those of the brokers")
+    ] = False,
+    sizes: Sizes = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """List the topics.
+
+    Example: ottla topics list --regex 'orders-.*' --sizes
+    """
+    from ottla.admin.operations import configs, topics  # noqa: PLC0415 - lazy
+
+    patterns = usage(parse_pattern, names or [], "NAME") if regex else None
+
+    async def question(client: Any) -> tuple[list[Any], dict[Any, dict[int, int]]]:
+        found = await topics.list_topics(client)
+        if names:
+            there = [t.name for t in found]
+            wanted = set(there) & set(names) if patterns is None else matching(there, patterns)
+            found = [t for t in found if t.name in wanted]
+        if exclude_internal:
+            found = [t for t in found if not t.internal]
+        if overrides:
+            found = [t for t in found if await configs.own(client, configs.TOPIC, t.name)]
+        there = [t.name for t in found]
+        return found, await topics.sizes(client, there) if sizes and there else {}
+
+    found, measured = ask(directory, bootstrap_server, question)
+    replicas: dict[str, int] = {}
+    leaders: dict[str, int] = {}
+    for topic in found:
+        for p in topic.partitions:
+            of = measured.get((topic.name, p.partition), {})
+            replicas[topic.name] = replicas.get(topic.name, 0) + sum(of.values())
+            leaders[topic.name] = leaders.get(topic.name, 0) + of.get(p.leader, 0)
+    if structured(output):
+        listed = [_as_dict(t) for t in found]
+        if sizes:
+            for one in listed:
+                one["size"] = leaders.get(one["name"], 0)
+                one["size_of_replicas"] = replicas.get(one["name"], 0)
+        print_structured(output, listed)
         return
+    heads: tuple[str, ...] = ("topic", "partitions", "replicas", "under-replicated", "leaderless")
     rows = [
         (t.name, len(t.partitions), t.replication_factor, t.under_replicated, t.without_leader)
+        + ((leaders.get(t.name, 0), replicas.get(t.name, 0)) if sizes else ())
         for t in found
     ]
-    print_table(("topic", "partitions", "replicas", "under-replicated", "leaderless"), rows)
+    print_table((*heads, "bytes", "bytes of replicas") if sizes else heads, rows)
 
 
-@app.command("describe")
+def _as_dict(topic: Any) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415 - lazy
+
+    found: dict[str, Any] = msgspec.to_builtins(topic)
+    return found
+
+
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    names: Names = None,
+    regex: Regex = False,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions with replicas out of sync")
+        bool, Option("--under-replicated", help="Only partitions with replicas out of sync")
     ] = False,
     leaderless: Annotated[
-        bool, typer.Option("--leaderless", help="Only partitions without a leader")
+        bool, Option("--leaderless", help="Only partitions without a leader")
     ] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr", help="Only partitions that refuse acks=all")
+        bool, Option("--under-min-isr", help="Only partitions that refuse acks=all")
+    ] = False,
+    at_min_isr: Annotated[
+        bool, Option("--at-min-isr", help="Only partitions that one more loss makes refuse it")
     ] = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show partitions, replicas and settings of topics; or what is wrong with any of them."""
+    """Show partitions, replicas and settings of topics; or what is wrong with any of them.
+
+    Example: ottla topics describe --under-replicated
+    """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
-    picking = under_replicated or leaderless or under_min_isr
+    picking = under_replicated or leaderless or under_min_isr or at_min_isr
     if not names and not picking:
-        raise typer.BadParameter(
+        raise UsageError(
             "name a topic, or say what to look for: --under-replicated, --leaderless, "
-            "--under-min-isr"
+            "--under-min-isr, --at-min-isr"
         )
+    patterns = usage(parse_pattern, names or [], "NAME") if regex else None
 
     async def question(client: Any) -> list[topics.TopicFacts]:
-        wanted = names or [t.name for t in await topics.list_topics(client)]
+        wanted = await _named(client, names or [], patterns)
         found = [await topics.describe_topic(client, n, settings=not picking) for n in wanted]
         if not picking:
             return found
@@ -109,16 +219,32 @@ def describe(
             under_replicated=under_replicated,
             leaderless=leaderless,
             under_min_isr=under_min_isr,
+            at_min_isr=at_min_isr,
         )
 
     found = ask(directory, bootstrap_server, question)
-    if output is Format.json:
-        print_json(found[0] if len(names or ()) == 1 and not picking else found)
+    if structured(output):
+        print_structured(output, found)
         return
     for topic in found:
         _print_topic(topic)
     if picking:
         say(f"{plural(sum(len(t.partitions) for t in found), 'partition')} found")
+
+
+async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:
+    """Return the topics of these names or patterns; all for none."""
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+
+    if names and patterns is None:
+        return list(dict.fromkeys(names))
+    there = [t.name for t in await topics.list_topics(client)]
+    if patterns is None:
+        return there
+    found = matching(there, patterns)
+    if not found:
+        raise OttlaError(f"no topic has a name like {' or '.join(names)}")
+    return found
 
 
 def _print_topic(topic: Any) -> None:
@@ -143,70 +269,99 @@ def _print_topic(topic: Any) -> None:
     )
 
 
-@app.command("alter")
 def alter(
-    name: str,
+    name: Name,
     partitions: Annotated[
-        int | None, typer.Option(help="Grow to so many; topics never shrink", min=1)
+        int | None, Option(help="Grow to so many; topics never shrink", min=1)
     ] = None,
+    assignment: Assignment = None,
     config: Settings = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Back to the brokers' default; may be repeated"),
+        Option(metavar="KEY", help="Back to the brokers' default; may be repeated"),
     ] = None,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Give a topic more partitions or other settings."""
+    """Give a topic more partitions or other settings.
+
+    Example: ottla topics alter orders --partitions 12 --dry-run
+    """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
     changed = topics.parse_topic_settings(config or [])
     removed = list(dict.fromkeys(delete_config or []))
+    placed = _assignment(assignment)
     if partitions is None and not changed and not removed:
-        raise typer.BadParameter(
+        raise UsageError(
             "nothing to change: add --partitions, --config KEY=VALUE or --delete-config KEY"
         )
+    if placed is not None and partitions is None:
+        raise UsageError("--assignment is of new partitions: add --partitions N")
     both = sorted(set(changed).intersection(removed))
     if both:
-        raise typer.BadParameter(f"{both[0]} is both set and deleted: choose one")
+        raise UsageError(f"{both[0]} is both set and deleted: choose one")
     ask(
         directory,
         bootstrap_server,
         lambda client: topics.alter_topic(
-            client, name, partitions=partitions, changed=changed, removed=removed
+            client,
+            name,
+            partitions=partitions,
+            changed=changed,
+            removed=removed,
+            assignment=placed,
+            validate_only=dry_run,
         ),
     )
-    say(f"topic {name} altered")
+    say(f"topic {name}: valid; nothing was changed" if dry_run else f"topic {name} altered")
+    print_results(output, [{"topic": name, "result": "valid" if dry_run else "altered"}])
 
 
-@app.command("delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Topics that do not exist are fine")
-    ] = False,
+    names: Annotated[list[str], Argument(metavar="NAME...", complete="topic")],
+    regex: Regex = False,
+    yes: Yes = False,
+    if_exists: IfExists = False,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """Delete topics and their records. Asks, unless --yes is given."""
+    """Delete topics and their records. Asks, unless --yes is given.
+
+    Example: ottla topics delete old-orders --yes
+    """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
+    patterns = usage(parse_pattern, names, "NAME") if regex else None
     wanted = list(dict.fromkeys(names))
-    needs_yes(yes, f"{', '.join(wanted)} would be gone with all records")
-    missing = ask(directory, bootstrap_server, lambda client: topics.missing_topics(client, wanted))
+    needs_yes(yes or dry_run, f"{', '.join(wanted)} would be gone with all records")
+    missing: list[str] = []
+    if patterns is not None:
+        wanted = ask(directory, bootstrap_server, lambda c: _named(c, names, patterns))
+    else:
+        missing = ask(directory, bootstrap_server, lambda c: topics.missing_topics(c, wanted))
     if missing and not if_exists:
         raise OttlaError(
             f"topic {missing[0]} does not exist; `ottla topics list` shows those that do, "
             "--if-exists passes over the others; nothing was deleted"
         )
     there = [name for name in wanted if name not in missing]
+    results = [(name, "missing") for name in missing]
     if not there:
         say("nothing to delete")
-        return
-    agreed(yes, f"Delete {', '.join(there)} with all records?", "nothing was deleted")
-    ask(
-        directory, bootstrap_server, lambda client: topics.delete_topics(client, there),
-        timeout_s=topics.DELETE_TIMEOUT_MS / 1000 + 5,
-    )  # fmt: skip
-    say(f"{plural(len(there), 'topic')} deleted")
+    elif dry_run:
+        say(f"{plural(len(there), 'topic')} would be deleted: {', '.join(there)}")
+        results += [(name, "would be deleted") for name in there]
+    else:
+        agreed(yes, f"Delete {', '.join(there)} with all records?", "nothing was deleted")
+        ask(
+            directory, bootstrap_server, lambda client: topics.delete_topics(client, there),
+            timeout_s=topics.DELETE_TIMEOUT_MS / 1000 + 5,
+        )  # fmt: skip
+        say(f"{plural(len(there), 'topic')} deleted")
+        results += [(name, "deleted") for name in there]
+    print_results(output, [{"topic": t, "result": result} for t, result in results])

@@ -5,56 +5,56 @@ Who may call: the command line. Invariants: nothing is aborted without a yes.
 
 from typing import Annotated, Any
 
-import typer
+from ottla.admin.arguments import Argument, Option
+from ottla.admin.options import Bootstrap, Dir, DryRun, Output, Yes, agreed, ask, needs_yes, usage
+from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
 
-from ottla.admin.options import Bootstrap, Dir, Output, agreed, ask, needs_yes, usage
-from ottla.admin.output import Format, print_json, print_table, say
-
-app = typer.Typer(
-    help="List and describe transactions, and abort one that hangs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+Topic = Annotated[str, Argument(metavar="TOPIC", complete="topic")]
+Partition = Annotated[int, Argument(metavar="PARTITION", min=0)]
 
 
-@app.command("list")
 def list_command(
     state: Annotated[
-        list[str] | None, typer.Option(help="Only ids in this state, as Ongoing; may be repeated")
+        list[str] | None, Option(help="Only ids in this state, as Ongoing; may be repeated")
     ] = None,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """List the transactional ids of the cluster."""
+    """List the transactional ids of the cluster.
+
+    Example: ottla txn list --state Ongoing
+    """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     found = ask(
         directory, bootstrap_server, lambda c: transactions.list_transactions(c, state or [])
     )
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        print_structured(output, found)
         return
     rows = [(t.transactional_id, t.state, t.producer_id, t.coordinator) for t in found]
     print_table(("transactional id", "state", "producer id", "coordinator"), rows)
 
 
-@app.command("describe")
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="ID...")],
+    names: Annotated[list[str], Argument(metavar="ID...", complete="transaction")],
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show transactional ids with their state, producer and partitions."""
+    """Show transactional ids with their state, producer and partitions.
+
+    Example: ottla txn describe payments-1
+    """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     async def question(client: Any) -> list[Any]:
         return [await transactions.describe(client, name) for name in names]
 
     found = ask(directory, bootstrap_server, question)
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        print_structured(output, found)
         return
     rows = [
         (
@@ -67,20 +67,22 @@ def describe(
     print_table((*heads, "timeout ms", "since ms", "partitions"), rows)
 
 
-@app.command("producers")
 def producers(
-    topic: str,
-    partition: int,
+    topic: Topic,
+    partition: Partition,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Show the producers that a partition's leader knows, and where their transactions begin."""
+    """Show the producers that a partition's leader knows, and where their transactions begin.
+
+    Example: ottla txn producers orders 0
+    """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     found = ask(directory, bootstrap_server, lambda c: transactions.producers(c, topic, partition))
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        print_structured(output, found)
         return
     rows = [
         (
@@ -93,20 +95,22 @@ def producers(
     print_table((*heads, "coordinator epoch", "transaction since"), rows)
 
 
-@app.command("hanging")
 def hanging(
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="May be repeated [all topics]")
+        list[str] | None, Option(metavar="NAME", help="May be repeated [all topics]")
     ] = None,
     older_than: Annotated[
         str,
-        typer.Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
+        Option(metavar="15m", help="Pass over what wrote since; transaction.max.timeout.ms"),
     ] = "15m",
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
 ) -> None:
-    """Find open transactions that no coordinator will end: they hold read_committed back."""
+    """Find open transactions that no coordinator will end: they hold read_committed back.
+
+    Example: ottla txn hanging --older-than 1h
+    """
     from datetime import UTC, datetime  # noqa: PLC0415 - lazy
 
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
@@ -119,8 +123,8 @@ def hanging(
         bootstrap_server,
         lambda c: transactions.hanging(c, topic, older_than_ms, now_ms),
     )
-    if output is Format.json:
-        print_json(found)
+    if structured(output):
+        print_structured(output, found)
         return
     rows = [
         (h.topic, h.partition, h.producer_id, h.producer_epoch, h.start_offset, h.last_timestamp)
@@ -133,22 +137,43 @@ def hanging(
         say(f"`ottla txn abort {h.topic} {h.partition} --start-offset {h.start_offset}` ends one")
 
 
-@app.command("abort")
 def abort(
-    topic: str,
-    partition: int,
-    start_offset: Annotated[int, typer.Option(help="Where it begins: `ottla txn producers`")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    topic: Topic,
+    partition: Partition,
+    start_offset: Annotated[int, Option(help="Where it begins: `ottla txn producers`")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
-    """End a transaction that hangs in one partition."""
+    """End a transaction that hangs in one partition.
+
+    Example: ottla txn abort orders 0 --start-offset 1234 --yes
+    """
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
-    needs_yes(yes, f"{what} would be lost")
-    agreed(yes, f"abort {what}?", "nothing was aborted")
+    needs_yes(yes or dry_run, f"{what} would be lost")
+    if not dry_run:
+        agreed(yes, f"abort {what}?", "nothing was aborted")
     producer = ask(
-        directory, bootstrap_server, lambda c: transactions.abort(c, topic, partition, start_offset)
+        directory,
+        bootstrap_server,
+        lambda c: transactions.abort(c, topic, partition, start_offset, dry_run=dry_run),
     )
-    say(f"{what} aborted (producer id {producer.producer_id}, epoch {producer.producer_epoch})")
+    done = "would be aborted" if dry_run else "aborted"
+    say(f"{what} {done} (producer id {producer.producer_id}, epoch {producer.producer_epoch})")
+    print_results(
+        output,
+        [
+            {
+                "topic": topic,
+                "partition": partition,
+                "start_offset": start_offset,
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "result": done,
+            }
+        ],
+    )

@@ -65,6 +65,26 @@ async def elect(
     )
 
 
+async def would_elect(
+    client: Client, kind: Kind, partitions: Iterable[TopicPartition] | None
+) -> list[Outcome]:
+    """Return of which partitions an election would be held; change nothing."""
+    wanted = None if partitions is None else set(partitions)
+    found = []
+    for topic in (await client.metadata(None)).topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name or "", p.partition_index)
+            needed = p.leader_id < 0 if kind is Kind.unclean else p.leader_id != p.replica_nodes[0]
+            if wanted is None and needed:
+                found.append(Outcome(tp, "would be elected", None))
+            elif wanted is not None and tp in wanted:
+                found.append(Outcome(tp, "would be elected" if needed else "not needed", None))
+    missing = (wanted or set()) - {outcome.partition for outcome in found}
+    return sorted(
+        [*found, *(Outcome(tp, "failed", "there is no such partition") for tp in missing)]
+    )
+
+
 def _outcome(tp: TopicPartition, code: int, message: str | None) -> Outcome:
     if code == ErrorCode.NONE:
         return Outcome(tp, "elected", None)

@@ -191,6 +191,20 @@ async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]
     return results
 
 
+async def deletable(client: Client, groups: Sequence[str]) -> dict[str, str | None]:
+    """Return what stands against deleting each group, None where nothing does; change nothing."""
+    results: dict[str, str | None] = {}
+    known = {g.group: g for g in await list_groups(client)}
+    for group in groups:
+        code = ErrorCode.NONE
+        if group not in known:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif (await describe(client, group)).members:
+            code = ErrorCode.NON_EMPTY_GROUP
+        results[group] = _refusal(code)
+    return results
+
+
 async def forget(
     client: Client, group: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, str | None]:

@@ -179,6 +179,11 @@ def parse_brokers(text: str) -> tuple[int, ...]:
 
 def format_plan(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
     """Return a plan as Kafka's tools read it, on one line, sorted."""
+    return msgspec.json.encode(as_dict(assignment)).decode()
+
+
+def as_dict(assignment: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
+    """Return a plan as Kafka's tools read it, sorted."""
     listed = [
         {
             "topic": tp.topic,
@@ -188,7 +193,7 @@ def format_plan(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
         }
         for tp, replicas in sorted(assignment.items())
     ]
-    return msgspec.json.encode({"version": PLAN_VERSION, "partitions": listed}).decode()
+    return {"version": PLAN_VERSION, "partitions": listed}
 
 
 def problem_in_cluster(

@@ -53,21 +53,26 @@ class Writer:
         self._timeout_s = timeout_s
         self._codec = codec
         self._sticky = sticky
+        self._dry_run = False
         self._partitions = 0
         self._partitioner = Partitioner(1, (), world.random, sticky=sticky)
         self._producer = (-1, -1)
         self._sequences: dict[int, int] = {}
 
-    async def open(self, partitions: int, available: Sequence[int] = ()) -> None:
+    async def open(
+        self, partitions: int, available: Sequence[int] = (), *, dry_run: bool = False
+    ) -> None:
         """Learn what sending needs; idempotence is for those who wait for all replicas.
 
         `available`: the partitions with a leader, where records without a key go; all by default.
+        With `dry_run` records are checked and counted, and not sent.
         """
         self._partitions = partitions
         self._partitioner = Partitioner(
             partitions, available, self._world.random, sticky=self._sticky
         )
-        if self._acks != ACKS_ALL:
+        self._dry_run = dry_run
+        if self._acks != ACKS_ALL or dry_run:
             return
         deadline = self._world.clock.monotonic() + self._timeout_s
         while True:
@@ -96,6 +101,9 @@ class Writer:
             elif not 0 <= partition < self._partitions:
                 raise no_such_partition(self._topic, partition, self._partitions)
             lanes.setdefault(partition, []).append(record)
+        if self._dry_run:
+            self.written += len(records)
+            return
         await asyncio.gather(*(self._send_lane(p, lane) for p, lane in sorted(lanes.items())))
 
     async def _send_lane(self, partition: int, records: list[Record]) -> None:

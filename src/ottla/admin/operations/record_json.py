@@ -36,6 +36,11 @@ def field(name: str, data: bytes | None) -> tuple[str, str | None]:
 
 def to_line(tp: TopicPartition, record: Record) -> bytes:
     """Return a record as one line of JSON in ASCII, without its end."""
+    return json.dumps(to_fields(tp, record)).encode()
+
+
+def to_fields(tp: TopicPartition, record: Record) -> dict[str, object]:
+    """Return what `to_line` writes."""
     fields: list[tuple[str, object]] = [
         ("topic", tp.topic),
         ("partition", tp.partition),
@@ -51,7 +56,7 @@ def to_line(tp: TopicPartition, record: Record) -> bytes:
             ],
         ),
     ]
-    return json.dumps(dict(fields)).encode()
+    return dict(fields)
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ import msgspec
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import reason
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
-from ottla.model.ids import topic_name_problem, uuid_to_text
+from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
@@ -77,12 +77,18 @@ async def create_topic(
     partitions: int = -1,
     replication_factor: int = -1,
     settings: Mapping[str, str] | None = None,
+    assignment: Sequence[Sequence[int]] = (),
+    validate_only: bool = False,
     timeout_ms: int = CREATE_TIMEOUT_MS,
 ) -> None:
-    """Create a topic; -1 leaves a count to the brokers' defaults."""
+    """Create a topic; -1 leaves a count to the brokers' defaults.
+
+    `assignment`: the brokers of each partition, the preferred leader first; the counts are -1 then.
+    """
     problem = topic_name_problem(name)
     if problem:
         raise OttlaError(f"topic name: {problem}")
+    await _check_brokers(client, assignment)
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -91,13 +97,46 @@ async def create_topic(
             CreateTopicsRequest.CreatableTopicConfig(name=k, value=v)
             for k, v in (settings or {}).items()
         ],
+        assignments=[
+            CreateTopicsRequest.CreatableReplicaAssignment(partition_index=i, broker_ids=list(ids))
+            for i, ids in enumerate(assignment)
+        ],
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
+    request = CreateTopicsRequest(
+        topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only
+    )
     response = await client.call(request, CONTROLLER, timeout_s=timeout_ms / 1000 + 5)
     for result in response.topics:
         if result.error_code:
             why = reason(result.error_code, result.error_message)
-            raise OttlaError(f"topic {name} was not created: {why}")
+            raise OttlaError(f"topic {name} was not created: {why}", ErrorCode(result.error_code))
+
+
+async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) -> None:
+    """Refuse brokers that are not there: a controller would make a topic that nobody can lead."""
+    if not assignment:
+        return
+    live = await client.broker_ids()
+    for ids in assignment:
+        for broker in ids:
+            if broker not in live:
+                raise OttlaError(
+                    f"broker {broker} is not alive; there are {live}; nothing was sent"
+                )
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """Parse `0:1,1:2,2:0`, the brokers of each partition as Kafka's tool takes them; ValueError."""
+    found = []
+    for part in text.split(","):
+        ids = part.split(":")
+        if not all(i.isascii() and i.isdigit() and int(i) < 1 << 31 for i in ids):
+            raise ValueError(f"{text}: write the brokers of each partition, as 0:1,1:2,2:0")
+        numbers = [int(i) for i in ids]
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"{text}: {part} names a broker twice")
+        found.append(numbers)
+    return found
 
 
 def _facts(topic: Any) -> TopicFacts:
@@ -168,17 +207,20 @@ async def pick_partitions(
     under_replicated: bool = False,
     leaderless: bool = False,
     under_min_isr: bool = False,
+    at_min_isr: bool = False,
 ) -> list[TopicFacts]:
     """Return topics with only those partitions that any of the asked for is true of."""
     found = []
     for topic in topics:
-        least = await _min_isr(client, topic.name) if under_min_isr else 0
+        min_isr = await _min_isr(client, topic.name) if under_min_isr or at_min_isr else 0
+        least = min_isr if under_min_isr else 0
         chosen = [
             p
             for p in topic.partitions
             if (under_replicated and len(p.isr) < len(p.replicas))
             or (leaderless and p.leader < 0)
             or len(p.isr) < least
+            or (at_min_isr and len(p.isr) == min_isr)
         ]
         if chosen:
             found.append(msgspec.structs.replace(topic, partitions=chosen))
@@ -201,24 +243,42 @@ async def alter_topic(
     partitions: int | None = None,
     changed: Mapping[str, str] | None = None,
     removed: Collection[str] = (),
+    assignment: Sequence[Sequence[int]] | None = None,
+    validate_only: bool = False,
 ) -> None:
-    """Grow a topic and change its settings: both, or neither if one of them is refused."""
+    """Grow a topic and change its settings: both, or neither if one of them is refused.
+
+    `assignment`: the brokers of each new partition.
+    """
     changed = changed or {}
     await describe_topic(client, name)
-    if partitions is not None and (changed or removed):
-        await _grow(client, name, partitions, validate_only=True)
-        await configs.alter(client, configs.TOPIC, name, changed, removed, validate_only=True)
+    if validate_only or (partitions is not None and (changed or removed)):
+        if partitions is not None:
+            await _grow(client, name, partitions, assignment, validate_only=True)
+        if changed or removed:
+            await configs.alter(client, configs.TOPIC, name, changed, removed, validate_only=True)
+    if validate_only:
+        return
     if partitions is not None:
-        await _grow(client, name, partitions)
+        await _grow(client, name, partitions, assignment)
     if changed or removed:
         await configs.alter(client, configs.TOPIC, name, changed, removed)
 
 
-async def _grow(client: Client, name: str, count: int, *, validate_only: bool = False) -> None:
-    request = CreatePartitionsRequest(
-        topics=[
-            CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
-        ],
+async def _grow(
+    client: Client,
+    name: str,
+    count: int,
+    assignment: Sequence[Sequence[int]] | None,
+    *,
+    validate_only: bool = False,
+) -> None:
+    r = CreatePartitionsRequest
+    placed = None
+    if assignment is not None:
+        placed = [r.CreatePartitionsAssignment(broker_ids=list(ids)) for ids in assignment]
+    request = r(
+        topics=[r.CreatePartitionsTopic(name=name, count=count, assignments=placed)],
         timeout_ms=CREATE_TIMEOUT_MS,
         validate_only=validate_only,
     )
@@ -256,6 +316,17 @@ async def delete_topics(
             problems.append(f"topic {result.name} was not deleted: {why}")
     if problems:
         raise OttlaError("; ".join(problems))
+
+
+async def sizes(client: Client, names: Collection[str]) -> dict[TopicPartition, dict[int, int]]:
+    """Return how many bytes each replica of some topics has, by broker; silent brokers left out."""
+    from ottla.admin.operations import log_dirs  # noqa: PLC0415 - few commands need it
+
+    found: dict[TopicPartition, dict[int, int]] = {}
+    for lying in (await log_dirs.describe(client, await client.broker_ids(), names)).replicas:
+        if not lying.is_future:
+            found.setdefault(lying.partition, {})[lying.broker] = lying.size
+    return found
 
 
 async def missing_topics(client: Client, names: Sequence[str]) -> list[str]:

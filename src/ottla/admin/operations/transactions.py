@@ -188,7 +188,9 @@ async def _open(client: Client, topics: Sequence[str] | None) -> list[Hanging]:
     return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
 
 
-async def abort(client: Client, topic: str, partition: int, start_offset: int) -> ProducerFacts:
+async def abort(
+    client: Client, topic: str, partition: int, start_offset: int, *, dry_run: bool = False
+) -> ProducerFacts:
     """Write an abort marker for the transaction that began at an offset; return whose it was.
 
     For what hangs: its coordinator knows nothing of it any more, or the partition would be marked.
@@ -198,6 +200,8 @@ async def abort(client: Client, topic: str, partition: int, start_offset: int) -
             break
     else:
         raise OttlaError(f"{topic}-{partition}: no open transaction began at {start_offset}")
+    if dry_run:
+        return producer
     leader = await client.leader(topic, partition)
     r = WriteTxnMarkersRequest
     marker = r.WritableTxnMarker(

@@ -1,0 +1,62 @@
+"""Writes docs/OUTPUT.md: how commands print, their exit codes, and the schema of each output.
+
+PYTHONPATH=src python docs/list_outputs.py
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ottla.admin.arguments.manual import ENVIRONMENT, EXIT_CODES
+from ottla.admin.output_schemas import SCHEMAS
+
+PAGE = Path(__file__).parent / "OUTPUT.md"
+INTRODUCTION = """\
+# Output, exit codes, environment
+
+Written by `python docs/list_outputs.py`; do not edit.
+
+`--output` is `table` (aligned on a terminal and as wide as it is, between tabs in a pipe), `json`, `yaml`, or `tsv` (between tabs everywhere; `# ` before titles).
+Data goes to standard output, all else to standard error. JSON and YAML have the same content: one document for a command, a list where there can be several, however
+many there are. `consume --output json` prints an object a line ([RECORDS.md](RECORDS.md)). `--quiet` leaves out all but data and errors.
+`ottla schema COMMAND` prints the JSON schema; what follows is the same in short: `[…]` is a list, `{…}` an object, `?` behind a name says that the field may be
+missing, `null` that it may be null.
+"""
+
+
+def short(schema: dict[str, Any]) -> str:
+    """Return a schema as one line."""
+    if "anyOf" in schema:
+        parts = [short(s) for s in schema["anyOf"]]
+        return " or ".join(parts)
+    kind = schema.get("type")
+    if kind == "array":
+        return f"[{short(schema['items'])}]"
+    if kind == "object":
+        required = schema.get("required", ())
+        fields = [
+            f"{name}{'' if name in required else '?'}: {short(inner)}"
+            for name, inner in schema.get("properties", {}).items()
+        ]
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            fields.append(f"NAME: {short(extra)}")
+        elif extra is None:
+            fields += [*(f"{name}: …" for name in required if name not in schema.get("properties", {})), "…"]
+        return "{" + ", ".join(fields) + "}"
+    names = {"string": "text", "integer": "whole number", "boolean": "true/false"}
+    return names.get(str(kind), str(kind) if kind else "anything")
+
+
+def page() -> str:
+    """Return the whole page."""
+    lines = [INTRODUCTION, "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    lines += ["", "## Environment", "", "| variable | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in ENVIRONMENT]
+    lines += ["", "## Commands", "", "| command | prints |", "|---|---|"]
+    lines += [f"| `{name}` | `{short(schema)}` |" for name, schema in SCHEMAS.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,151 @@
+"""`ottla cluster`: how a cluster is set up, as one file; differences; a cluster made like a file.
+
+Who may call: the command line. Invariants: --dry-run changes nothing; nothing is changed without a
+yes; exit code 1 where `diff` finds something.
+"""
+
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, Exit, Option
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    Yes,
+    agreed,
+    ask,
+    needs_yes,
+    read_input,
+)
+from ottla.admin.output import (
+    Format,
+    plural,
+    print_results,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+
+EXIT_DIFFERENT = 1
+File = Annotated[str, Argument(metavar="FILE", help="Of `cluster snapshot`; - is standard input")]
+SnapshotOutput = Annotated[Format, Option("--output", help="json is what diff and apply read")]
+
+
+def snapshot(
+    directory: Dir = None, bootstrap_server: Bootstrap = None, output: SnapshotOutput = Format.json
+) -> None:
+    """Print topics, settings, quotas and groups' offsets, for diff and apply.
+
+    Example: ottla cluster snapshot > before.json
+    """
+    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+
+    found = ask(directory, bootstrap_server, cluster_state.taken)
+    if structured(output):
+        print_structured(output, found)
+        return
+    rows = [
+        (
+            name,
+            len(t.replicas),
+            len(t.replicas[0]),
+            ", ".join(f"{k}={v}" for k, v in t.settings.items()),
+        )
+        for name, t in found.topics.items()
+    ]
+    print_table(("topic", "partitions", "replicas", "settings"), rows)
+    say(f"{plural(len(found.groups), 'group')}, {plural(len(found.quotas), 'quota')}, settings of "
+        f"{plural(len(found.brokers), 'broker')}")  # fmt: skip
+
+
+def _read(name: str) -> Any:
+    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+
+    return cluster_state.parse(*read_input(name, cluster_state.MAX_BYTES))
+
+
+def diff(
+    before: File,
+    after: Annotated[
+        str | None, Argument(metavar="FILE", help="Another one [default: the cluster as it is]")
+    ] = None,
+    without_groups: Annotated[
+        bool, Option("--without-groups", help="Not what groups have read")
+    ] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show what is different in two snapshots, or since one. Exit code 1 if anything is.
+
+    Example: ottla cluster diff before.json
+    """
+    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+
+    old = _read(before)
+    new = ask(directory, bootstrap_server, cluster_state.taken) if after is None else _read(after)
+    found = list(cluster_state.differences(old, new, with_groups=not without_groups))
+    if structured(output):
+        print_structured(output, found)
+    else:
+        rows = [(d.what, d.name, _shown(d.before), _shown(d.after)) for d in found]
+        print_table(("what", "name", "before", "after"), rows)
+    say(f"{plural(len(found), 'difference')}")
+    if found:
+        raise Exit(EXIT_DIFFERENT)
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return None if value is None else str(value)
+
+
+def apply(
+    file: File,
+    delete: Annotated[
+        bool, Option("--delete", help="Also delete topics that the file does not have")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Make a cluster like a snapshot: topics, settings, quotas. Asks, unless --yes is given.
+
+    Replicas of partitions that are there, and offsets of groups, are left as they are.
+
+    Example: ottla cluster apply before.json --dry-run
+    """
+    from ottla.admin.operations import cluster_state  # noqa: PLC0415 - lazy
+
+    wanted = _read(file)
+    needs_yes(yes or dry_run, "the cluster would be changed")
+
+    async def plan(client: Any) -> tuple[Any, list[Any]]:
+        now = await cluster_state.taken(client)
+        found = await cluster_state.apply(client, wanted, now, delete=delete, dry_run=True)
+        return now, found
+
+    now, steps = ask(directory, bootstrap_server, plan)
+    if steps and not dry_run:
+        if not yes:
+            for step in steps:
+                say(f"{step.kind} {step.name}: {step.done}")
+        agreed(yes, f"Make {plural(len(steps), 'change')}?", "nothing was changed")
+        ask(
+            directory,
+            bootstrap_server,
+            lambda c: cluster_state.apply(c, wanted, now, delete=delete, dry_run=False),
+        )
+    rows = [{"step": s.kind, "name": s.name, "details": s.done} for s in steps]
+    if output is Format.table:
+        if rows:
+            print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    else:
+        print_results(output, rows)
+    count = plural(len(steps), "change")
+    say(f"{count} would be made; nothing was changed" if dry_run else f"{count} made")

@@ -1,0 +1,104 @@
+"""`ottla groups watch`: how far groups are behind, again and again, and how fast both sides go.
+
+Who may call: the command line. Ctrl-C is the way to stop, not a failure.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.output import Format, plural, print_line, print_structured, print_table, structured
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def watch(
+    names: Annotated[list[str] | None, Argument(metavar="[GROUP]...", complete="group")] = None,
+    every: Annotated[bool, Option("--all", help="Every group of consumers")] = False,
+    interval: Annotated[float, Option(metavar="SECONDS", help="How often", min=0.1)] = 2.0,
+    count: Annotated[int | None, Option(help="Stop after so many times", min=1)] = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show lag and rates of groups again and again, until Ctrl-C. JSON is an object a line.
+
+    Example: ottla groups watch audit --interval 5
+    """
+    if bool(names) == every:
+        raise UsageError("name groups, or write --all: one of both")
+
+    async def question(client: Any) -> None:
+        from ottla.admin.commands.groups import chosen_groups  # noqa: PLC0415 - lazy
+        from ottla.admin.operations import groups  # noqa: PLC0415 - lazy
+
+        before: dict[Any, tuple[float, Any]] = {}
+        clock = asyncio.get_running_loop().time
+        done = 0
+        while True:
+            found = {}
+            for name in await chosen_groups(client, names):
+                rows = await groups.lag(client, name)
+                now = clock()
+                found[name] = [_with_rates(r, before.get((name, r.topic, r.partition)), now)
+                               for r in rows]  # fmt: skip
+                before |= {(name, r.topic, r.partition): (now, r) for r in rows}
+            _show(found, output)
+            done += 1
+            if count is not None and done >= count:
+                return
+            await asyncio.sleep(interval)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        ask(directory, bootstrap_server, question)
+
+
+def _with_rates(row: Any, before: tuple[float, Any] | None, now: float) -> dict[str, Any]:
+    """Return a row of `groups lag` with records read and written per second since the last one."""
+    found = {
+        "topic": row.topic,
+        "partition": row.partition,
+        "committed": row.committed,
+        "end": row.end,
+        "lag": row.lag,
+        "client": row.client,
+        "read_per_s": None,
+        "written_per_s": None,
+    }
+    if before is not None and now > before[0]:
+        seconds, old = now - before[0], before[1]
+        if row.committed is not None and old.committed is not None:
+            found["read_per_s"] = round((row.committed - old.committed) / seconds, 1)
+        if row.end is not None and old.end is not None:
+            found["written_per_s"] = round((row.end - old.end) / seconds, 1)
+    return found
+
+
+def _show(found: dict[str, list[dict[str, Any]]], output: Format) -> None:
+    listed = [
+        {"group": name, "lag": sum(r["lag"] or 0 for r in rows), "partitions": rows}
+        for name, rows in found.items()
+    ]
+    if output is Format.json:
+        sys.stdout.write(json.dumps(listed) + "\n")
+    elif structured(output):
+        print_structured(output, listed)
+    else:
+        if output is Format.table and sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+        heads = ("topic", "partition", "committed", "end", "lag", "read/s", "written/s", "client")
+        for name, rows in found.items():
+            total = plural(sum(r["lag"] or 0 for r in rows), "record")
+            cells = [
+                (r["topic"], r["partition"], r["committed"], r["end"], r["lag"], r["read_per_s"],
+                 r["written_per_s"], r["client"])
+                for r in rows
+            ]  # fmt: skip
+            print_table(heads, cells, title=f"{name}: {total} behind")
+        if not found:
+            print_line("no groups")
+    sys.stdout.flush()

@@ -1,0 +1,118 @@
+"""`ottla profile`: clusters by name, so that nobody types addresses.
+
+Who may call: the command line.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from ottla.admin import profiles
+from ottla.admin.arguments import Argument, Option, UsageError
+from ottla.admin.options import Output, usage
+from ottla.admin.output import Format, print_results, print_structured, print_table, say, structured
+
+Name = Annotated[str, Argument(metavar="NAME", complete="profile")]
+
+
+def list_command(output: Output = Format.table) -> None:
+    """List the profiles; the one in use has a star.
+
+    Example: ottla profile list
+    """
+    found = profiles.load()
+    listed = [
+        {"name": name, "in_use": name == found.current, **profile._asdict()}
+        for name, profile in sorted(found.by_name.items())
+    ]
+    if structured(output):
+        print_structured(output, listed)
+        return
+    rows = [
+        ("*" if p["in_use"] else "", p["name"], p["bootstrap_servers"] or p["dir"],
+         p["command_config"])
+        for p in listed
+    ]  # fmt: skip
+    print_table(("", "profile", "cluster", "client settings"), rows)
+
+
+def set_command(
+    name: Name,
+    bootstrap_servers: Annotated[
+        str | None,
+        Option("--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Where the cluster is"),
+    ] = None,
+    directory: Annotated[
+        Path | None, Option("--dir", help="Or the folder of a cluster of `ottla up`")
+    ] = None,
+    command_config: Annotated[
+        Path | None, Option("--command-config", metavar="FILE", help="Kafka's client.properties")
+    ] = None,
+    use: Annotated[bool, Option("--use", help="And use it from now on")] = False,
+    output: Output = Format.table,
+) -> None:
+    """Write a profile, or change one: what is not named stays.
+
+    Example: ottla profile set staging -b kafka1:9092,kafka2:9092 --use
+    """
+    usage(profiles.check_name, [name], "")
+    if bootstrap_servers is not None and directory is not None:
+        raise UsageError("--bootstrap-server, --dir: only one of them")
+    found = profiles.load()
+    old = found.by_name.get(name, profiles.Profile())
+    servers, folder = old.bootstrap_servers, old.dir
+    if bootstrap_servers is not None:
+        from ottla.net.client import parse_bootstrap  # noqa: PLC0415 - lazy
+
+        usage(parse_bootstrap, [bootstrap_servers], "--bootstrap-server")
+        servers, folder = bootstrap_servers, None
+    if directory is not None:
+        servers, folder = None, str(directory.absolute())
+    config = old.command_config if command_config is None else str(command_config.absolute())
+    if servers is None and folder is None and config is None:
+        raise UsageError("say where the cluster is: --bootstrap-server, --dir or --command-config")
+    by_name = {**found.by_name, name: profiles.Profile(servers, folder, config)}
+    profiles.save(profiles.Profiles(name if use else found.current, by_name))
+    say(f"profile {name} written to {profiles.path()}{', in use' if use else ''}")
+    print_results(output, [{"profile": name, "result": "written"}])
+
+
+def use(name: Name, output: Output = Format.table) -> None:
+    """Use a profile from now on, where no other cluster is named.
+
+    Example: ottla profile use staging
+    """
+    found = profiles.load()
+    found.find(name)
+    profiles.save(found._replace(current=name))
+    say(f"profile {name} is in use")
+    print_results(output, [{"profile": name, "result": "in use"}])
+
+
+def remove(name: Name, output: Output = Format.table) -> None:
+    """Remove a profile.
+
+    Example: ottla profile remove staging
+    """
+    found = profiles.load()
+    found.find(name)
+    by_name = {n: p for n, p in found.by_name.items() if n != name}
+    current = None if found.current == name else found.current
+    profiles.save(profiles.Profiles(current, by_name))
+    say(f"profile {name} removed")
+    print_results(output, [{"profile": name, "result": "removed"}])
+
+
+def show(output: Output = Format.table) -> None:
+    """Show which cluster commands would ask now.
+
+    Example: ottla profile show
+    """
+    from ottla.admin import connection  # noqa: PLC0415 - lazy
+
+    found = connection.where(None, None)
+    cluster = found.address or str(found.folder)
+    config = None if found.command_config is None else str(found.command_config)
+    if structured(output):
+        print_structured(output, {"cluster": cluster, "command_config": config})
+    else:
+        print_table(("cluster", "client settings"), [(cluster, config)])

@@ -1,0 +1,123 @@
+"""`ottla completion`, `ottla man`, `ottla schema`: what belongs to the command line itself.
+
+Who may call: the command line. Invariant: `complete` never says anything but candidates.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, UsageError
+from ottla.admin.output import plural, print_json, say
+
+NAMES_WITHIN_S = 1.5
+"""A person waits at the terminal: a cluster that is slower offers no names."""
+
+
+class Shell(StrEnum):
+    """The shells that are known."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+def completion(shell: Annotated[Shell, Argument(metavar="bash|zsh|fish")]) -> None:
+    """Print what makes a shell complete commands, options, topics and groups.
+
+    Example: source <(ottla completion bash)
+    """
+    from ottla.admin.arguments.completion import SCRIPTS  # noqa: PLC0415 - lazy
+
+    sys.stdout.write(SCRIPTS[shell])
+
+
+def complete(root: Any, words: Sequence[str]) -> None:
+    """Print what may stand for the last of some words, a line each: word, tab, meaning."""
+    from ottla.admin import connection  # noqa: PLC0415 - lazy
+    from ottla.admin.arguments.completion import candidates  # noqa: PLC0415 - lazy
+
+    for word, meaning in candidates(root, words, _names, connection.options):
+        first = meaning.partition("\n")[0]
+        sys.stdout.write(f"{word}\t{first}\n" if first else f"{word}\n")
+
+
+def _names(kind: str, chosen: Mapping[str, str]) -> list[str]:
+    """Return names of a cluster; none where it does not answer at once."""
+    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+
+    try:
+        if kind == "profile":
+            from ottla.admin import profiles  # noqa: PLC0415 - lazy
+
+            return sorted(profiles.load().by_name)
+        return _asked(kind, chosen)
+    except (OttlaError, OSError, TimeoutError):
+        return []
+
+
+def _asked(kind: str, chosen: Mapping[str, str]) -> list[str]:
+    import asyncio  # noqa: PLC0415 - lazy
+
+    from ottla.admin import connection  # noqa: PLC0415 - lazy
+    from ottla.admin.options import bootstrap  # noqa: PLC0415 - lazy
+    from ottla.admin.session import connected  # noqa: PLC0415 - lazy
+
+    config, directory = chosen.get("command_config"), chosen.get("directory")
+    connection.options(chosen.get("profile"), Path(config) if config else None)
+    address = bootstrap(chosen.get("bootstrap_server"), Path(directory) if directory else None)
+
+    async def question(client: Any) -> list[str]:
+        async with asyncio.timeout(NAMES_WITHIN_S):
+            if kind == "topic":
+                return sorted(t.name or "" for t in (await client.metadata(None)).topics)
+            if kind == "broker":
+                return [str(b) for b in await client.broker_ids()]
+            if kind == "group":
+                from ottla.admin.operations.groups import list_groups  # noqa: PLC0415 - lazy
+
+                return [g.group for g in await list_groups(client)]
+            from ottla.admin.operations.transactions import list_transactions  # noqa: PLC0415
+
+            return [t.transactional_id for t in await list_transactions(client, [])]
+
+    return connected(address, question, timeout_s=NAMES_WITHIN_S)
+
+
+def man(
+    folder: Annotated[
+        Path, Argument(metavar="FOLDER", help="Where to, as ~/.local/share/man/man1")
+    ],
+) -> None:
+    """Write man pages, built from the help, into a folder.
+
+    Example: ottla man ~/.local/share/man/man1
+    """
+    from ottla.admin import connection  # noqa: PLC0415 - lazy
+    from ottla.admin.arguments.declaring import parameters  # noqa: PLC0415 - lazy
+    from ottla.admin.arguments.manual import pages  # noqa: PLC0415 - lazy
+    from ottla.admin.command_table import all_commands  # noqa: PLC0415 - lazy
+
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for name, text in pages(all_commands(), parameters(connection.options)):
+        (folder / name).write_text(text, encoding="utf-8")
+        count += 1
+    say(f"{plural(count, 'page')} written to {folder}; `man ottla` shows the first")
+
+
+def schema(
+    words: Annotated[list[str], Argument(metavar="COMMAND...")],
+) -> None:
+    """Print the JSON schema of what a command prints with --output json.
+
+    Example: ottla schema topics list
+    """
+    from ottla.admin.output_schemas import SCHEMAS  # noqa: PLC0415 - lazy
+
+    name = " ".join(words)
+    if name not in SCHEMAS:
+        raise UsageError(f"{name} prints no JSON; there are {', '.join(SCHEMAS)}")
+    print_json(SCHEMAS[name])

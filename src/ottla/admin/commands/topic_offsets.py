@@ -1,0 +1,200 @@
+"""`ottla topics offsets` and `delete-records`: where logs begin and end, and where they are cut.
+
+Who may call: the command line. Invariants: nothing is deleted without a yes; --dry-run changes
+nothing; exit code 1 if anything asked for was refused.
+"""
+
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.commands.topic_partitions import matching, parse_pattern, parse_topic
+from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    Regex,
+    Yes,
+    agreed,
+    ask,
+    needs_yes,
+    read_input,
+    usage,
+)
+from ottla.admin.output import (
+    Format,
+    complain,
+    plural,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+from ottla.model.errors import OttlaError
+from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
+
+
+def offsets(
+    topics: Annotated[
+        list[str] | None, Argument(metavar="[TOPIC[:0,1]]...", complete="topic")
+    ] = None,
+    regex: Regex = False,
+    at: Annotated[
+        str | None,
+        Option(metavar="PLACE", help="Only there: beginning, end, newest (timestamp), a time, 1h"),
+    ] = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show where the logs of topics begin and end, or the first offset of a time.
+
+    Example: ottla topics offsets orders --at 2026-01-31T12:00
+    """
+    from ottla.admin.operations.offsets import log_offsets  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.places import parse_place  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.topics import list_topics  # noqa: PLC0415 - lazy
+    from ottla.model.ids import TopicPartition  # noqa: PLC0415 - lazy
+
+    moment = OF_MAX_TIMESTAMP if at == "newest" else None
+    if at is not None and moment is None:
+        moment = usage(parse_place, [at], "--at")[0].timestamp
+        if moment is None:
+            raise UsageError(f"--at {at}: write beginning, end, newest or a time")
+    chosen = usage(parse_topic, [] if regex else topics or [], "")
+    patterns = usage(parse_pattern, topics or [], "TOPIC") if regex else None
+
+    async def question(client: Any) -> list[dict[str, Any]]:
+        if chosen:
+            wanted = await chosen_partitions(client, chosen)
+        else:
+            facts = await list_topics(client)
+            names = [t.name for t in facts]
+            names = names if patterns is None else matching(names, patterns)
+            if patterns is not None and not names:
+                raise OttlaError(f"no topic has a name like {' or '.join(topics or [])}")
+            wanted = [
+                TopicPartition(t.name, p.partition)
+                for t in facts
+                if t.name in names
+                for p in t.partitions
+            ]
+        if moment is not None:
+            found = await log_offsets(client, wanted, moment)
+            return [_row(tp, offset=found.get(tp)) for tp in wanted]
+        starts = await log_offsets(client, wanted, EARLIEST)
+        ends = await log_offsets(client, wanted, LATEST)
+        return [_row(tp, beginning=starts.get(tp), end=ends.get(tp)) for tp in wanted]
+
+    found = ask(directory, bootstrap_server, question)
+    if structured(output):
+        print_structured(output, found)
+    elif at is not None:
+        rows = [(f["topic"], f["partition"], f["offset"]) for f in found]
+        print_table(("topic", "partition", "offset"), rows)
+    else:
+        print_table(
+            ("topic", "partition", "beginning", "end", "offsets"),
+            [(f["topic"], f["partition"], f["beginning"], f["end"], _between(f)) for f in found],
+        )
+
+
+def _row(tp: Any, **offsets: int | None) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, **offsets}
+
+
+def _between(row: dict[str, Any]) -> int | None:
+    if row["beginning"] is None or row["end"] is None:
+        return None
+    return int(row["end"] - row["beginning"])
+
+
+def delete_records(
+    topics: Annotated[
+        list[str] | None, Argument(metavar="[TOPIC[:0,1]]...", complete="topic")
+    ] = None,
+    before: Annotated[
+        str | None,
+        Option(metavar="PLACE", help="Records before this: an offset, a time, 1h (ago), or end"),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        Option(metavar="FILE", help="Kafka's JSON of partitions and offsets; - is standard input"),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Delete the first records of partitions. Asks, unless --yes is given.
+
+    Example: ottla topics delete-records orders --before 7d --dry-run
+    """
+    from ottla.admin.operations import record_deletion  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.offsets import log_offsets  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.places import parse_place  # noqa: PLC0415 - lazy
+
+    if (from_file is None) == (before is None) or (from_file is None) != bool(topics):
+        raise UsageError("name topics and --before, or --from-file: one of both")
+    place = usage(parse_place, [before], "--before")[0] if before is not None else None
+    if place is not None and (place.before_end is not None or place.timestamp == EARLIEST):
+        raise UsageError(f"--before {before}: write an offset, a time, or end")
+    chosen = usage(parse_topic, topics or [], "")
+    needs_yes(yes or dry_run, "the records would be gone")
+    asked = None
+    if from_file is not None:
+        asked = record_deletion.parse_file(*read_input(from_file, record_deletion.MAX_FILE_BYTES))
+
+    async def plan(client: Any) -> tuple[dict[Any, int], dict[Any, int]]:
+        wanted = asked
+        if wanted is None:
+            assert place is not None
+            tps = await chosen_partitions(client, chosen)
+            if place.timestamp is not None:
+                wanted = await log_offsets(client, tps, place.timestamp)
+            else:
+                wanted = dict.fromkeys(tps, place.offset or 0)
+        else:
+            await chosen_partitions(client, [(t, [p]) for t, p in wanted])
+        starts = await log_offsets(client, wanted, EARLIEST)
+        ends = await log_offsets(client, wanted, LATEST)
+        offsets = {
+            tp: ends.get(tp, offset) if offset == record_deletion.END else offset
+            for tp, offset in wanted.items()
+        }
+        gone = {tp: max(0, offset - starts.get(tp, offset)) for tp, offset in offsets.items()}
+        return offsets, gone
+
+    wanted, gone = ask(directory, bootstrap_server, plan)
+    count = sum(gone.values())
+    text = f"{plural(count, 'offset')} of {plural(len(wanted), 'partition')}"
+    if dry_run:
+        rows = [
+            {"topic": tp.topic, "partition": tp.partition, "first_offset": offset, "problem": None}
+            for tp, offset in sorted(wanted.items())
+        ]
+        say(f"{text} would be deleted; nothing was changed")
+    else:
+        agreed(yes, f"Delete {text}?", "nothing was deleted")
+        found = ask(directory, bootstrap_server, lambda c: record_deletion.delete(c, wanted))
+        rows = [
+            {
+                "topic": d.topic,
+                "partition": d.partition,
+                "first_offset": d.first_offset,
+                "problem": d.problem,
+            }
+            for d in found
+        ]
+    if structured(output):
+        print_structured(output, rows)
+    else:
+        cells = [(r["topic"], r["partition"], r["first_offset"], r["problem"] or "") for r in rows]
+        print_table(("topic", "partition", "first offset", ""), cells)
+    failed = [r for r in rows if r["problem"]]
+    if failed:
+        complain(f"{plural(len(failed), 'partition')} refused; first {failed[0]['topic']}-"
+                 f"{failed[0]['partition']}: {failed[0]['problem']}")  # fmt: skip
+        raise Exit(1)

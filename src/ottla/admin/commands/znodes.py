@@ -1,0 +1,88 @@
+"""`ottla znode`: what is in ZooKeeper, explained. Read-only.
+
+Who may call: the command line.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, Option
+from ottla.admin.options import Dir, Output, cluster_folder
+from ottla.admin.output import Format, print_line, print_structured, print_table, structured
+
+ZooKeeper = Annotated[
+    str | None,
+    Option(metavar="HOST:PORT[/ROOT]", help="Any ZooKeeper [default: that of --dir]"),
+]
+
+
+def _address(zookeeper: str | None, directory: Path | None) -> str:
+    return zookeeper or str(cluster_folder(directory).existing().zookeeper.address)
+
+
+def ls(
+    path: Annotated[str, Argument(metavar="PATH")] = "/",
+    recursive: Annotated[
+        bool, Option("--recursive", "-r", help="Also what is further down")
+    ] = False,
+    zookeeper: ZooKeeper = None,
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """List the znodes below one.
+
+    Example: ottla znode ls /brokers/topics/orders -r
+    """
+    from ottla.admin.operations import znode_reading  # noqa: PLC0415 - lazy
+
+    async def question(session: Any) -> list[dict[str, Any]]:
+        listed = znode_reading.tree(session, path, recursive=recursive)
+        return [found async for found in listed]
+
+    found = znode_reading.asked(_address(zookeeper, directory), question)
+    if structured(output):
+        print_structured(output, [{k: v for k, v in f.items() if k != "data"} for f in found])
+        return
+    rows = [
+        (f["path"], f["version"], f["children"], f["bytes"], f["ephemeral_owner"] or "", f["kind"])
+        for f in found
+    ]
+    print_table(("path", "version", "children", "bytes", "session", "what it is"), rows)
+
+
+def get(
+    path: Annotated[str, Argument(metavar="PATH")],
+    zookeeper: ZooKeeper = None,
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """Show a znode's data, and what ZooKeeper knows about it.
+
+    Example: ottla znode get /brokers/topics/orders/partitions/0/state
+    """
+    import json  # noqa: PLC0415 - lazy
+
+    from ottla.admin.operations import znode_reading  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.record_format import moment  # noqa: PLC0415 - lazy
+
+    async def question(session: Any) -> dict[str, Any]:
+        return await znode_reading.read(session, path)
+
+    found = znode_reading.asked(_address(zookeeper, directory), question)
+    if structured(output):
+        print_structured(output, found)
+        return
+    data = found["data"]
+    text = json.dumps(data, indent=2) if found["encoding"] == "json" else data
+    for line in (text or "(no data)").split("\n"):
+        print_line(line)
+    rows = [
+        ("what it is", found["kind"] or None),
+        ("version", found["version"]),
+        ("created", moment(found["created_ms"])),
+        ("modified", moment(found["modified_ms"])),
+        ("zxid created, modified", f"{found['created_zxid']:#x}, {found['modified_zxid']:#x}"),
+        ("session", found["ephemeral_owner"]),
+        ("children", found["children"]),
+    ]
+    print_table(("", ""), rows)

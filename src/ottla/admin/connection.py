@@ -1,0 +1,129 @@
+"""Which cluster is meant, and how its clients are set: by option, environment, profile or folder.
+
+Who may call: the admin room. The first of these that is there decides: --bootstrap-server, --dir,
+--profile, bootstrap.servers of --command-config, OTTLA_BOOTSTRAP_SERVERS, OTTLA_PROFILE, OTTLA_DIR,
+the profile in use, ./ottla-data. Invariant: what a setting asks for and nobody does is refused.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from ottla.admin.arguments import Option
+
+MAX_CONFIG_BYTES = 1_048_576
+DEFAULT_CLIENT_ID = "ottla-cli"
+
+
+class Typed(NamedTuple):
+    """What was typed for the options that every command has that asks a cluster."""
+
+    profile: str | None = None
+    command_config: Path | None = None
+
+
+typed = Typed()
+
+
+class Where(NamedTuple):
+    """A cluster: at an address, or the one of a folder (None: $OTTLA_DIR or ./ottla-data)."""
+
+    address: str | None
+    path: Path | None
+    command_config: Path | None
+
+    @property
+    def folder(self) -> Any:
+        """The `ClusterDir`, where it is the cluster of a folder."""
+        from ottla.admin.local.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
+
+        return ClusterDir(self.path or default_dir())
+
+
+class ClientSettings(NamedTuple):
+    """What Kafka's client.properties may say that concerns tools. Times are in seconds."""
+
+    client_id: str = DEFAULT_CLIENT_ID
+    timeout_s: float | None = None
+    bootstrap_servers: str | None = None
+
+
+def options(
+    profile: Annotated[
+        str | None,
+        Option("--profile", metavar="NAME", help="A cluster by name (ottla profile)",
+               complete="profile"),
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        Option("--command-config", metavar="FILE", help="Kafka's client.properties"),
+    ] = None,
+) -> None:  # fmt: skip
+    """Take the options that every command has that asks a cluster."""
+    global typed  # noqa: PLW0603 - one command line for each process
+    typed = Typed(profile, command_config)
+
+
+def where(address: str | None, directory: Path | None) -> Where:
+    """Return which cluster is meant, as this module's docstring has it."""
+    config = typed.command_config
+    if address is not None:
+        return Where(address, None, config)
+    if directory is not None:
+        return Where(None, directory, config)
+    named = typed.profile
+    if named is None and config is not None:
+        servers = settings_of(config).bootstrap_servers
+        if servers:
+            return Where(servers, None, config)
+    environment = os.environ.get("OTTLA_BOOTSTRAP_SERVERS")
+    if named is None and environment:
+        return Where(environment, None, config)
+    from ottla.admin import profiles  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
+
+    named = named or os.environ.get("OTTLA_PROFILE") or None
+    if named is None and not os.environ.get("OTTLA_DIR"):
+        found = profiles.load()
+        named = found.current
+    if named is None:
+        return Where(None, None, config)
+    profile = profiles.load().find(named)
+    if config is None and profile.command_config is not None:
+        config = Path(profile.command_config)
+    servers = profile.bootstrap_servers
+    if servers is None and profile.dir is None and config is not None:
+        servers = settings_of(config).bootstrap_servers
+    if servers is None and profile.dir is None:
+        raise OttlaError(f"profile {named} names neither bootstrap-servers nor dir")
+    if servers is not None:
+        return Where(servers, None, config)
+    return Where(None, Path(profile.dir or ""), config)
+
+
+def settings_of(file: Path | None) -> ClientSettings:
+    """Read Kafka's client.properties; OttlaError for what tools of ours cannot do."""
+    if file is None:
+        return ClientSettings()
+    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.model.errors import OttlaError  # noqa: PLC0415
+
+    with file.open("rb") as opened:
+        data = opened.read(MAX_CONFIG_BYTES + 1)
+    if len(data) > MAX_CONFIG_BYTES:
+        raise OttlaError(f"{file}: more than {MAX_CONFIG_BYTES:,} bytes are no client.properties")
+    found = parse_properties(data.decode(errors="replace"))
+    protocol = found.get("security.protocol", "PLAINTEXT").upper()
+    if protocol != "PLAINTEXT":
+        raise OttlaError(
+            f"{file}: security.protocol={protocol}: only PLAINTEXT is supported, by tools as by "
+            "brokers"
+        )
+    timeout = found.get("request.timeout.ms")
+    if timeout is not None and not (timeout.isascii() and timeout.isdigit() and int(timeout)):
+        raise OttlaError(f"{file}: request.timeout.ms={timeout}: write milliseconds")
+    return ClientSettings(
+        found.get("client.id") or DEFAULT_CLIENT_ID,
+        None if timeout is None else int(timeout) / 1000,
+        found.get("bootstrap.servers") or None,
+    )

@@ -1,0 +1,139 @@
+"""Znodes read and explained: what each of Kafka's is for, and what its data says.
+
+Who may call: the command `znode`. Invariants: nothing is written but the session itself; no watch
+is left; data that is not what its kind should have is shown as it is.
+"""
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from ottla.admin.session import world
+from ottla.model.errors import OttlaError
+from ottla.net import runtime
+from ottla.zookeeper.addresses import check_path
+from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.session import Session
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_MS = 5_000
+MOST = 100_000
+
+KINDS = (
+    (r"/cluster/id", "cluster id"),
+    (r"/controller", "the controller"),
+    (r"/controller_epoch", "epoch of the newest controller"),
+    (r"/brokers/ids/\d+", "a live broker"),
+    (r"/brokers/ids", "live brokers"),
+    (r"/brokers/seqid", "source of generated broker ids"),
+    (r"/brokers/topics", "topics"),
+    (r"/brokers/topics/[^/]+", "a topic's replicas"),
+    (r"/brokers/topics/[^/]+/partitions", "a topic's partitions"),
+    (r"/brokers/topics/[^/]+/partitions/\d+", "a partition"),
+    (r"/brokers/topics/[^/]+/partitions/\d+/state", "leader and ISR of a partition"),
+    (r"/config/topics/.+", "settings of a topic"),
+    (r"/config/brokers/.+", "dynamic settings of brokers"),
+    (r"/config/users/[^/]+(/clients/[^/]+)?", "quotas and credentials of users"),
+    (r"/config/clients/.+", "quotas of client ids"),
+    (r"/config/ips/.+", "quotas of addresses"),
+    (r"/config/changes/.+", "what was changed"),
+    (r"/admin/delete_topics/.+", "a topic that is to be deleted"),
+    (r"/admin/reassign_partitions", "a reassignment, as old tools ask for it"),
+    (r"/admin/preferred_replica_election", "an election, as old tools ask for it"),
+    (r"/isr_change_notification/.+", "ISRs that a leader changed"),
+    (r"/log_dir_event_notification/.+", "a log dir that failed"),
+    (r"/latest_producer_id_block", "the newest block of producer ids"),
+    (r"/feature", "feature levels"),
+    (r"/delegation_token/.+", "a delegation token"),
+    (r"/kafka-acl.*", "access rights"),
+    (r"/ottla/.+", "what only Ottla keeps: docs/RELIABILITY.md"),
+)
+_COMPILED = [(re.compile(pattern), kind) for pattern, kind in KINDS]
+
+
+def kind_of(path: str) -> str:
+    """Return what a znode is for; empty where nothing is known of it."""
+    return next((kind for pattern, kind in _COMPILED if pattern.fullmatch(path)), "")
+
+
+def decoded(data: bytes) -> tuple[str, Any]:
+    """Return how data is written (none, json, text, base64) and what it says."""
+    if not data:
+        return "none", None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "base64", base64.b64encode(data).decode()
+    try:
+        return "json", json.loads(text)
+    except ValueError:
+        return "text", text
+
+
+def asked(address: str, question: Callable[[Session], Awaitable[T]]) -> T:
+    """Put a question to ZooKeeper, in a session of its own."""
+
+    async def conversation() -> T:
+        session = await Session.connect(world(), address, SESSION_TIMEOUT_MS, CONNECT_TIMEOUT_MS)
+        try:
+            return await question(session)
+        finally:
+            await session.close()
+
+    return runtime.run(conversation)
+
+
+async def read(session: Session, path: str) -> dict[str, Any]:
+    """Return a znode with its data and all that ZooKeeper knows about it."""
+    check_path(path)
+    try:
+        data, stat = await session.get(path)
+    except NoNodeError:
+        raise OttlaError(f"there is no znode {path}; `ottla znode ls` lists them") from None
+    encoding, content = decoded(data)
+    return {
+        "path": path,
+        "kind": kind_of(path),
+        "encoding": encoding,
+        "data": content,
+        "version": stat.version,
+        "created_ms": stat.ctime,
+        "modified_ms": stat.mtime,
+        "created_zxid": stat.czxid,
+        "modified_zxid": stat.mzxid,
+        "ephemeral_owner": f"{stat.ephemeral_owner:#x}" if stat.ephemeral_owner else None,
+        "bytes": stat.data_length,
+        "children": stat.num_children,
+    }
+
+
+async def tree(session: Session, path: str, *, recursive: bool) -> AsyncIterator[dict[str, Any]]:
+    """Yield the znodes below one, in the order of their names; all of them if `recursive`."""
+    check_path(path)
+    try:
+        names = await session.children(path)
+    except NoNodeError:
+        raise OttlaError(f"there is no znode {path}") from None
+    left = [_below(path, name) for name in sorted(names, reverse=True)]
+    count = 0
+    while left:
+        here = left.pop()
+        try:
+            found = await read(session, here)
+        except OttlaError:
+            continue  # it went meanwhile
+        yield found
+        count += 1
+        if count == MOST:
+            raise OttlaError(f"more than {MOST:,} znodes; name one further down")
+        if recursive and found["children"]:
+            names = await session.children(here)
+            left += [_below(here, name) for name in sorted(names, reverse=True)]
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path.rstrip('/')}/{name}"

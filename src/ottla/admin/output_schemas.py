@@ -1,0 +1,304 @@
+"""What commands print with --output json (and yaml): a JSON schema for each.
+
+Who may call: the command `schema`, docs/list_outputs.py. Invariants: one schema for each command,
+whatever its options; a list is always a list; every field is always there, null where there is
+nothing to tell, unless it is said to be missing. Tests hold the commands to them, on clusters of
+ours and of Kafka's.
+"""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "integer"}
+FRACTION: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+NUMBERS: Schema = {"type": "array", "items": NUMBER}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+ANYTHING: Schema = {}
+
+
+def _object(missing: tuple[str, ...] = (), /, **fields: Schema) -> Schema:
+    """Return an object with these fields; `missing` names those that may be left out."""
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": [name for name in fields if name not in missing],
+        "additionalProperties": False,
+    }
+
+
+def _many(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _by_name(value: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": value}
+
+
+def _result(**fields: Schema) -> Schema:
+    return _many(_object(**fields, result=TEXT))
+
+
+_BROKER_RESULT = _result(broker=NUMBER)
+_TOPIC_RESULT = _result(topic=TEXT)
+_PROFILE_RESULT = _result(profile=TEXT)
+_PARTITION = _object(
+    partition=NUMBER, leader=NUMBER, leader_epoch=NUMBER, replicas=NUMBERS, isr=NUMBERS,
+    offline=NUMBERS,
+)  # fmt: skip
+_TOPIC = {
+    "name": TEXT,
+    "topic_id": TEXT,
+    "internal": FLAG,
+    "partitions": _many(_PARTITION),
+    "settings": _or_null(_by_name(_or_null(TEXT))),
+}
+_SETTING = _object(
+    key=TEXT, value=_or_null(TEXT), source=TEXT, type=TEXT, read_only=FLAG, sensitive=FLAG,
+    synonyms=_many(_object(key=TEXT, value=_or_null(TEXT), source=TEXT)),
+)  # fmt: skip
+_QUOTA = _object(entity=_by_name(_or_null(TEXT)), values=_by_name(FRACTION))
+_PLAN = _object(
+    version=NUMBER,
+    partitions=_many(_object(topic=TEXT, partition=NUMBER, replicas=NUMBERS, log_dirs=TEXTS)),
+)
+_RECORD = _object(
+    ("key", "key_base64", "value", "value_base64"),
+    topic=TEXT, partition=NUMBER, offset=NUMBER, timestamp=NUMBER,
+    key=_or_null(TEXT), key_base64=TEXT, value=_or_null(TEXT), value_base64=TEXT,
+    headers=_many(
+        _object(
+            ("key", "key_base64", "value", "value_base64"),
+            key=TEXT, key_base64=TEXT, value=_or_null(TEXT), value_base64=TEXT,
+        )
+    ),
+)  # fmt: skip
+_ZNODE = {
+    "path": TEXT,
+    "kind": TEXT,
+    "encoding": TEXT,
+    "version": NUMBER,
+    "created_ms": NUMBER,
+    "modified_ms": NUMBER,
+    "created_zxid": NUMBER,
+    "modified_zxid": NUMBER,
+    "ephemeral_owner": _or_null(TEXT),
+    "bytes": NUMBER,
+    "children": NUMBER,
+}
+_LEFT_OUT = {
+    "damaged_lines": NUMBER,
+    "damaged": _many(_object(file=TEXT, line=NUMBER, problem=TEXT)),
+    "dropped_lines": NUMBER,
+}
+
+SCHEMAS: dict[str, Schema] = {
+    "up": _object(
+        folder=TEXT, started=NUMBER, bootstrap_servers=TEXT, zookeeper=TEXT,
+        brokers=_many(_object(id=NUMBER, address=TEXT)),
+    ),
+    "down": _object(folder=TEXT, stopped=NUMBER, by_force=NUMBER),
+    "status": _object(
+        cluster_id=_or_null(TEXT),
+        controller=_or_null(NUMBER),
+        brokers=_many(
+            _object(
+                id=NUMBER, address=TEXT, alive=FLAG, controller=FLAG, leads=NUMBER,
+                replicas=NUMBER, pid=_or_null(NUMBER), resident_bytes=_or_null(NUMBER),
+                paused=FLAG, reason=_or_null(TEXT),
+                metrics=_or_null(_by_name(_by_name(FRACTION))),
+            )
+        ),
+        topics=NUMBER, partitions=NUMBER, under_replicated=NUMBER, without_leader=NUMBER,
+        zookeeper=_or_null(TEXT), zookeeper_running=_or_null(FLAG), problem=_or_null(TEXT),
+        healthy=FLAG,
+    ),
+    "broker stop": _BROKER_RESULT,
+    "broker start": _BROKER_RESULT,
+    "broker restart": _BROKER_RESULT,
+    "broker kill": _BROKER_RESULT,
+    "broker pause": _BROKER_RESULT,
+    "broker resume": _BROKER_RESULT,
+    "broker drain": {"anyOf": [_object(broker=NUMBER, moved=NUMBER), _PLAN]},
+    "broker remove": _BROKER_RESULT,
+    "topics create": _TOPIC_RESULT,
+    "topics list": _many(
+        _object(
+            ("size", "size_of_replicas"), **_TOPIC, size=NUMBER, size_of_replicas=NUMBER
+        )
+    ),
+    "topics describe": _many(_object(**_TOPIC)),
+    "topics alter": _TOPIC_RESULT,
+    "topics delete": _TOPIC_RESULT,
+    "topics offsets": _many(
+        _object(
+            ("beginning", "end", "offset"),
+            topic=TEXT, partition=NUMBER, beginning=_or_null(NUMBER), end=_or_null(NUMBER),
+            offset=_or_null(NUMBER),
+        )
+    ),
+    "topics delete-records": _many(
+        _object(
+            topic=TEXT, partition=NUMBER, first_offset=_or_null(NUMBER), problem=_or_null(TEXT)
+        )
+    ),
+    "produce": _result(topic=TEXT, records=NUMBER),
+    "consume": _RECORD,
+    "configs describe": _object(
+        of=_or_null(TEXT), settings=_many(_SETTING), quotas=_many(_QUOTA)
+    ),
+    "configs alter": _object(
+        of=TEXT,
+        executed=FLAG,
+        changes=_many(
+            _object(
+                key=TEXT, before={"anyOf": [TEXT, FRACTION, {"type": "null"}]}, operation=TEXT,
+                value=_or_null(TEXT),
+            )
+        ),
+    ),
+    "groups list": _many(_object(group=TEXT, protocol_type=TEXT, state=TEXT, coordinator=NUMBER)),
+    "groups describe": _many(
+        _object(
+            group=TEXT, state=TEXT, protocol_type=TEXT, protocol=TEXT, coordinator=NUMBER,
+            members=_many(
+                _object(
+                    member=TEXT, instance=_or_null(TEXT), client=TEXT, host=TEXT, partitions=TEXTS
+                )
+            ),
+        )
+    ),
+    "groups lag": _many(
+        _object(
+            group=TEXT,
+            lag=NUMBER,
+            partitions=_many(
+                _object(
+                    topic=TEXT, partition=NUMBER, committed=_or_null(NUMBER),
+                    end=_or_null(NUMBER), lag=_or_null(NUMBER), member=_or_null(TEXT),
+                    host=_or_null(TEXT), client=_or_null(TEXT),
+                )
+            ),
+        )
+    ),
+    "groups delete": _result(group=TEXT, problem=_or_null(TEXT)),
+    "groups delete-offsets": _result(topic=TEXT, partition=NUMBER, problem=_or_null(TEXT)),
+    "groups reset-offsets": _object(
+        group=TEXT,
+        executed=FLAG,
+        partitions=_many(
+            _object(
+                topic=TEXT, partition=NUMBER, current=_or_null(NUMBER), asked=NUMBER, new=NUMBER
+            )
+        ),
+    ),
+    "groups watch": _many(
+        _object(
+            group=TEXT,
+            lag=NUMBER,
+            partitions=_many(
+                _object(
+                    topic=TEXT, partition=NUMBER, committed=_or_null(NUMBER),
+                    end=_or_null(NUMBER), lag=_or_null(NUMBER), client=_or_null(TEXT),
+                    read_per_s=_or_null(FRACTION), written_per_s=_or_null(FRACTION),
+                )
+            ),
+        )
+    ),
+    "cluster snapshot": _object(
+        cluster_id=TEXT,
+        brokers=_by_name(_by_name(TEXT)),
+        topics=_by_name(_object(replicas=_many(NUMBERS), settings=_by_name(TEXT))),
+        quotas=_many(_QUOTA),
+        groups=_by_name(_by_name(_by_name(NUMBER))),
+        version=NUMBER,
+    ),
+    "cluster diff": _many(_object(what=TEXT, name=TEXT, before=ANYTHING, after=ANYTHING)),
+    "cluster apply": _many(_object(step=TEXT, name=TEXT, details=TEXT)),
+    "znode ls": _many(_object(**_ZNODE)),
+    "znode get": _object(**_ZNODE, data=ANYTHING),
+    "txn list": _many(
+        _object(transactional_id=TEXT, state=TEXT, producer_id=NUMBER, coordinator=NUMBER)
+    ),
+    "txn describe": _many(
+        _object(
+            transactional_id=TEXT, state=TEXT, producer_id=NUMBER, producer_epoch=NUMBER,
+            coordinator=NUMBER, timeout_ms=NUMBER, start_ms=_or_null(NUMBER), partitions=TEXTS,
+        )
+    ),
+    "txn producers": _many(
+        _object(
+            producer_id=NUMBER, producer_epoch=NUMBER, last_sequence=NUMBER,
+            last_timestamp=NUMBER, coordinator_epoch=NUMBER,
+            transaction_start_offset=_or_null(NUMBER),
+        )
+    ),
+    "txn hanging": _many(
+        _object(
+            topic=TEXT, partition=NUMBER, producer_id=NUMBER, producer_epoch=NUMBER,
+            start_offset=NUMBER, last_timestamp=NUMBER,
+        )
+    ),
+    "txn abort": _result(
+        topic=TEXT, partition=NUMBER, start_offset=NUMBER, producer_id=NUMBER,
+        producer_epoch=NUMBER,
+    ),
+    "reassign plan": _PLAN,
+    "reassign execute": _PLAN,
+    "reassign verify": _many(
+        _object(partition=TEXT, state=TEXT, replicas=NUMBERS, target=NUMBERS)
+    ),
+    "reassign cancel": _many(_object(partition=TEXT, replicas=NUMBERS, cancelled=FLAG)),
+    "reassign list": _many(
+        _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
+    ),
+    "elect": _many(_object(partition=TEXT, result=TEXT, problem=_or_null(TEXT))),
+    "log-dirs": _object(
+        dirs=_many(
+            _object(
+                broker=NUMBER, path=TEXT, problem=TEXT, total=NUMBER, usable=NUMBER,
+                replicas=NUMBER, arriving=NUMBER, size=NUMBER,
+            )
+        ),
+        replicas=_many(
+            _object(
+                partition=TEXT, broker=NUMBER, path=TEXT, size=NUMBER, lag=NUMBER, is_future=FLAG
+            )
+        ),
+    ),
+    "logs": _many({"type": "object", "required": ["file", "kind"]}),
+    "profile list": _many(
+        _object(
+            name=TEXT, in_use=FLAG, bootstrap_servers=_or_null(TEXT), dir=_or_null(TEXT),
+            command_config=_or_null(TEXT),
+        )
+    ),
+    "profile show": _object(cluster=TEXT, command_config=_or_null(TEXT)),
+    "profile set": _PROFILE_RESULT,
+    "profile use": _PROFILE_RESULT,
+    "profile remove": _PROFILE_RESULT,
+    "why": _object(
+        topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER), now=ANYTHING,
+        chapters=_many({"type": "object"}), **_LEFT_OUT,
+    ),
+    "replay": {
+        "anyOf": [
+            _object(
+                time=TEXT, ts=NUMBER, controller=_or_null(NUMBER), controller_epoch=NUMBER,
+                in_office=FLAG, brokers=NUMBERS, shutting_down=NUMBERS, deleting=TEXTS,
+                topics=_by_name({"type": "object"}), **_LEFT_OUT,
+            ),
+            _object(
+                decided_again=_by_name(NUMBER), unknown=_by_name(NUMBER),
+                differences=_many({"type": "object"}), **_LEFT_OUT,
+            ),
+        ]
+    },
+}  # fmt: skip
+"""By the words of the command. `consume` prints such an object a line, `groups watch` a list."""

@@ -1,0 +1,119 @@
+"""What shells offer: by the candidates themselves, and by a real bash."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.admin.arguments.completion import SCRIPTS, candidates
+from ottla.admin.command_table import all_commands
+from ottla.admin.connection import options as connection_options
+
+NAMES = {"topic": ["orders", "other", "x"], "group": ["audit"], "broker": ["0", "1"],
+         "profile": ["prod"], "transaction": ["pay-1"]}  # fmt: skip
+
+
+def offered(*words):
+    asked = []
+
+    def names(kind, chosen):
+        asked.append((kind, dict(chosen)))
+        return NAMES[kind]
+
+    found = candidates(all_commands(), words, names, connection_options)
+    return [c.word for c in found], asked
+
+
+CASES = [
+    (["to"], ["topics"]),
+    (["topics", "de"], ["describe", "delete", "delete-records"]),
+    (["topics", "describe", "o"], ["orders", "other"]),
+    (["topics", "describe", "orders", "x"], ["x"]),
+    (["topics", "describe", "--under-r"], ["--under-replicated"]),
+    (["topics", "list", "--output", ""], ["table", "json", "yaml", "tsv"]),
+    (["topics", "list", "--output=y"], ["--output=yaml"]),
+    (["consume", "-t", "ot"], ["other"]),
+    (["consume", "orders", "--isolation", "read_c"], ["read_committed"]),
+    (["produce", "orders", "x"], []),
+    (["groups", "lag", ""], ["audit"]),
+    (["groups", "reset-offsets", "audit", "--topic", "x"], ["x"]),
+    (["broker", "stop", "0", ""], ["0", "1"]),
+    (["txn", "describe", ""], ["pay-1"]),
+    (["profile", "use", ""], ["prod"]),
+    (["topics", "list", "--profile", "p"], ["prod"]),
+    (["produce", "orders", "--file", ""], [":files"]),
+    (["logs", ""], [":files"]),
+    (["completion", "b"], ["bash"]),
+    (["nosuch", ""], []),
+    (["topics", "--bad", ""], []),
+    (["topics", "create", "new"], []),
+    (["pipeline", ""], []),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), CASES, ids=lambda w: " ".join(w)[:40])
+def test_what_is_offered(words, wanted):
+    assert offered(*words)[0] == wanted
+
+
+def test_names_are_asked_of_the_cluster_that_is_meant():
+    _, asked = offered("topics", "describe", "-b", "h:1", "--profile=p", "o")
+    assert asked == [("topic", {"bootstrap_server": "h:1", "profile": "p"})]
+
+
+def test_options_come_with_their_meaning():
+    found = candidates(all_commands(), ["consume", "--ta"], lambda *_: [], connection_options)
+    assert found[0].meaning.startswith("The last N records")
+
+
+def test_a_cluster_that_is_away_offers_nothing_and_says_nothing():
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "__complete", "topics", "describe", "-b", "[::1]:1", ""],
+        capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.fixture
+def ottla(tmp_path):
+    """A folder with a program called ottla."""
+    program = tmp_path / "ottla"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ottla "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("ottla top", ["topics"]),
+        ("ottla topics describe --under-", ["--under-replicated", "--under-min-isr"]),
+        ("ottla topics list --output ", ["table", "json", "yaml", "tsv"]),
+        ("ottla topics list --output=y", ["yaml"]),
+    ],
+)
+def test_bash(ottla, line, wanted):
+    code = (
+        SCRIPTS["bash"]
+        + f'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _ottla; '
+        + 'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    path = f"{ottla}:{Path('/usr/bin')}:/bin"
+    done = subprocess.run(
+        ["bash", "-c", code],
+        capture_output=True, text=True, timeout=30, check=True,
+        env={"PATH": path, "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert done.stdout.split() == wanted, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_find_nothing_wrong_with_the_scripts(shell, tmp_path):
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell}")
+    file = tmp_path / "script"
+    file.write_text(SCRIPTS[shell])
+    subprocess.run([shell, "-n", str(file)], check=True, timeout=30)

@@ -1,0 +1,228 @@
+"""JSON, YAML and tabs: one content, whatever is in it; each command has its schema and its page."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.__main__ import _of_other_rooms
+from ottla.admin.arguments.declaring import parameters
+from ottla.admin.arguments.manual import pages
+from ottla.admin.arguments.tree import Group
+from ottla.admin.cli import main
+from ottla.admin.command_table import all_commands
+from ottla.admin.connection import options as connection_options
+from ottla.admin.output_schemas import SCHEMAS
+from ottla.admin.yaml_text import to_yaml
+from schemas import problems
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def every_command(group, path=()):
+    for name, node in group.children.items():
+        if isinstance(node, Group):
+            yield from every_command(node, (*path, name))
+        elif node.target:
+            yield " ".join((*path, name)), node
+
+
+ROOT = all_commands()
+ROOT = ROOT._replace(children={**ROOT.children, **_of_other_rooms()})
+COMMANDS = dict(every_command(ROOT))
+WITHOUT_OUTPUT = {"demo", "completion", "man", "schema"}
+
+
+def test_every_command_has_an_output_and_a_schema():
+    with_output = {
+        n for n, c in COMMANDS.items() if any(p.name == "output" for p in c.parameters())
+    }
+    assert set(COMMANDS) - with_output == WITHOUT_OUTPUT
+    assert set(SCHEMAS) == with_output
+
+
+def test_the_page_of_outputs_is_the_schemas():
+    spec = importlib.util.spec_from_file_location("list_outputs", DOCS / "list_outputs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "python docs/list_outputs.py"
+
+
+def test_the_checker_of_schemas_sees_what_is_wrong():
+    schema = SCHEMAS["topics create"]
+    assert problems([{"topic": "t", "result": "created"}], schema) == []
+    assert problems({"topic": "t", "result": "created"}, schema)
+    assert problems([{"topic": "t"}], schema)
+    assert problems([{"topic": "t", "result": 1}], schema)
+    assert problems([{"topic": "t", "result": "x", "more": 1}], schema)
+    assert problems([{"broker": True, "result": "x"}], SCHEMAS["broker stop"])
+
+
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+LIKE_OTHERS = ["yes", "1", "1e3", "a: b", "- x", "#", "", " a", "0x1", "~"]
+SCALARS = st.none() | st.booleans() | NUMBERS | st.text(max_size=8) | st.sampled_from(LIKE_OTHERS)
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(PLAIN)
+def test_yaml_is_read_by_another_reader_as_it_was_meant(value):
+    yaml = pytest.importorskip("yaml")
+    text = to_yaml(value)
+    assert yaml.safe_load(text) == value
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_yaml_looks_as_people_write_it():
+    value = [{"name": "a b", "partitions": [0, 1], "none": [], "on": "on"}, {"n": {"x": None}}]
+    assert to_yaml(value) == (
+        '- name: "a b"\n  partitions:\n  - 0\n  - 1\n  none: []\n'
+        '  "on": "on"\n- "n":\n    x: null\n'
+    )
+
+
+@pytest.fixture
+def profiles(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config" / "config.toml"))
+    for name in ("OTTLA_BOOTSTRAP_SERVERS", "OTTLA_PROFILE", "OTTLA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    code = main([*map(str, arguments)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_profiles(profiles, capsys):
+    assert run(capsys, "profile", "list", "--output", "json")[1] == "[]\n"
+    assert run(capsys, "profile", "set", "a", "-b", "h:1,[::1]:2")[0] == 0
+    assert run(capsys, "profile", "set", "b", "--dir", profiles, "--use")[0] == 0
+    _, out, _ = run(capsys, "profile", "list", "--output", "json")
+    listed = json.loads(out)
+    assert problems(listed, SCHEMAS["profile list"]) == []
+    assert [(p["name"], p["in_use"], p["bootstrap_servers"], p["dir"]) for p in listed] == [
+        ("a", False, "h:1,[::1]:2", None), ("b", True, None, str(profiles)),
+    ]  # fmt: skip
+    shown = json.loads(run(capsys, "profile", "show", "--output", "json")[1])
+    assert shown == {"cluster": str(profiles), "command_config": None}
+    assert run(capsys, "profile", "use", "a")[0] == 0
+    assert 'cluster: "h:1' in run(capsys, "profile", "show", "--output", "yaml")[1]
+    assert run(capsys, "profile", "show", "--output", "tsv")[1].splitlines()[1] == "h:1,[::1]:2\t-"
+    assert run(capsys, "profile", "remove", "a")[0] == 0
+    assert run(capsys, "profile", "use", "a")[0] == 1
+    code, _, err = run(capsys, "profile", "set", "a b", "-b", "h:1")
+    assert (code, "'a b': use letters" in err) == (2, True)
+    code, _, err = run(capsys, "profile", "set", "c", "-b", "nonsense")
+    assert (code, "no address" in err) == (2, True)
+    assert "say where" in run(capsys, "profile", "set", "c")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("current = ", "config.toml: "),
+        ('current = "x"', "no such profile"),
+        ("other = 1", "no key other"),
+        ("[profiles.a]\nport = 1", "profile a: port"),
+        ("[profiles.a]\ndir = 1", "profile a: dir"),
+        ('[profiles.a]\ndir = "x"\nbootstrap-servers = "y"', "one of both"),
+        ("profiles = 1", "[profiles.NAME]"),
+    ],
+)
+def test_a_file_of_profiles_that_is_wrong(profiles, capsys, text, says):
+    file = profiles / "config" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(text)
+    code, _, err = run(capsys, "topics", "list")
+    assert code == 1
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def asked(capsys, *arguments):
+    """Return which address a command tried to reach."""
+    code, _, err = run(capsys, "topics", "list", *arguments)
+    assert code == 1
+    return err
+
+
+def test_which_cluster_is_meant(profiles, capsys, monkeypatch):
+    run(capsys, "profile", "set", "inuse", "-b", "127.0.0.1:11", "--use")
+    run(capsys, "profile", "set", "other", "-b", "127.0.0.1:12")
+    config = profiles / "client.properties"
+    config.write_text("bootstrap.servers=127.0.0.1:13\nclient.id=me\nrequest.timeout.ms=2000\n")
+    assert "127.0.0.1:11" in asked(capsys)
+    monkeypatch.setenv("OTTLA_PROFILE", "other")
+    assert "127.0.0.1:12" in asked(capsys)
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", "127.0.0.1:14")
+    assert "127.0.0.1:14" in asked(capsys)
+    assert "127.0.0.1:13" in asked(capsys, "--command-config", config)
+    assert "127.0.0.1:11" in asked(capsys, "--profile", "inuse")
+    assert "127.0.0.1:11" in asked(capsys, "--profile", "inuse", "--command-config", config)
+    assert "no cluster" in asked(capsys, "--dir", profiles / "nosuch")
+    assert "127.0.0.1:15" in asked(capsys, "-b", "127.0.0.1:15", "--profile", "inuse")
+    assert "there is no profile nosuch" in asked(capsys, "--profile", "nosuch")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("security.protocol=SASL_SSL", "only PLAINTEXT is supported"),
+        ("request.timeout.ms=soon", "request.timeout.ms=soon"),
+    ],
+)
+def test_client_settings_that_nobody_does_are_refused(profiles, capsys, text, says):
+    config = profiles / "client.properties"
+    config.write_text(text)
+    assert says in asked(capsys, "-b", "127.0.0.1:11", "--command-config", config)
+    assert "nosuch" in asked(capsys, "-b", "127.0.0.1:11", "--command-config", profiles / "nosuch")
+
+
+def test_quiet_and_verbose(profiles, capsys):
+    assert run(capsys, "profile", "set", "a", "-b", "h:1", "-q")[2] == ""
+    assert "there is no profile" in run(capsys, "profile", "use", "b", "--quiet")[2]
+    told = run(capsys, "topics", "list", "-b", "127.0.0.1:1", "-v")[2]
+    assert "MetadataRequest to any broker: " in told
+
+
+def test_man_pages(tmp_path, capsys):
+    assert run(capsys, "man", tmp_path)[0] == 0
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"ottla.1", "ottla-topics.1", "ottla-topics-create.1"} <= names
+    for name, text in pages(ROOT, parameters(connection_options)):
+        for line in text.splitlines():
+            assert not line.startswith("'"), (name, line)
+            assert not line.startswith(".") or line.split()[0] in (
+                ".TH", ".SH", ".TP", ".PP", ".nf", ".fi",
+            ), (name, line)  # fmt: skip
+        for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "ENVIRONMENT"):
+            assert f".SH {part}" in text
+    produce = (tmp_path / "ottla-produce.1").read_text()
+    assert "printf \\(aqa=1\\enb=2\\en\\(aq | ottla produce" in produce
+    assert "\\fB\\-k, \\-\\-key TEXT\\fR" in produce
+
+
+def test_schema(capsys):
+    code, out, _ = run(capsys, "schema", "topics", "list")
+    assert code == 0
+    assert json.loads(out) == SCHEMAS["topics list"]
+    assert run(capsys, "schema", "nosuch")[0] == 2
+
+
+def test_help_of_a_command_knows_the_options_of_the_connection(capsys):
+    out = run(capsys, "topics", "list", "--help")[1]
+    assert "--profile NAME" in out
+    assert "--command-config FILE" in out
+    assert "--profile" not in run(capsys, "logs", "--help")[1]
+    assert sys.stdout is not None
