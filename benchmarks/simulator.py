@@ -11,6 +11,7 @@ plans had, so that older commits can be measured with it, too:
 """
 
 import argparse
+import logging
 import os
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ def main(argv):
     parser.add_argument("--seeds", type=int, default=PLANS)
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.CRITICAL)  # as that command has it
     print(f"of {Path(ottla.__file__).parent}")
     virtual_s = user_s = system_s = 0.0
     failed = 0

@@ -48,6 +48,7 @@ from ottla.sim.verdict import LONGEST_CALLBACK_S, Tracebacks, Verdict, stalls_of
 from ottla.sim.world import Main, Node, Simulation, collect_garbage
 from ottla.sim.znode_rules import check_znodes
 from ottla.zookeeper.memory import LoggedWrite, MemoryZooKeeper
+from ottla.zookeeper.memory_tree import Znode
 
 PORT = 9092
 ZOOKEEPER_PORT = 2181
@@ -217,9 +218,7 @@ class Cluster:
 
     def _session_id(self, node: Node) -> int | None:
         """Return the ZooKeeper session that owns a broker's registration."""
-        assert self.zookeeper is not None
-        path = f"/brokers/ids/{node.name.removeprefix('b')}"
-        entry = self.zookeeper.tree.nodes.get(path)
+        entry = self._znodes.get(f"/brokers/ids/{node.name.removeprefix('b')}")
         return entry.owner if entry is not None else None
 
     def whole_everywhere(self, victims: Collection[Node], lacking: Collection[Node]) -> bool:
@@ -259,33 +258,32 @@ class Cluster:
 
     # Looking at the cluster from outside.
 
+    @property
+    def _znodes(self) -> dict[str, Znode]:
+        assert self.zookeeper is not None
+        return self.zookeeper.tree.nodes
+
     def partition_states(self) -> dict[TopicPartition, dict[str, object]]:
         """Return the state znodes of the topic's partitions."""
-        assert self.zookeeper is not None
         found: dict[TopicPartition, dict[str, object]] = {}
         for tp in self.watched:
-            entry = self.zookeeper.tree.nodes.get(
-                f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state"
-            )
+            entry = self._znodes.get(f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state")
             if entry is not None and entry.data:
                 found[tp] = json.loads(entry.data)
         return found
 
     def assignment(self) -> dict[TopicPartition, set[int]]:
         """Return the replicas of the watched partitions, by their topics' znodes."""
-        assert self.zookeeper is not None
         found: dict[TopicPartition, set[int]] = {}
         for topic in sorted({tp.topic for tp in self.watched}):
-            entry = self.zookeeper.tree.nodes.get(f"/brokers/topics/{topic}")
+            entry = self._znodes.get(f"/brokers/topics/{topic}")
             if entry is not None and entry.data:
                 replicas = json.loads(entry.data)["partitions"]
                 found |= {TopicPartition(topic, int(p)): set(b) for p, b in replicas.items()}
         return found
 
     def leader_and_isr(self, tp: TopicPartition) -> tuple[int, list[int]] | None:
-        assert self.zookeeper is not None
-        path = f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state"
-        entry = self.zookeeper.tree.nodes.get(path)
+        entry = self._znodes.get(f"/brokers/topics/{tp.topic}/partitions/{tp.partition}/state")
         if entry is None or not entry.data:
             return None
         state = json.loads(entry.data)
@@ -295,17 +293,18 @@ class Cluster:
         return self.replicas.ends(tp)
 
     def controller_node(self) -> Node | None:
-        assert self.zookeeper is not None
-        entry = self.zookeeper.tree.nodes.get("/controller")
+        entry = self._znodes.get("/controller")
         if entry is None or not entry.data:
             return None
         return self.broker_nodes()[int(json.loads(entry.data)["brokerid"])]
 
+    def topics(self) -> set[str]:
+        return set(self._znodes["/brokers/topics"].children)
+
     def topic_brokers(self) -> dict[str, set[int]]:
-        assert self.zookeeper is not None
-        nodes, found = self.zookeeper.tree.nodes, {}
-        for topic in sorted(nodes["/brokers/topics"].children):
-            entry = nodes.get(f"/brokers/topics/{topic}")
+        found = {}
+        for topic in sorted(self.topics()):
+            entry = self._znodes.get(f"/brokers/topics/{topic}")
             partitions = json.loads(entry.data)["partitions"] if entry and entry.data else {}
             found[topic] = {b for brokers in partitions.values() for b in brokers}
         return found

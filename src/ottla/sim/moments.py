@@ -212,7 +212,7 @@ def controller_lost_while_cut_off(hand: Hand) -> str | None:
     how = hand.rng.choice(("expire", "kill", "pause"))
 
     def deleted() -> bool:
-        return bool(lacks[other] - hand.target.topic_brokers().keys())
+        return not lacks[other] <= hand.target.topics()
 
     def heal() -> None:
         internet.unblock_all(pairs)

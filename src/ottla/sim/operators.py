@@ -28,6 +28,9 @@ from ottla.zookeeper.session import Session
 FETCH_VERSION = 13
 DELETE_VERSION = 5
 """The last version that names topics; the ids of later ones would have to be asked for."""
+WRITE_TRIES = 20
+UNKNOWN_TRIES = 10
+"""A topic that is unknown so often in a row, each 0.3 s, is not there."""
 
 
 class Churn:
@@ -55,11 +58,12 @@ class Churn:
         while not self.stopping:
             self.generation += 1
             await create_topic(self.client, self.topic, 2, 3, {"min.insync.replicas": "2"})
-            for number in range(4):
-                await self._write(number)
-            for partition in range(2):
-                with contextlib.suppress(OttlaError):
-                    await self._read(partition)
+            # It may be gone at once: a new controller that knew little yet called the one before
+            # unknown, so it was taken for deleted, and then for the new one.
+            if await self._write_some():
+                for partition in range(2):
+                    with contextlib.suppress(OttlaError):
+                        await self._read(partition)
             await asyncio.sleep(self.world.random.uniform(0.0, 3.0))
             await self._delete()
         await self.client.close()
@@ -72,7 +76,15 @@ class Churn:
         self._ids.setdefault(self.generation, set()).add(topic_id)
         return topic_id
 
-    async def _write(self, number: int) -> None:
+    async def _write_some(self) -> bool:
+        """Write four records, as far as that can be done; False if the topic is not there."""
+        for number in range(4):
+            if not await self._write(number):
+                return False
+        return True
+
+    async def _write(self, number: int) -> bool:
+        """Try to write one record; False if the topic is not there."""
         value = b"g%d-%d" % (self.generation, number)
         batch = build_batch([Record(-1, self.world.clock.wall_ms(), None, value)])
         request = ProduceRequest(
@@ -87,15 +99,22 @@ class Churn:
                 )
             ],
         )
-        for _ in range(20):
+        unknown = 0
+        for _ in range(WRITE_TRIES):
+            code = None
             with contextlib.suppress(OttlaError):
                 await self._topic_id()
                 leader = await self.client.leader(self.topic, number % 2)
                 response = await self.client.call(request, leader, version=9)
                 await self._topic_id()
-                if response.responses[0].partition_responses[0].error_code == ErrorCode.NONE:
-                    return
+                code = response.responses[0].partition_responses[0].error_code
+            if code == ErrorCode.NONE:
+                return True
+            unknown = unknown + 1 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else 0
+            if unknown == UNKNOWN_TRIES:
+                return False
             await asyncio.sleep(0.3)
+        return True
 
     async def _read(self, partition: int) -> None:
         """Read by topic id: no record of the name's earlier registrations is there."""

@@ -57,6 +57,10 @@ class Target(Protocol):
 
     def controller_node(self) -> Node | None: ...
 
+    def topics(self) -> set[str]:
+        """Return the topics there are by ZooKeeper."""
+        ...
+
     def topic_brokers(self) -> dict[str, set[int]]:
         """Return the topics there are by ZooKeeper, and which brokers have a replica of each."""
         ...
