@@ -47,6 +47,7 @@ transaction-proof: setup
 
 lake-proof: setup
 	scripts/run python tests/lake_proof.py --rounds 12
+	scripts/run python tests/lake_proof.py --rounds 13 --format delta
 
 replay-proof: setup
 	scripts/run python tests/replay_proof.py --rounds 8

@@ -30,13 +30,14 @@ class One:
 
 @dataclass(slots=True)
 class Used:
-    """Seconds of processor time, and the resident bytes of the largest worker."""
+    """Seconds of processor time, and the resident bytes of the largest worker and of Java."""
 
     java: float = 0.0
     workers: float = 0.0
     driver: float = 0.0
     broker: float = 0.0
     largest_worker: int = 0
+    largest_java: int = 0
 
     @property
     def seconds(self) -> float:
@@ -91,7 +92,7 @@ class Watch:
         self._start = {one: process.seconds for one, process in below(pid).items()}
         self._kinds: dict[int, str] = {}
         self._seconds: dict[int, float] = {}
-        self._largest_worker = 0
+        self._largest = {WORKERS: 0, JAVA: 0}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_on, daemon=True)
         self._thread.start()
@@ -104,15 +105,15 @@ class Watch:
         for pid, process in below(self._pid).items():
             self._seconds[pid] = process.seconds
             self._kinds[pid] = kind = process.kind or self._kinds.get(pid, DRIVER)
-            if kind == WORKERS:
-                self._largest_worker = max(self._largest_worker, process.resident)
+            if kind in self._largest:
+                self._largest[kind] = max(self._largest[kind], process.resident)
 
     def end(self) -> Used:
         """Return what was used; of processes that ended, up to EVERY_S before they did."""
         self._ended.set()
         self._thread.join()
         self._look()
-        used = Used(largest_worker=self._largest_worker)
+        used = Used(largest_worker=self._largest[WORKERS], largest_java=self._largest[JAVA])
         for pid, seconds in self._seconds.items():
             kind = self._kinds[pid]
             setattr(used, kind, getattr(used, kind) + seconds - self._start.get(pid, 0.0))

@@ -6,8 +6,10 @@ third round also a broker, and reads the folders as they are then: nothing may s
 part. After every third round a compaction is killed, too. At the end a run without kills,
 `--verify`, a compaction, and all readers: pyarrow, Spark and DuckDB where it is installed, against
 what the producer was told. Last an unclean election cuts off what has landed, and the log grows
-past it: the job must refuse.
+past it: the job must refuse. With `--format delta` the tables are Delta tables, too: after each
+kill delta-rs and a reader of the protocol of our own must see what is committed, or one batch less.
     python tests/lake_proof.py --rounds 12
+    python tests/lake_proof.py --rounds 13 --format delta
 Exit status 0 only if every round held.
 """
 
@@ -19,13 +21,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cluster import OttlaCluster
+from delta_readers import by_delta_rs, by_protocol
 from landed import Produced, by_pyarrow, differences, kill_when, numbered, places, settings_of
 from ottla.wire.messages.metadata import MetadataRequest
 from seen import ask
@@ -45,6 +48,7 @@ POINTS = {
     "dead letters moved": "dead/batch={n}",
     "committed": "data/batch={n}",
 }
+DELTA_POINTS = {"version of the Delta table written": "delta/data/_delta_log/{n:020d}.json"}
 
 
 def batch_of_records(first: int, count: int) -> list[tuple[bytes, bytes | None]]:
@@ -61,6 +65,36 @@ def next_batch(table: Path) -> int:
     return max((int(p.name[6:]) + 1 for p in (table / "data").glob("batch=*")), default=0)
 
 
+def versions(table: Path) -> int:
+    """Return how many versions the Delta table of the rows has; 0 if it is none."""
+    return len(list((table / "delta/data/_delta_log").glob("*.json")))
+
+
+def delta_now(table: Path, produced: Produced) -> list[str]:
+    """Read the Delta tables as strangers do just now; return what is doubled, foreign or missing.
+
+    They may be one batch behind the folder `data`.
+    """
+    if not versions(table):
+        return []
+    found = {}
+    for name, read in (("delta-rs", by_delta_rs), ("the protocol", by_protocol)):
+        rows = places(read(table / "delta/data"))
+        found[name] = {place: row["batch"] for place, row in rows.items()}
+    wrong = [f"readers of Delta differ: {[len(f) for f in found.values()]} rows"]
+    wrong *= found["delta-rs"] != found["the protocol"]
+    there = found["delta-rs"]
+    wrong += [
+        f"Delta: {place} was never produced" for place in there if place not in produced.acked
+    ]
+    landed = {p: row["batch"] for p, row in places(by_pyarrow(table / "data")).items()}
+    newest = max(landed.values(), default=-1)
+    behind = {place: batch for place, batch in landed.items() if batch != newest}
+    if there not in (landed, behind):
+        wrong.append(f"Delta has {len(there)} rows, {len(landed)} have landed")
+    return wrong
+
+
 def seen_now(table: Path, produced: Produced) -> list[str]:
     """Read the folders as a stranger does just now; return what is doubled, foreign or torn."""
     if not next_batch(table):
@@ -75,7 +109,7 @@ def seen_now(table: Path, produced: Produced) -> list[str]:
         there = sum(row["batch"] == batch for row in rows.values())
         if there != expected:
             wrong.append(f"batch {batch} has {there} rows, its manifest says {expected}")
-    return wrong
+    return wrong + delta_now(table, produced)
 
 
 def killer_of(cluster: OttlaCluster, table: Path, point: str) -> threading.Thread:
@@ -95,16 +129,22 @@ def killer_of(cluster: OttlaCluster, table: Path, point: str) -> threading.Threa
 
 
 def one_round(
-    number: int, cluster: OttlaCluster, produced: Produced, table: Path, sets: list[str], size: int
+    number: int,
+    cluster: OttlaCluster,
+    produced: Produced,
+    table: Path,
+    sets: list[str],
+    size: int,
+    points: Mapping[str, str],
 ) -> tuple[dict[str, object], list[str]]:
     records = batch_of_records(number * size, size)
     produced.send(records, **{"batch.size": FETCH_BYTES})
     before = next_batch(table)
     sets = [*sets, f"layout.gather={str(bool(number % 2)).lower()}"]
-    names = list(POINTS)
+    names = list(points)
     if number < len(names):
         what = names[number]
-        pattern = POINTS[what].format(n=before + 1)
+        pattern = points[what].format(n=before + 1)
 
         def moment() -> Any:
             return list(table.glob(pattern))
@@ -190,6 +230,11 @@ def final(sets: list[str], table: Path, produced: Produced) -> list[str]:
         counts["duckdb"] = sum(n for n, _ in both)
         if any(n != distinct for n, distinct in both) or counts["duckdb"] != len(produced.acked):
             wrong.append(f"DuckDB: rows and distinct places {both}")
+    if versions(table):
+        rows, dead = by_delta_rs(table / "delta/data"), by_delta_rs(table / "delta/dead")
+        wrong += [f"delta-rs: {w}" for w in differences(rows, produced, dead)]
+        wrong += delta_now(table, produced)
+        counts["delta-rs"] = len(rows) + len(dead)
     counts["spark"] = by_spark_alone(table)
     if len(set(counts.values())) > 1:
         wrong.append(f"readers disagree: {counts}")
@@ -260,6 +305,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--records", type=int, default=4_000, help="for each round")
+    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
     args = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -267,10 +313,13 @@ def main() -> int:
             create_topic(cluster, TOPIC, PARTITIONS, 3)
             produced = Produced(cluster.bootstrap, TOPIC)
             path = Path(folder) / "lake"
-            sets = settings_of(cluster.bootstrap, path, [TOPIC], lake__batch_records=BATCH)
+            points = {**(DELTA_POINTS if args.format == "delta" else {}), **POINTS}
+            more = {"lake__batch_records": BATCH, "lake__format": args.format}
+            sets = settings_of(cluster.bootstrap, path, [TOPIC], **more)
             sets.append(f"cluster.options={{'max.partition.fetch.bytes' = '{FETCH_BYTES}'}}")
             for number in range(args.rounds):
-                steps = [one_round(number, cluster, produced, path / TOPIC, sets, args.records)]
+                table = path / TOPIC
+                steps = [one_round(number, cluster, produced, table, sets, args.records, points)]
                 if number % 3 == 1:
                     steps.append(compaction(number, produced, path / TOPIC, sets))
                 for facts, wrong in steps:
