@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
@@ -170,6 +170,8 @@ def test_a_range_is_divided_by_number_and_by_size():
 
 @given(st.dictionaries(partitions, st.tuples(st.integers(0, 99), st.integers(-5, 999))),
        st.integers(1, 2000))  # fmt: skip
+@example({TopicPartition("a", 0): (0, 4), TopicPartition("a", 1): (0, 1),
+          TopicPartition("b", 0): (0, 1)}, 3)  # fmt: skip
 def test_a_limited_batch_takes_no_more_and_leaves_nobody_out(found, most):
     starts = {tp: start for tp, (start, _) in found.items()}
     ends = {tp: start + size for tp, (start, size) in found.items()}

@@ -77,7 +77,7 @@ def limited(
     if total <= most:
         return dict(ends)
     shares = {tp: max(1, most * size // total) for tp, size in backlog.items()}
-    return {
-        tp: starts[tp] + min(shares[tp], backlog[tp]) if tp in backlog else end
-        for tp, end in ends.items()
-    }
+    if sum(shares.values()) > most:  # shares below one were rounded up: one for each comes first
+        left, more = max(0, most - len(backlog)), max(1, total - len(backlog))
+        shares = {tp: 1 + left * (size - 1) // more for tp, size in backlog.items()}
+    return {tp: starts[tp] + shares[tp] if tp in backlog else end for tp, end in ends.items()}

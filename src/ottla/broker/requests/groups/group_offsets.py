@@ -24,15 +24,18 @@ from ottla.coordinators.group_coordinator import FetchedOffset
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.results import PartitionErrors
 from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import NO_EPOCH, TopicPartition
+from ottla.model.protocol import NO_TIMESTAMP, UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-NONE = -1
-NO_OFFSET = Commit(NONE, NONE, "", NONE)
+DEFAULT_RETENTION = -1
+"""OffsetCommit 2 to 4: keep an offset as long as the broker does."""
+
+NO_OFFSET = Commit(UNKNOWN_OFFSET, NO_EPOCH, "", NO_TIMESTAMP)
 FIRST_FETCH_OF_MANY = 8
 FIRST_FETCH_WITH_TOP_ERROR = 2
 
@@ -77,8 +80,8 @@ def offset_commit(
             p.committed_offset,
             p.committed_leader_epoch,
             p.committed_metadata or "",
-            now_ms if p.commit_timestamp == NONE else p.commit_timestamp,
-            NONE if retention_ms == NONE else now_ms + retention_ms,
+            now_ms if p.commit_timestamp == NO_TIMESTAMP else p.commit_timestamp,
+            NO_TIMESTAMP if retention_ms == DEFAULT_RETENTION else now_ms + retention_ms,
         )
         for tp, p in known.items()
     }
@@ -313,7 +316,7 @@ OFFSET_FETCH = Api(
                 OffsetFetchResponse.OffsetFetchResponsePartition,
                 index=("partition_index", ""),
                 partitions="partition_indexes",
-                committed_offset=NONE,
+                committed_offset=UNKNOWN_OFFSET,
                 metadata="",
             ),
         ),

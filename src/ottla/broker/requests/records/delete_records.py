@@ -22,13 +22,13 @@ from ottla.model.errors import (
     OttlaError,
     PolicyViolationError,
 )
+from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.replication.partition import Partition
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 
 HIGH_WATERMARK = -1
-UNKNOWN = -1
 POLL_S = 0.02
 """Followers tell their log starts with their fetches; nobody is told of that here."""
 
@@ -66,7 +66,7 @@ def _delete(
     waiting: list[tuple[Partition, int, Result]],
 ) -> Result:
     """Raise the leader's log start; note in `waiting` what the followers have to do yet."""
-    result = Result(partition_index=index, low_watermark=UNKNOWN)
+    result = Result(partition_index=index, low_watermark=UNKNOWN_OFFSET)
     try:
         if is_internal(topic):
             raise InvalidTopicError(f"Cannot delete records of internal topic {topic}")
@@ -119,7 +119,7 @@ DELETE_RECORDS = Api(
         DeleteRecordsResponse,
         DeleteRecordsResponse.DeleteRecordsTopicResult,
         Result,
-        low_watermark=UNKNOWN,
+        low_watermark=UNKNOWN_OFFSET,
     ),
     large=CHANGES_BY_PARTITION,
 )

@@ -10,11 +10,11 @@ from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
+from ottla.model.protocol import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.net.connection import Connection, Pending
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-NONE = -1
 FIRST_VERSION_WITH_FENCED = 4
 
 
@@ -28,9 +28,11 @@ def handle(
     header: RequestHeader,
     request: InitProducerIdRequest,
 ) -> Answer | Later:
-    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         refusal = InitProducerIdResponse(
-            error_code=ErrorCode.INVALID_REQUEST, producer_id=NONE, producer_epoch=NONE
+            error_code=ErrorCode.INVALID_REQUEST,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
         )
         return answer(header, refusal)
     if request.transactional_id is not None:
@@ -53,7 +55,7 @@ def _transactional(
 ) -> Pending:
     pending = InitAnswer(conn, header)
     expected = None
-    if request.producer_id != NONE:
+    if request.producer_id != NO_PRODUCER_ID:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     server.transactions.init_producer_id(
         request.transactional_id or "",
@@ -80,5 +82,7 @@ class InitAnswer(ResultAnswer[InitResult]):
 INIT_PRODUCER_ID = Api(
     InitProducerIdRequest,
     handle,
-    error=code_only(InitProducerIdResponse, producer_id=NONE, producer_epoch=NONE),
+    error=code_only(
+        InitProducerIdResponse, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    ),
 )

@@ -12,6 +12,7 @@ from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import topic_name_problem
+from ottla.model.protocol import UNKNOWN_OFFSET
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages.describe_producers import (
@@ -26,8 +27,6 @@ from ottla.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-
-NONE = -1
 
 
 def describe_producers(
@@ -70,7 +69,7 @@ def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
             last_sequence=p.last_sequence,
             last_timestamp=p.last_timestamp,
             coordinator_epoch=p.coordinator_epoch,
-            current_txn_start_offset=NONE if p.txn_first is None else p.txn_first,
+            current_txn_start_offset=UNKNOWN_OFFSET if p.txn_first is None else p.txn_first,
         )
         for p in log.producers.producers.values()
     ]
