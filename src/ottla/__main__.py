@@ -6,10 +6,6 @@ stays small; whatever is wrong in the world is one line on stderr and exit code 
 
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottla.admin.arguments.tree import Command, Group
 
 
 def main() -> int:
@@ -52,33 +48,9 @@ def _run() -> int:
 
         return pipeline_main(sys.argv[2:])
     from ottla.admin import cli  # noqa: PLC0415
+    from ottla.explain.entries import of_other_rooms  # noqa: PLC0415
 
-    return cli.main(others=_of_other_rooms())
-
-
-def _of_other_rooms() -> "dict[str, Command | Group]":
-    """Return the commands that the admin room knows nothing of."""
-    from ottla.admin.arguments.tree import Command  # noqa: PLC0415
-    from ottla.admin.command_table import HERE, INSIDE  # noqa: PLC0415
-
-    explain = "ottla.explain.commands"
-    return {
-        "why": Command(
-            f"{explain}:why",
-            "Tell why a partition has the leader and ISR it has, from the controllers' journals.",
-            INSIDE,
-        ),
-        "replay": Command(
-            f"{explain}:replay",
-            "Show the cluster as the journals have it, or what the installed rules would do "
-            "otherwise.",
-            INSIDE,
-        ),
-        "pipeline": Command(
-            "", "Spark jobs around a cluster: `ottla pipeline` lists them.", INSIDE
-        ),
-        "sim": Command("", "Simulate a cluster with faults, replayable by its seed.", HERE),
-    }
+    return cli.main(others=of_other_rooms())
 
 
 def _is_server(arguments: list[str]) -> bool:

@@ -442,7 +442,7 @@ def test_quotas(cluster):
        "request_percentage=12.5")  # fmt: skip
     ok(cluster, "configs", "alter", "--user-defaults", "--set", "consumer_byte_rate=5e9")
     ok(cluster, "configs", "alter", "--ip", "127.0.0.9", "--set", "connection_creation_rate=50")
-    assert asked(cluster, "configs", "describe", "--quotas") == [
+    assert asked(cluster, "configs", "describe", "--quotas")["quotas"] == [
         {"entity": {"ip": "127.0.0.9"}, "values": {"connection_creation_rate": 50}},
         {"entity": {"user": None}, "values": {"consumer_byte_rate": 5e9}},
         {
@@ -459,10 +459,10 @@ def test_quotas(cluster):
         cluster, *alter, "--user", "bob", "--delete", "producer_byte_rate"
     )
     ok(cluster, *alter, *both, "--delete", "producer_byte_rate", "--dry-run")
-    (found,) = asked(cluster, "configs", "describe", *both)
+    (found,) = asked(cluster, "configs", "describe", *both)["quotas"]
     assert found["values"] == {"producer_byte_rate": 1000, "request_percentage": 12.5}
     ok(cluster, *alter, *both, "--delete", "producer_byte_rate", "--delete", "request_percentage")
-    assert asked(cluster, "configs", "describe", *both) == []
+    assert asked(cluster, "configs", "describe", *both)["quotas"] == []
 
 
 def test_kafkas_tool_and_ours_read_each_other(cluster, kafka_tools):

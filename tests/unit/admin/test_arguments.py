@@ -6,13 +6,13 @@ from typing import Annotated
 
 import pytest
 
-from ottla.__main__ import _of_other_rooms
 from ottla.admin.arguments import Argument, Option, UsageError, help_text
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.arguments.parsing import parse
 from ottla.admin.arguments.tree import Command, Group, find
 from ottla.admin.cli import main
 from ottla.admin.command_table import all_commands
+from ottla.explain.entries import of_other_rooms
 
 
 class Colour(StrEnum):
@@ -147,7 +147,7 @@ def every_command(group, path=()):
 
 
 ROOT = all_commands()
-ROOT = ROOT._replace(children={**ROOT.children, **_of_other_rooms()})
+ROOT = ROOT._replace(children={**ROOT.children, **of_other_rooms()})
 ALL = dict(every_command(ROOT))
 
 

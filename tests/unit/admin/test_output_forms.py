@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.__main__ import _of_other_rooms
 from ottla.admin.arguments.declaring import parameters
 from ottla.admin.arguments.manual import pages
 from ottla.admin.arguments.tree import Group
@@ -18,6 +17,7 @@ from ottla.admin.command_table import all_commands
 from ottla.admin.connection import options as connection_options
 from ottla.admin.output_schemas import SCHEMAS
 from ottla.admin.yaml_text import to_yaml
+from ottla.explain.entries import of_other_rooms
 from schemas import problems
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -32,7 +32,7 @@ def every_command(group, path=()):
 
 
 ROOT = all_commands()
-ROOT = ROOT._replace(children={**ROOT.children, **_of_other_rooms()})
+ROOT = ROOT._replace(children={**ROOT.children, **of_other_rooms()})
 COMMANDS = dict(every_command(ROOT))
 WITHOUT_OUTPUT = {"demo", "completion", "man", "schema"}
 

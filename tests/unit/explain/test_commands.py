@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from ottla.__main__ import _of_other_rooms
 from ottla.admin import cli
 from ottla.controller import elections
 from ottla.controller.journal_schema import JOURNAL_NAME
+from ottla.explain.entries import of_other_rooms
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 
 
 @pytest.fixture
 def ottla(capsys):
     def run(*words):
-        code = cli.main([str(word) for word in words], _of_other_rooms())
+        code = cli.main([str(word) for word in words], of_other_rooms())
         out, err = capsys.readouterr()
         return code, out, err
 
