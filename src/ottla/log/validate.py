@@ -33,6 +33,7 @@ from ottla.wire.batch_header import (
     CRC_START,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
+    LEAST_LENGTH,
     LENGTH,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
@@ -66,9 +67,6 @@ from ottla.wire.record_check import (
     RecordFacts,
     check_records,
 )
-
-LEAST_LENGTH = 14
-"""What the length field of a record of the oldest format holds at least."""
 
 CODECS = {"uncompressed": NONE} | {name: n for n, name in enumerate(CODEC_NAMES) if n}
 _UNBOUNDED = 2**63 - 1

@@ -116,6 +116,9 @@ unpack_producer = _some("producer_id", "producer_epoch", "base_sequence").unpack
 
 MAGIC_V2 = 2
 
+LEAST_LENGTH = 14
+"""What the length field holds at least, in all formats (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
+
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10

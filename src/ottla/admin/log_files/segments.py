@@ -26,7 +26,15 @@ from ottla.admin.log_files.entries import (
 from ottla.admin.operations.record_json import field
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Buffer
-from ottla.wire.batch_header import HEADER_BYTES, LOG_OVERHEAD, MAGIC_V2, BatchHeader
+from ottla.wire.batch_header import (
+    HEADER_BYTES,
+    LEAST_LENGTH,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    START_BYTES,
+    BatchHeader,
+    unpack_start,
+)
 from ottla.wire.records import (
     ABORT,
     COMMIT,
@@ -38,13 +46,9 @@ from ottla.wire.records import (
 )
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
-_PREFIX = struct.Struct(">qiib")
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
-_SMALLEST = 14
-"""What Kafka asks of the length that a batch of any format claims."""
-
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _MARKERS = {ABORT: "ABORT", COMMIT: "COMMIT"}
 
@@ -71,10 +75,10 @@ def batches(data: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader] | 
     """
     position, end = start, len(data)
     while position < end:
-        if end - position <= _PREFIX.size:
+        if end - position <= START_BYTES:
             return
-        _offset, length, _epoch, magic = _PREFIX.unpack_from(data, position)
-        if length < _SMALLEST:
+        _offset, length, _epoch, magic = unpack_start(data, position)
+        if length < LEAST_LENGTH:
             yield Problem(f"a batch claims a length of {length}", position)
             return
         if position + LOG_OVERHEAD + length > end:
