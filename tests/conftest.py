@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C means Ctrl-C, and the collector leaves alone what stays for the whole run.
+"""For all tests: Ctrl-C means Ctrl-C, examples have no deadline, the collector leaves modules alone.
 
 A shell lets its background jobs ignore SIGINT, and every child inherits that; the tests that
 interrupt a command would wait for something that cannot happen.
@@ -13,6 +13,11 @@ import gc
 import signal
 
 import pytest
+from hypothesis import settings
+
+# A busy machine makes any example slow; each test has a timeout of its own.
+settings.register_profile("ottla", deadline=None)
+settings.load_profile("ottla")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
