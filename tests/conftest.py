@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C means Ctrl-C, examples have no deadline, the collector leaves modules alone.
+"""For all tests: Ctrl-C is Ctrl-C, examples have no deadline, the collector leaves modules alone.
 
 A shell lets its background jobs ignore SIGINT, and every child inherits that; the tests that
 interrupt a command would wait for something that cannot happen.
