@@ -106,7 +106,7 @@ def test_f20_kill_9_at_any_step_does_not_forget(cluster, admin, step):
     folder = cluster.data(leader)
     # Killed as soon as the file system, or the broker's own word, shows the step.
     shows = {
-        "marked": (folder / f"{topic}-0" / damage.MARK).exists,
+        "marked": (folder / f"{topic}-0" / damage.DAMAGE_FILE).exists,
         "refused": lambda: (
             f"damaged replica refused partition={topic}-0" in log_of(cluster, leader)
         ),
@@ -172,5 +172,5 @@ def test_f20_the_last_replica_goes_on_serving_what_is_whole(cluster, admin):
         log_of(cluster, leader),
     )
     assert said == [f"{first}..{end - 1}"]
-    mark = damage.decode((cluster.data(leader) / f"{topic}-0" / damage.MARK).read_bytes())
+    mark = damage.decode((cluster.data(leader) / f"{topic}-0" / damage.DAMAGE_FILE).read_bytes())
     assert mark.ranges == ((first, end),)

@@ -79,7 +79,7 @@ def test_f20_a_jvm_broker_leaves_the_mark_and_what_was_set_aside_alone(tmp_path)
         kafka.terminate(0)
         folder = kafka.data(0) / f"{TOPIC}-0"
         mark = damage.encode(TopicPartition(TOPIC, 0), [(1450, 1500)], COUNT)
-        (folder / damage.MARK).write_bytes(mark)
+        (folder / damage.DAMAGE_FILE).write_bytes(mark)
         aside = folder.with_name(f"{folder.name}.{UNIQUE}-stray")
         shutil.copytree(folder, aside)
         flip(sorted(aside.glob("*.log"))[1])
@@ -93,8 +93,8 @@ def test_f20_a_jvm_broker_leaves_the_mark_and_what_was_set_aside_alone(tmp_path)
             until(lambda: not znodes.brokers(), 30, "the broker is forgotten")
         kafka.start_broker(0)
         kafka.terminate(0)
-        assert (folder / damage.MARK).read_bytes() == mark
-        assert (aside / damage.MARK).read_bytes() == mark
+        assert (folder / damage.DAMAGE_FILE).read_bytes() == mark
+        assert (aside / damage.DAMAGE_FILE).read_bytes() == mark
         assert {p.name for p in aside.iterdir() if p.suffix == ".log"} == {
             n for n in before if n.endswith(".log")
         }
