@@ -1,10 +1,11 @@
 # The two commands for a newcomer: `make demo` and `make test`. Both set everything up first.
-.PHONY: demo test check setup bench-quick bench-failover kill-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof fuzz clean help
+.PHONY: demo test check setup docs bench-quick bench-failover kill-proof controller-kill-proof transaction-proof lake-proof replay-proof fault-proof hostile-proof command-line-proof fuzz clean help
 
 help:
 	@echo "make demo         three brokers, two kills, 336,776 flights, into Spark"
 	@echo "make test         everything CI runs: lint, types, contracts, tests, real clients, demo --fast"
 	@echo "make check        the quick part of it: no Java, no processes"
+	@echo "make docs         the documents as a site in build/site, links and anchors checked"
 	@echo "make bench-quick  side by side with Apache Kafka 3.9"
 	@echo "make bench-failover  a controller takes over up to 100,000 partitions"
 	@echo "make kill-proof   kill -9 during acks=all produce, twenty times in a row"
@@ -14,6 +15,7 @@ help:
 	@echo "make replay-proof drivers and leaders killed amid the replay job's transactions"
 	@echo "make fuzz         an hour of damaged requests, batches, answers and files, guided by coverage"
 	@echo "make hostile-proof  bombs, trickles, idle and greedy clients against a broker with few resources"
+	@echo "make command-line-proof  wrong words, names, servers, folders, disks and Ctrl-C: one clear line each"
 	@echo "make fault-proof  power lost, disks broken, links cut, brokers stopped, clocks wrong (as root)"
 
 demo: setup
@@ -24,6 +26,9 @@ test: setup
 
 check: setup
 	scripts/run scripts/test quick
+
+docs: setup
+	scripts/run scripts/docs
 
 setup:
 	@scripts/setup
@@ -37,26 +42,30 @@ bench-failover: setup
 	scripts/run python benchmarks/failover.py
 
 kill-proof: setup
-	scripts/run python tests/kill_proof.py --rounds 20
+	scripts/run python tests/proofs/kill_proof.py --rounds 20
 
 controller-kill-proof: setup
-	scripts/run python tests/controller_kill_proof.py --rounds 10
+	scripts/run python tests/proofs/controller_kill_proof.py --rounds 10
 
 transaction-proof: setup
-	scripts/run python tests/transaction_proof.py --rounds 16
+	scripts/run python tests/proofs/transaction_proof.py --rounds 16
 
 lake-proof: setup
-	scripts/run python tests/lake_proof.py --rounds 12
-	scripts/run python tests/lake_proof.py --rounds 13 --format delta
+	scripts/run python tests/proofs/lake_proof.py --rounds 12
+	scripts/run python tests/proofs/lake_proof.py --rounds 13 --format delta
 
 replay-proof: setup
-	scripts/run python tests/replay_proof.py --rounds 8
+	scripts/run python tests/proofs/replay_proof.py --rounds 8
 
 fault-proof: setup
-	scripts/run python tests/fault_proof.py
+	scripts/run python tests/proofs/fault_proof.py
 
 hostile-proof: setup
-	scripts/run python tests/hostile_proof.py
+	scripts/run python tests/proofs/hostile_proof.py
+
+command-line-proof: setup
+	scripts/run scripts/kafka-jars
+	scripts/run python tests/proofs/command_line_proof.py
 
 fuzz: setup
 	scripts/run scripts/fuzz --minutes 60

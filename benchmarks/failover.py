@@ -18,6 +18,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,9 +32,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from failover_report import Result, write_report
 
-import kafka_tools
-from cluster import free_ports, wait_for_port
-from kafka39 import Kafka39Cluster
 from ottla.admin.operations import topics
 from ottla.admin.operations.new_record import NewRecord
 from ottla.admin.operations.produce import Writer
@@ -54,6 +52,10 @@ from ottla.zookeeper.embedded import start_zookeeper
 from ottla.zookeeper.operations import Create
 from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store
+from support import kafka_tools
+from support.cluster import free_ports
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
 
 HERE = Path(__file__).resolve().parent
 REAL, VICTIM, FAKES = 0, 1, range(2, 50)
@@ -133,6 +135,12 @@ async def zookeeper_requests(address: str) -> int:
 # -- the fakes' process ---------------------------------------------------------------------------
 
 
+def serves(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class FakeProcess:
     """Speaks to `fake_brokers.py`."""
 
@@ -200,7 +208,9 @@ class OttlaBroker:
                 stdout=out,
                 stderr=out,
             )  # fmt: skip
-        wait_for_port(port, self.process, self.log, 30)
+        until(lambda: self.process.poll() is not None or serves(port), 30, "the broker serves")
+        if self.process.poll() is not None:
+            raise RuntimeError(self.log.read_text(errors="replace")[-3000:])
         self.real = Real(f"127.0.0.1:{port}", self.process.pid)
 
     def begin(self) -> None:

@@ -22,8 +22,9 @@ from typing import Any
 from ottla.log.files import OsFiles
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.ports import World
+from ottla.model.steps import drain
 from ottla.net import runtime
-from ottla.wire.codec import decode_request
+from ottla.wire.codec import decode_request_in_slices
 from ottla.wire.primitives import read_uvarint, uvarint
 from ottla.zookeeper import znodes
 from ottla.zookeeper.operations import Create, Delete, Set
@@ -195,7 +196,8 @@ class Fakes:
         states: dict[str, list[Any]] = {}
         for frame in self.seen.kept.get(of, []):
             api_key, version = struct.unpack_from(">hh", frame, 0)
-            message = decode_request(api_key, version, memoryview(bytes(frame)), header_end(frame))
+            whole = memoryview(bytes(frame))  # a controller's may be of any size
+            message = drain(decode_request_in_slices(api_key, version, whole, header_end(frame)))
             if api_key == STOP_REPLICA:
                 continue
             into = metadata if api_key == UPDATE_METADATA else states

@@ -28,13 +28,13 @@ import replicas as replica_files
 import timeline as state_changes
 from processor_time import Watch
 
-from cluster import OttlaCluster
 from ottla.pipelines import audit, lake
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.segments.folders import Place
 from ottla.pipelines.session import Wanted, Work, start_session
 from ottla.pipelines.timeline import files, job
 from ottla.pipelines.timeline.read import Wanted as Lines
+from support.cluster import OttlaCluster
 
 ROOT = Path(__file__).parent.parent
 PLOT, TABLE = ROOT / "docs" / "growth.svg", ROOT / "docs" / "BENCHMARKS.md"
@@ -149,7 +149,7 @@ def of_timeline(spark: Any, folder: Path, sizes: list[int]) -> Runs:
 
         def judge(logs: Path = logs, lines: int = lines) -> None:
             made = job.timeline(spark, files.find([str(logs)]), Lines(), 1000)
-            assert made.result.groupBy("what").count().count() >= 2
+            assert made.counts()["terms"] > 0
             assert made.lines == lines
             made.close()
 

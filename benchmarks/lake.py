@@ -21,8 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from processor_time import BROKER, Watch, below
 
-from cluster import OttlaCluster
 from ottla.admin.demo.flights import TOTAL, flights
+from support.cluster import OttlaCluster
 
 TOPIC = "flights"
 CONFIG = Path(__file__).parent.parent / "src" / "ottla" / "admin" / "demo" / "flights.toml"

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from delta_readers import by_protocol
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.manifest import File, Landed, Manifest, Totals
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.landing.table import Allowed, Table, open_landed, open_table
+from support.delta_readers import by_protocol
 
 TOPIC = Topic("t", "cluster", "id", (0,))
 ROWS, FILES = 10, 4

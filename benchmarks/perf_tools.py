@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import kafka_tools
+from support import kafka_tools
 
 TOOL_TIMEOUT_S = 180
 LATENCY_MESSAGES = 3000

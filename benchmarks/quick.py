@@ -28,8 +28,6 @@ import consuming
 import control_plane
 import perf_tools
 
-import kafka_tools
-from kafka39 import Kafka39Cluster
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir
@@ -39,6 +37,8 @@ from ottla.admin.operations.produce import Writer
 from ottla.admin.session import connected, world
 from ottla.model.errors import OttlaError
 from ottla.model.protocol import ACKS_ALL
+from support import kafka_tools
+from support.kafka39 import Kafka39Cluster
 
 # Users have compiled modules; without them each start of a broker would compile all anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

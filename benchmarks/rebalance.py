@@ -33,8 +33,8 @@ from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.sync_group import SyncGroupRequest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from cluster import OttlaCluster  # the same launcher as the tests
-from kafka39 import Kafka39Cluster
+from support.cluster import OttlaCluster  # the same launcher as the tests
+from support.kafka39 import Kafka39Cluster
 
 GROUP, TOPIC = "rebalance", "t"
 REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 27, 79

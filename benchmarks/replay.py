@@ -24,11 +24,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from processor_time import BROKER, Watch, below
 
-import kafka_tools
-from cluster import OttlaCluster
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import LATEST, parse_options
+from support import kafka_tools
+from support.cluster import OttlaCluster
 
 PARTITIONS = 4
 LONGEST_S = 600

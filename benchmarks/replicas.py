@@ -16,14 +16,14 @@ from typing import Any
 
 from processor_time import Watch
 
-import planted
-from batches import patch_leader_fields
 from ottla.log import checkpoints
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.replicas import WORK
 from ottla.pipelines.segments.folders import Place
 from ottla.pipelines.session import Wanted, start_session
 from ottla.wire.records import Record, build_batch
+from support import planted
+from support.batches import patch_leader_fields
 
 BROKERS = range(3)
 PARTITIONS = 4

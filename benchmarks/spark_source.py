@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
 
 PARTITIONS = 4
 TUNED = {"kafka.max.poll.records": "50000", "kafka.max.partition.fetch.bytes": str(8 << 20)}

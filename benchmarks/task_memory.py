@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from processor_time import Watch
 
-from cluster import OttlaCluster
+from support.cluster import OttlaCluster
 
 PARTITIONS = 2
 SCAN = """

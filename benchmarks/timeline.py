@@ -19,6 +19,7 @@ from pathlib import Path
 from ottla.pipelines.session import Wanted as Session
 from ottla.pipelines.session import start_session
 from ottla.pipelines.timeline import files, job
+from ottla.pipelines.timeline.command import work_of
 from ottla.pipelines.timeline.read import Wanted
 
 PARTITIONS = 1000
@@ -92,7 +93,7 @@ def write(folder: Path, lines: int) -> int:
 def measure(spark, folder: Path, lines: int, pid: int) -> dict[str, float]:
     started, cpu = time.perf_counter(), cpu_s(pid)
     made = job.timeline(spark, files.find([str(folder)]), Wanted(), 1000)
-    counts = dict(made.result.groupBy("what").count().collect())
+    counts = made.counts()
     took = time.perf_counter() - started
     jvm, workers, driver = (after - before for after, before in zip(cpu_s(pid), cpu, strict=True))
     assert made.lines == lines, (made.lines, lines)
@@ -141,7 +142,9 @@ def main() -> None:
     parser.add_argument("--doublings", type=int, default=2)
     parser.add_argument("--master", default="local[2]")
     options = parser.parse_args()
-    spark = start_session("timeline benchmark", Session(options.master, {}))
+    spark = start_session(
+        "timeline benchmark", Session(options.master, {}), work=work_of(events=False)
+    )
     pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - no public way
     try:
         with tempfile.TemporaryDirectory() as folder:

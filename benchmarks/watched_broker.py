@@ -63,10 +63,10 @@ def main() -> int:
     watch = Watch(Path(out))
     serve = process._serve  # noqa: SLF001 - the broker itself needs no such hook
 
-    async def watched(config: Any) -> None:
+    async def watched(*given: Any) -> None:
         watch.start()
         try:
-            await serve(config)
+            await serve(*given)
         finally:
             watch.save()
 

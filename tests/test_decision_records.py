@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
-RECORDS = sorted((DOCS / "adr").glob("*.md"))
+LIST = DOCS / "adr" / "README.md"
+RECORDS = sorted(set((DOCS / "adr").glob("*.md")) - {LIST})
 
 
 def test_each_record_has_a_number_of_its_own_in_its_name_and_its_title():
@@ -30,3 +31,13 @@ def test_each_link_to_a_record_leads_to_the_one_it_names():
     ]
     assert len(links) > 10
     assert not [one for one in links if one[2] not in names or not one[2].startswith(one[1])]
+
+
+def test_the_list_has_each_record_with_its_title():
+    titles = [path.read_text(encoding="utf-8").split("\n", 1)[0] for path in RECORDS]
+    rows = [
+        f"| [{path.name[:4]}]({path.name}) | {title.partition('. ')[2]} |"
+        for path, title in zip(RECORDS, titles, strict=True)
+    ]
+    listed = [line for line in LIST.read_text(encoding="utf-8").split("\n") if "](0" in line]
+    assert listed == rows

@@ -15,7 +15,8 @@ def main() -> int:
         return _run()
     except KeyboardInterrupt:  # while modules are imported: a command handles its own
         sys.stderr.write("ottla: interrupted\n")
-        return 130
+        sys.stderr.flush()
+        os._exit(130)  # the interpreter may end itself by the signal, though it was caught
 
 
 def _open_standard_streams() -> None:

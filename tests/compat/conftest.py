@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="module")
 def one_broker(tmp_path_factory):
     """Start one broker on a ZooKeeper of its own; it is gone when the module's tests are done."""
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     folder = tmp_path_factory.mktemp("one")
     with OttlaCluster(folder, brokers=1) as cluster:
@@ -16,7 +16,7 @@ def one_broker(tmp_path_factory):
 @pytest.fixture(scope="module")
 def coordinator(tmp_path_factory):
     """Start one broker that coordinates groups and transactions by itself, without delays."""
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     settings = {
         "offsets_topic_replication_factor": "1",
@@ -33,7 +33,7 @@ def coordinator(tmp_path_factory):
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """Start three brokers that coordinate groups and transactions, with short waits."""
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     settings = {
         "offsets_topic_num_partitions": "4",
@@ -49,7 +49,7 @@ def three(tmp_path_factory):
 @pytest.fixture(scope="module")
 def admin(three):
     """Return an admin client of the three brokers."""
-    from clients import admin_client
+    from support.clients import admin_client
 
     return admin_client(three.bootstrap)
 
@@ -57,7 +57,7 @@ def admin(three):
 @pytest.fixture(scope="module")
 def kafka_tools():
     """Kafka's own tools, or a skip that says what is missing."""
-    import kafka_tools
+    from support import kafka_tools
 
     reason = kafka_tools.why_not()
     if reason is not None:

@@ -154,7 +154,7 @@ def test_topics_as_json(folder):
         (("topics", "create", "x", "--replication-factor", "9"), 1, "INVALID_REPLICATION_FACTOR"),
         (("topics", "create", "x", "--config", "nosuch.key=1"), 1, "nosuch.key"),
         (("topics", "create", "x", "--config", "retention.ms=abc"), 1, "retention.ms"),
-        (("topics", "create", "x", "--config", "retention.ms"), 1, "write key=value"),
+        (("topics", "create", "x", "--config", "retention.ms"), 2, "write KEY=VALUE"),
         (("topics", "create", "x", "--partitions", "0"), 2, "--partitions 0"),
         (("produce", "x", "--acks", "2"), 2, "write 0, 1 or all"),
         (("consume", "x", "--offset", "1"), 2, "--partition"),

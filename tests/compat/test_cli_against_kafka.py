@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kafka39 import Kafka39Cluster
+from support.kafka39 import Kafka39Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes]
 

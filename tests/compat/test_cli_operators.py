@@ -15,13 +15,13 @@ import time
 
 import pytest
 
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
 from ottla.admin.cli import main
 from ottla.admin.session import world
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
 

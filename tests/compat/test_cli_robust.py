@@ -16,9 +16,13 @@ import time
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
-from cluster import free_ports
-from waiting import until
+from ottla.admin.local import adoption
+from ottla.admin.local.cluster_dir import ClusterDir
+from ottla.zookeeper.embedded import start_zookeeper
+from support.cluster import free_ports
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -128,6 +132,46 @@ def test_a_copy_never_controls_the_original(here, tmp_path):
     finally:
         ottla("down", "--dir", copy)
     assert ottla("status", "--dir", here).returncode == 0
+
+
+def test_what_is_true_of_the_original_alone_is_removed_from_a_copy(here, tmp_path):
+    """The copy of ZooKeeper's data names living brokers, which its controller would write to."""
+    copied = tmp_path / "copy"
+    shutil.copytree(here, copied, ignore=shutil.ignore_patterns("*.sock"))
+    folder = ClusterDir(copied)
+    known = folder.load()
+    assert len(list(copied.glob("broker-*/data/.ottla-*"))) >= len(known.brokers)
+    adoption.remove_marks(folder, known)
+    assert not list(copied.glob("broker-*/data/.ottla-*"))
+    (port,) = free_ports(1)
+    zookeeper = start_zookeeper(folder.zookeeper_dir, port)
+    client = KazooClient(f"127.0.0.1:{port}")
+    try:
+        client.start()
+        assert client.get_children("/brokers/ids"), "their sessions have not ended here yet"
+        adoption.remove_registrations(f"127.0.0.1:{port}")
+        assert client.get_children("/brokers/ids") == []
+        assert client.exists("/controller") is None
+    finally:
+        client.stop()
+        zookeeper.kill()
+
+
+def test_a_copy_of_a_running_cluster_becomes_one_of_its_own(here, tmp_path):
+    assert ottla("topics", "create", "copied", "--partitions", "6", "--dir", here).returncode == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(here, copy, ignore=shutil.ignore_patterns("*.sock"))
+    described = ottla("topics", "describe", "copied", "--dir", here).stdout
+    try:
+        adopted = ottla("up", "--adopt", "--dir", copy)
+        assert adopted.returncode == 0, adopted.stderr
+        assert (
+            ottla("topics", "alter", "copied", "--partitions", "9", "--dir", copy).returncode == 0
+        )
+        assert ottla("status", "--dir", copy).returncode == 0
+    finally:
+        ottla("down", "--dir", copy)
+    assert ottla("topics", "describe", "copied", "--dir", here).stdout == described
 
 
 def test_a_folder_that_was_moved_is_the_same_cluster(tmp_path):

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from clients import admin_client, create_topic, named
-from logs import SystemClock, file_world, folder_config, framed, marker, table_of
 from ottla.log import checkpoints
 from ottla.log.cleaner import LogCleaner
 from ottla.log.files import OsFiles
@@ -19,7 +17,9 @@ from ottla.log.manager import LogManager
 from ottla.log.validate import COORDINATOR
 from ottla.model import ids
 from ottla.wire.records import ABORT, COMMIT, Record
-from waiting import until
+from support.clients import admin_client, create_topic, named
+from support.logs import SystemClock, file_world, folder_config, framed, marker, table_of
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -84,7 +84,7 @@ def cleaner_offset(folder: Path) -> int:
 
 @pytest.fixture
 def kafka(tmp_path, kafka_tools):
-    from kafka39 import Kafka39Cluster
+    from support.kafka39 import Kafka39Cluster
 
     with Kafka39Cluster(
         tmp_path / "kafka",
@@ -156,7 +156,7 @@ def test_kafka_reads_what_we_cleaned_and_cleans_on(kafka, kafka_tools):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     with OttlaCluster(
         tmp_path_factory.mktemp("compaction"),

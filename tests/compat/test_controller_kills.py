@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.slow, pytest.
 
 
 def test_a_reassignment_and_a_deletion_outlive_their_controllers(tmp_path):
-    import controller_kill_proof
+    from proofs import controller_kill_proof
 
     amid = controller_kill_proof.run(
         tmp_path, rounds=1, seed=168, partitions=60, rate=200, session_ms=4000

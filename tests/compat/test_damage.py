@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from clients import admin_client, create_topic
-from damaged import (
+from ottla.log import damage
+from ottla.wire.records import iter_batches
+from support.clients import admin_client, create_topic
+from support.damaged import (
     COUNT,
     SEGMENT,
     fill,
@@ -20,16 +22,14 @@ from damaged import (
     values,
     wait_healed,
 )
-from ottla.log import damage
-from ottla.wire.records import iter_batches
-from waiting import until
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     folder = tmp_path_factory.mktemp("damage")
     with OttlaCluster(
@@ -60,8 +60,8 @@ def restart_cold(cluster, admin, broker, topic) -> None:
 
 def elect(cluster, broker, topic) -> None:
     """Have a broker lead, by a reassignment that names it first and a preferred election."""
-    from mixed import _elect_preferred, _reorder
     from ottla.admin.session import connected
+    from support.mixed import _elect_preferred, _reorder
 
     orders = {topic: [broker, *(b for b in cluster.ids if b != broker)]}
     connected(cluster.bootstrap, lambda client: _reorder(client, orders))

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from clients import admin_client, create_topics
-from damaged import COUNT, fill, flip, left_over, read, segments, values
 from ottla.log import damage
 from ottla.model.ids import TopicPartition
-from seen import Znodes
-from waiting import until
+from support.clients import admin_client, create_topics
+from support.damaged import COUNT, fill, flip, left_over, read, segments, values
+from support.seen import Znodes
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,
@@ -34,7 +34,7 @@ def create(admin, replicas) -> None:
 
 @pytest.mark.parametrize("replicas", [[0, 1, JVM], [0, JVM]], ids=["three", "ours and a JVM's"])
 def test_f20_a_jvm_controller_moves_the_leader_and_takes_the_replica_back(tmp_path, replicas):
-    from mixed import MixedCluster
+    from support.mixed import MixedCluster
 
     with MixedCluster(tmp_path, 2, 1, jvm_first=True) as mixed:
         admin = admin_client(mixed.bootstrap)
@@ -69,7 +69,7 @@ def test_f20_a_jvm_controller_moves_the_leader_and_takes_the_replica_back(tmp_pa
 
 
 def test_f20_a_jvm_broker_leaves_the_mark_and_what_was_set_aside_alone(tmp_path):
-    from kafka39 import Kafka39Cluster
+    from support.kafka39 import Kafka39Cluster
 
     # A JVM that a busy machine stops for longer than its session loses the topic's creation.
     with Kafka39Cluster(tmp_path / "kafka", heap_mb=300, session_timeout_ms=6000) as kafka:

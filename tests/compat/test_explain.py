@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from ottla.controller.journal_schema import JOURNAL_NAME
-from waiting import until
+from ottla.model.journal_schema import JOURNAL_NAME
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -32,7 +32,7 @@ def partitions(cluster, bootstrap):
 
 
 def test_a_killed_leader_is_explained_from_the_journals(tmp_path):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     with OttlaCluster(tmp_path, brokers=3, session_timeout_ms=3000) as cluster:
         made = ottla(

@@ -1,4 +1,4 @@
-"""A quick part of the fault proof (tests/fault_proof.py): F18, F19 and F23 on real processes."""
+"""A quick part of the fault proof (fault_proof.py): F18, F19 and F23 on real processes."""
 
 import json
 
@@ -9,8 +9,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
 def test_broken_disks_torn_writes_and_clocks_that_jump(tmp_path, capfd):
     """F18, F19, F23, without root: nothing acknowledged is lost, the brokers live on."""
-    from fault_proof import on_one_machine
     from faults.shim import CannotBeTriedError, compile_shim
+    from proofs.fault_proof import on_one_machine
 
     try:
         compile_shim(tmp_path)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from logs import SystemClock, batches_of, file_world, folder_config, framed, marker
 from ottla.log import unreplicated
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
@@ -17,8 +16,9 @@ from ottla.model.config import default_topic_config
 from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.model.ports import World
 from ottla.wire.records import ABORT, COMMIT, Record, iter_records
-from seen import Znodes
-from waiting import until
+from support.logs import SystemClock, batches_of, file_world, folder_config, framed, marker
+from support.seen import Znodes
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -71,7 +71,7 @@ def test_kafkas_dump_tool_reads_every_file(tmp_path, kafka_tools):
 
 @pytest.fixture
 def kafka(tmp_path, kafka_tools):
-    from kafka39 import Kafka39Cluster
+    from support.kafka39 import Kafka39Cluster
 
     with Kafka39Cluster(tmp_path / "kafka", heap_mb=300, session_timeout_ms=SESSION_MS) as cluster:
         yield cluster

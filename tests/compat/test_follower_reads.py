@@ -12,7 +12,7 @@ VALUES = [b"%05d" % n * 200 for n in range(2000)]
 
 @pytest.fixture
 def cluster(tmp_path):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     settings = {
         "broker_rack": "rack-{broker}",
@@ -29,7 +29,7 @@ class Reader:
     def __init__(self, cluster, topic, rack):
         from confluent_kafka import Consumer, TopicPartition
 
-        from clients import fresh, named
+        from support.clients import fresh, named
 
         self.received = {}
         settings = {
@@ -64,7 +64,7 @@ class Reader:
 
 
 def test_a_consumer_reads_in_its_rack(cluster):
-    from clients import admin_client, create_topic, produce
+    from support.clients import admin_client, create_topic, produce
 
     admin = admin_client(cluster.bootstrap)
     topic = create_topic(admin, 1, 2)

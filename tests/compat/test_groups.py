@@ -10,8 +10,8 @@ import time
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 
-from clients import create_topic, fresh, named, produce
-from waiting import until
+from support.clients import create_topic, fresh, named, produce
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
 

@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from clients import admin_client, create_topic, create_topics, fresh, named, produce
 from ottla.admin.operations import groups
 from ottla.admin.session import connected
-from waiting import until
+from support.clients import admin_client, create_topic, create_topics, fresh, named, produce
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -51,7 +51,7 @@ def test_the_default_console_consumer_and_the_group_tool(coordinator, kafka_tool
 
 def test_a_jvm_broker_takes_the_coordination_over_and_gives_it_back(tmp_path, kafka_tools):
     """The group and its offsets go with the partition, and its members notice nothing."""
-    from mixed import MixedCluster
+    from support.mixed import MixedCluster
 
     settings = {
         "offsets_topic_num_partitions": "1",

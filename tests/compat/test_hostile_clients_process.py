@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PROOF = Path(__file__).parents[1] / "hostile_proof.py"
+PROOF = Path(__file__).parents[1] / "proofs" / "hostile_proof.py"
 CASES = ("bombs", "announced", "readers", "descriptors")
 
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from clients import admin_client, fresh, produce
-from waiting import until
+from support.clients import admin_client, fresh, produce
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 

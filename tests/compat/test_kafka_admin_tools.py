@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-import kafka_tools as tools
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
+from support import kafka_tools as tools
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
 
 pytestmark = [
     pytest.mark.java,

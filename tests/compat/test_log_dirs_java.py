@@ -8,16 +8,16 @@ import json
 
 import pytest
 
-import kafka_tools as tools
-from clients import admin_client, create_topic, produce, read_ended
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
 from ottla.admin.cli import main as cli
 from ottla.admin.operations import configs
 from ottla.admin.session import connected
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from seen import Znodes, ask
-from waiting import until
+from support import kafka_tools as tools
+from support.clients import admin_client, create_topic, produce, read_ended
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.seen import Znodes, ask
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,

@@ -7,14 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from clients import admin_client, create_topics, fresh, named
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
 from ottla.wire.records import Record, build_batch
-from waiting import until
+from support.clients import admin_client, create_topics, fresh, named
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -102,11 +102,36 @@ def fill(cluster):
         else:
             transactional.flush(20)
             transactional.abort_transaction(20)
+    wide = fresh("wide")
+    create_topics(admin_client(cluster.bootstrap), NewTopic(wide, 40, 1))
+    for count in (3, 12, 40):
+        transactional.begin_transaction()
+        for n in chance.sample(range(40), count):
+            transactional.produce(wide, b"x", partition=n)
+            transactional.produce(plain, b"x")
+        transactional.commit_transaction(20)
     transactional.begin_transaction()
     transactional.produce(plain, b"undecided")
     transactional.flush(20)
+    consumer.subscribe([plain, wide])
+
+    def assigned():
+        consumer.poll(0.2)
+        return len(consumer.assignment()) > 20
+
+    until(assigned, 40, "all partitions are assigned")
     consumer.commit(asynchronous=False)
+    notes = 'a "note" \\ \t\x01\x1f\x7f ä \u2028 😀'
+    consumer.commit(
+        offsets=[TopicPartition(wide, 1, 7, metadata=notes), TopicPartition(wide, 2, 1 << 40)],
+        asynchronous=False,
+    )
     consumer.close()
+    gone = fresh("gone")
+    commits = [ConsumerGroupTopicPartitions(gone, [TopicPartition(plain, 0, 3)])]
+    admin = admin_client(cluster.bootstrap)
+    admin.alter_consumer_group_offsets(commits)[gone].result(20)
+    admin.delete_consumer_groups([gone])[gone].result(20)
     folder = cluster.data(0) / f"{compacted}-0"
     until(
         lambda: any(a & 0x40 for a in attributes(folder)),
@@ -174,6 +199,38 @@ def test_the_lines_are_those_of_kafkas_tool(folder, kafka_tools, options):
     different = [(a, b) for a, b in zip(theirs, ours, strict=False) if a != b]
     assert not different, different[:3]
     assert len(ours) == len(theirs)
+
+
+@pytest.mark.parametrize(
+    ("topic", "option", "least", "signs"),
+    [
+        (
+            "__consumer_offsets", "--offsets-decoder", 12,
+            ('"ownedPartitions"', '"assignedPartitions"', '"members":[]', "<DELETE>", "\\u001F"),
+        ),
+        (
+            "__transaction_state", "--transaction-log-decoder", 30,
+            ("state=PrepareAbort", "state=CompleteCommit", "partitions=[]", "-39,"),
+        ),
+    ],
+    ids=["offsets", "transactions"],
+)  # fmt: skip
+def test_states_are_decoded_as_by_kafkas_tool(folder, kafka_tools, topic, option, least, signs):
+    paths = sorted(folder.glob(f"{topic}-*/*.log"))
+    theirs = kafkas(kafka_tools, option, "--files", ",".join(map(str, paths))).split("\n")
+    ours = ottla(option, *paths).split("\n")
+    shown = [line for line in theirs if " payload: " in line]
+    assert len(shown) > least
+    for sign in signs:
+        assert any(sign in line for line in shown), (sign, shown)
+    different = [(a, b) for a, b in zip(theirs, ours, strict=False) if a != b]
+    assert not different, different[:3]
+    assert len(ours) == len(theirs)
+    assert ottla("--contents", *paths).split("\n") == ours, "told by the name of the folder"
+    found = json.loads(ottla("--contents", *paths, "--output", "json"))
+    decoded = [f["decoded"] for f in found if f["kind"] == "record" and f["marker"] is None]
+    assert len(decoded) == len(shown)
+    assert all(d["key"] for d in decoded)
 
 
 def test_nothing_is_wrong_with_what_a_broker_wrote(folder):

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from cluster import OttlaCluster
+from support.cluster import OttlaCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(150)]
 

@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clients import Load, admin_client, create_topics
-from waiting import until
+from support.clients import Load, admin_client, create_topics
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,
@@ -76,8 +76,8 @@ def verify_replicas(tools, bootstrap: str) -> str:
 
 
 def test_a_jvm_broker_follows_leads_and_dies(tmp_path, kafka_tools):
-    from cluster import OttlaCluster
-    from kafka39 import Kafka39Cluster
+    from support.cluster import OttlaCluster
+    from support.kafka39 import Kafka39Cluster
 
     with OttlaCluster(tmp_path / "ours", brokers=3) as ours:
         with Kafka39Cluster(

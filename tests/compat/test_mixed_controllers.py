@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from clients import admin_client, create_topics
-from waiting import until
+from support.clients import admin_client, create_topics
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,
@@ -164,7 +164,7 @@ class Story:
 
     def kill(self, broker: int) -> None:
         """kill -9: leaders on others within the session timeout and a little."""
-        from mixed import SESSION_MS
+        from support.mixed import SESSION_MS
 
         led = [p for p, s in self.znodes.states(TOPIC).items() if s.leader == broker]
         assert led
@@ -182,7 +182,7 @@ class Story:
         self.note(f"broker {broker} is back in every ISR")
 
     def run(self) -> None:
-        from kill_proof import Writer
+        from proofs.kill_proof import Writer
 
         home, (x, y) = self.home, self.others
         self.mixed.wait_agreed()
@@ -229,7 +229,7 @@ class Story:
         self.check(writer)
 
     def check(self, writer) -> None:
-        from kill_proof import longest_silence, problems, read_back
+        from proofs.kill_proof import longest_silence, problems, read_back
 
         self.mixed.wait_full(TOPIC)
         found = read_back(self.mixed.bootstrap, topic=TOPIC, count=len(self.pairs | self.grown))
@@ -245,14 +245,14 @@ class Story:
 
 
 def test_a_jvm_controller_and_two_of_ours(tmp_path, kafka_tools):
-    from mixed import MixedCluster
+    from support.mixed import MixedCluster
 
     with MixedCluster(tmp_path, ours=2, theirs=1, jvm_first=True) as mixed:
         Story(mixed, mixed.theirs.ids[0], kafka_tools, tmp_path).run()
 
 
 def test_our_controller_and_two_jvm_brokers(tmp_path, kafka_tools):
-    from mixed import MixedCluster
+    from support.mixed import MixedCluster
 
     with MixedCluster(tmp_path, ours=1, theirs=2, jvm_first=False) as mixed:
         Story(mixed, mixed.ours.ids[0], kafka_tools, tmp_path).run()

@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from clients import admin_client, create_topics
-from mixed import MixedCluster
 from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.recovery import UNCLEAN_MARK
 from ottla.wire.records import iter_batches
-from waiting import until
+from support.clients import admin_client, create_topics
+from support.mixed import MixedCluster
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,

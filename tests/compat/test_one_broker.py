@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from clients import admin_client, create_topics, fresh
-from seen import Znodes
-from waiting import until
+from support.clients import admin_client, create_topics, fresh
+from support.seen import Znodes
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients import fresh
+from support.clients import fresh
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(180)]
 

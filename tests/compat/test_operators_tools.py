@@ -11,8 +11,8 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from clients import admin_client, fresh, named
-from kafka39 import Kafka39Cluster
+from support.clients import admin_client, fresh, named
+from support.kafka39 import Kafka39Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 

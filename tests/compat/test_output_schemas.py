@@ -7,11 +7,11 @@ import sys
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from clients import fresh, named
-from kafka39 import Kafka39Cluster
 from ottla.admin.output_schemas import SCHEMAS
-from schemas import problems
-from waiting import until
+from support.clients import fresh, named
+from support.kafka39 import Kafka39Cluster
+from support.schemas import problems
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 

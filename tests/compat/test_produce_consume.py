@@ -13,11 +13,11 @@ import time
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from clients import admin_client, create_topics, fresh, named
-from kafka39 import Kafka39Cluster
 from ottla.admin.operations.record_json import to_line
 from ottla.model.ids import TopicPartition as Partition
 from ottla.wire.records import Record
+from support.clients import admin_client, create_topics, fresh, named
+from support.kafka39 import Kafka39Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 

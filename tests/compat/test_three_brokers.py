@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     folder = tmp_path_factory.mktemp("three")
     with OttlaCluster(folder, brokers=3, min_insync_replicas="2") as cluster:
@@ -36,7 +36,7 @@ def wait_for(condition, timeout_s=30):
 def create(admin, cluster, partitions=3):
     from confluent_kafka.admin import NewTopic
 
-    from clients import create_topics
+    from support.clients import create_topics
 
     def all_here():
         return len(admin.list_topics(timeout=10).brokers) == len(cluster.ids)

@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from clients import fresh, named
-from waiting import until
+from support.clients import fresh, named
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, kafka_tools):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     with OttlaCluster(tmp_path_factory.mktemp("tools"), brokers=3) as cluster:
         yield cluster

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-import kafka_tools
-from clients import admin_client, create_topics
-from waiting import until
+from support import kafka_tools
+from support.clients import admin_client, create_topics
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 
@@ -23,7 +23,7 @@ RATE = MIB // 2
 
 @pytest.fixture
 def cluster(tmp_path):
-    from cluster import OttlaCluster
+    from support.cluster import OttlaCluster
 
     if kafka_tools.why_not() is not None:
         pytest.skip(kafka_tools.why_not())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from clients import create_topic, end_offsets, fresh, named, read_ended, read_to_end
-from waiting import until
+from support.clients import create_topic, end_offsets, fresh, named, read_ended, read_to_end
+from support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(120)]
 
@@ -252,8 +252,8 @@ def test_the_command_line_lists_describes_and_aborts(three, admin, name):
 
 @pytest.mark.timeout(220)
 def test_exactly_once_through_kills(tmp_path):
-    """The short form of `tests/transaction_proof.py`, whose other victims need `--rounds 4`."""
-    proof = Path(__file__).parent.parent / "transaction_proof.py"
+    """The short form of transaction_proof.py, whose other victims need `--rounds 4`."""
+    proof = Path(__file__).parents[1] / "proofs" / "transaction_proof.py"
     command = [
         sys.executable, str(proof), "--rounds", "2", "--rate", "600", "--before", "4",
         "--down", "4.5", "--after", "1", "--session-timeout", "3000", "--keep", str(tmp_path),

@@ -4,7 +4,15 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from clients import admin_client, create_topic, create_topics, fresh, named, produce, read_ended
+from support.clients import (
+    admin_client,
+    create_topic,
+    create_topics,
+    fresh,
+    named,
+    produce,
+    read_ended,
+)
 
 pytestmark = [pytest.mark.processes, pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -78,7 +86,7 @@ def test_a_jvm_coordinator_takes_over_in_the_midst_of_a_transaction_and_gives_ba
     tmp_path, kafka_tools
 ):
     """One leads the data, the other coordinates: verification and markers cross over both ways."""
-    from mixed import MixedCluster
+    from support.mixed import MixedCluster
 
     assert kafka_tools.why_not() is None
     settings = {

@@ -7,9 +7,9 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import NewTopic
 
-from clients import fresh
 from faults.proof import TOPIC, Proof
-from waiting import until
+from support.clients import fresh
+from support.waiting import until
 
 HOUR_MS = 3_600_000
 WAIT_S = 4

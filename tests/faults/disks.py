@@ -11,12 +11,12 @@ from typing import Any
 
 from confluent_kafka.admin import NewTopic
 
-from clients import create_topics, fresh
 from faults.machines import DIRS
 from faults.proof import FOLLOWERS, LEADER, TOPIC, Proof
-from kill_proof import Writer, longest_silence, read_back
 from ottla.log.boot_ids import BOOT_ID_FILE
-from waiting import until
+from proofs.kill_proof import Writer, longest_silence, read_back
+from support.clients import create_topics, fresh
+from support.waiting import until
 
 FLUSH_S = 2.0
 """`log.flush.interval.ms` of these brokers."""

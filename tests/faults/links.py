@@ -7,8 +7,8 @@ from typing import Any
 
 from faults.network import ZOOKEEPER, host
 from faults.proof import CONTROLLER, FOLLOWERS, LAG_S, LEADER, SESSION_S, TOPIC, Proof, told
-from kill_proof import longest_silence
-from waiting import until
+from proofs.kill_proof import longest_silence
+from support.waiting import until
 
 SPOILT_S = 30
 

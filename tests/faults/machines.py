@@ -14,9 +14,9 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from cluster import OttlaCluster
 from faults.network import run
 from faults.shim import CannotBeTriedError, Shim
+from support.cluster import OttlaCluster
 
 SESSION_S = 6
 DIRS = ("d0", "d1")

@@ -10,9 +10,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from cluster import OttlaCluster
 from faults.relay import Relay
 from ottla.zookeeper import embedded
+from support.cluster import OttlaCluster
 
 BROKERS = 4
 SESSION_S = 6

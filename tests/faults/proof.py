@@ -15,17 +15,17 @@ from typing import Any
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cluster import OttlaCluster
 from faults.shim import CannotBeTriedError
-from kill_proof import Ack, Writer, problems, read_back
 from ottla.log.files import OsFiles
 from ottla.model.errors import OttlaError
 from ottla.net.peer import PeerConnection
 from ottla.net.runtime import real_world
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.records import Record, build_batch
-from seen import Znodes, disagreements
-from waiting import until
+from proofs.kill_proof import Ack, Writer, problems, read_back
+from support.cluster import OttlaCluster
+from support.seen import Znodes, disagreements
+from support.waiting import until
 
 TOPIC = "faults"
 LAYOUT = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]

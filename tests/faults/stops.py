@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from faults.proof import CONTROLLER, FOLLOWERS, LEADER, SESSION_S, Proof, told
-from kill_proof import longest_silence
-from waiting import until
+from proofs.kill_proof import longest_silence
+from support.waiting import until
 
 
 def f6(proof: Proof, seconds: float) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import tracemalloc
 
 from fuzz_broker import Finding
 
-from batches import validate_batch
 from ottla.coordinators import group_records, transaction_records
 from ottla.log import checkpoints
 from ottla.log.validate import ValidationRules, check_follower_batches, check_leader_batch
@@ -22,6 +21,7 @@ from ottla.wire.headers import decode_request_header
 from ottla.wire.messages import consumer_protocol
 from ottla.wire.messages import group_records as group_messages
 from ottla.wire.messages import transaction_records as transaction_messages
+from support.batches import validate_batch
 
 REQUEST, RESPONSE, VERSIONED = range(3)
 VERSIONED_CLASSES = (

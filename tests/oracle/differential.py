@@ -34,10 +34,10 @@ from differential_tables import Flow, Scenario, data_path
 from differential_transactions import transaction_flows, transactions
 from minimal_client import Outcome
 
-from cluster import OttlaCluster  # tests are no package
-from kafka39 import Kafka39Cluster
 from ottla.broker.requests.routes import ROUTES
 from ottla.wire.apis import APIS
+from support.cluster import OttlaCluster  # tests are no package
+from support.kafka39 import Kafka39Cluster
 
 SETTINGS = {
     "auto_create_topics_enable": "true",

@@ -32,9 +32,9 @@ from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import kafka_tools  # tests are no package
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
+from support import kafka_tools
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
 
 
 def _story_module(name: str) -> Any:

@@ -24,10 +24,10 @@ from ottla.zookeeper.session import Session
 from ottla.zookeeper.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import kafka_tools  # tests are no package
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
-from zookeeper_log import Write, writes
+from support import kafka_tools
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.zookeeper_log import Write, writes
 
 pytestmark = [
     pytest.mark.java,

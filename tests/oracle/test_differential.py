@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 import differential  # tests are no package
 
-import kafka_tools
+from support import kafka_tools
 
 pytestmark = [
     pytest.mark.java,

@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from clients import admin_client, create_topics, read_to_end
-from cluster import OttlaCluster
-from landed import run_here as land
 from ottla.pipelines import audit, job
 from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
-from seen import Znodes
-from waiting import until
+from support.clients import admin_client, create_topics, read_to_end
+from support.cluster import OttlaCluster
+from support.landed import run_here as land
+from support.seen import Znodes
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,

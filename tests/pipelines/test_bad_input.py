@@ -18,17 +18,16 @@ import pytest
 pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import planted
-import replayed
-from cluster import OttlaCluster
-from drill_world import TOPIC, World
-from landed import Produced, by_pyarrow, differences, numbered, run_here, settings_of
 from ottla.pipelines import audit, drill, job, lag, lake, rebalance, replay, replicas, session
 from ottla.pipelines.landing.landing import Landing
 from ottla.pipelines.rebalancing import asking as rebalance_asking
 from ottla.pipelines.replica_files import cluster as replica_asking
 from ottla.pipelines.timeline import command as timeline
 from ottla.zookeeper import embedded
+from support import planted, replayed
+from support.cluster import OttlaCluster
+from support.drill_world import TOPIC, World
+from support.landed import Produced, by_pyarrow, differences, numbered, run_here, settings_of
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -133,7 +132,7 @@ def test_an_unknown_topic(cluster, spark, refused, tmp_path):
 def test_a_group_that_committed_nothing(cluster, spark, topic, capsys):
     from confluent_kafka import Consumer, TopicPartition
 
-    from clients import named
+    from support.clients import named
 
     consumer = Consumer(named(cluster.bootstrap, {"group_id": "there"}))
     there = TopicPartition(topic().topic, 0, 0)
@@ -151,7 +150,7 @@ def test_a_group_that_committed_nothing(cluster, spark, topic, capsys):
 def delete_records(bootstrap, topic, offset):
     from confluent_kafka import TopicPartition
 
-    from clients import admin_client
+    from support.clients import admin_client
 
     admin = admin_client(bootstrap)
     futures = admin.delete_records([TopicPartition(topic, 0, offset)])
@@ -223,7 +222,7 @@ def test_a_lake_of_another_pipeline(cluster, spark, topic, refused, tmp_path):
         in_session(replay, spark), *sets(copying), says="has files, but no _ottla-map.json",
         within_s=60,
     )  # fmt: skip
-    from clients import admin_client
+    from support.clients import admin_client
 
     assert f"{one.topic}-copy" not in admin_client(cluster.bootstrap).list_topics(timeout=20).topics
 

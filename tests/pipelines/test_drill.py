@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-import planted
-from clients import admin_client, create_topics
-from cluster import OttlaCluster
-from drill_world import BEGAN, TOPIC, World, role
 from ottla.pipelines import drill, job
-from seen import Znodes
-from waiting import until
+from support import planted
+from support.clients import admin_client, create_topics
+from support.cluster import OttlaCluster
+from support.drill_world import BEGAN, TOPIC, World, role
+from support.seen import Znodes
+from support.waiting import until
 
 LATE_MS, EARLY_MS = 4000, 50
 """A broker's line comes so long after the write in ZooKeeper; clocks are read in two processes."""

@@ -5,6 +5,7 @@ directory, which is why paths are relative here. One session for all jobs, since
 longest; what jobs should say comes from producers, from librdkafka and from files made by hand.
 """
 
+import gzip
 import json
 import os
 import shutil
@@ -18,12 +19,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import planted
-import replayed
-from cluster import OttlaCluster
-from delta_readers import by_protocol
-from drill_world import BEGAN, FIRST, LEADS, TOPIC, World
-from landed import (
+from ottla.pipelines import audit, drill, job, lag, rebalance, replay, replicas
+from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
+from ottla.pipelines.timeline import command as timeline
+from support import planted, replayed
+from support.cluster import OttlaCluster
+from support.delta_readers import by_protocol
+from support.drill_world import BEGAN, FIRST, LEADS, TOPIC, World
+from support.landed import (
     Produced,
     by_pyarrow,
     differences,
@@ -31,9 +34,6 @@ from landed import (
     run_here,
     settings_of,
 )
-from ottla.pipelines import audit, drill, job, lag, rebalance, replay, replicas
-from ottla.pipelines.auditing.stamps import BUCKET_MS, Stamps
-from ottla.pipelines.timeline import command as timeline
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
 MASTER = "local-cluster[2,1,1024]"
@@ -208,7 +208,7 @@ def test_audit(spark, cluster, capsys):
 def test_lag(spark, cluster, produced, capsys):
     from confluent_kafka import Consumer, TopicPartition
 
-    from clients import named
+    from support.clients import named
 
     consumer = Consumer(named(cluster.bootstrap, {"group_id": "readers"}))
     consumer.commit(offsets=[TopicPartition(produced.topic, 0, 7)], asynchronous=False)
@@ -252,6 +252,10 @@ def test_replicas_and_segments(spark, tmp_path, capsys):
 
 def test_timeline(spark, tmp_path, capsys):
     World(tmp_path / "world")
+    # A packed log is read by Spark, the others by the workers themselves.
+    log = next((tmp_path / "world").rglob("state-change.log"))
+    log.with_name("state-change.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
     run(timeline, spark, capsys, "world", "--time-zone", "UTC", "--output", "out", "--format",
         "json", "--report", "page.html")  # fmt: skip
     terms = [json.loads(x) for p in Path("out/terms").glob("*.json") for x in p.open()]

@@ -14,12 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-import kafka_tools
-from clients import admin_client, create_topics, named
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
-from landed import run_here as land
 from ottla.pipelines import job, lag
+from support import kafka_tools
+from support.clients import admin_client, create_topics, named
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.landed import run_here as land
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,
@@ -111,6 +112,8 @@ def groups(cluster):
     found["overtaken"].commit(15)
     time.sleep(3)
     with found["stalled"].committing(33):
+        # Else the job may have read the commits before a busy machine has made the first.
+        until(lambda: len(found["stalled"].said) >= 4, 60, "a group that stalls")
         yield produced, found
 
 

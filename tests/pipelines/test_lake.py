@@ -13,8 +13,8 @@ from urllib.request import urlopen
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from cluster import OttlaCluster, free_ports
-from landed import (
+from support.cluster import OttlaCluster, free_ports
+from support.landed import (
     Produced,
     by_pyarrow,
     by_spark,
@@ -24,7 +24,7 @@ from landed import (
     run_here,
     settings_of,
 )
-from waiting import until
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(450)]
 
@@ -326,7 +326,7 @@ def test_a_topic_made_anew_and_records_gone_before_they_landed_are_refused(
 def delete_records(bootstrap, topic, offset):
     from confluent_kafka import TopicPartition
 
-    from clients import admin_client
+    from support.clients import admin_client
 
     admin = admin_client(bootstrap)
     futures = admin.delete_records([TopicPartition(topic, 0, offset)])
@@ -396,7 +396,7 @@ def test_following_until_told_to_end(cluster, topic, tmp_path):
 
 
 def test_a_driver_dies_amid_a_batch(cluster, spark, topic, tmp_path):
-    """The other points, and random ones: tests/lake_proof.py."""
+    """The other points, and random ones: tests/proofs/lake_proof.py."""
     produced = topic(2).send([*numbered(0, 400), (b"bad", b"no json")])
     sets = settings_of(cluster.bootstrap, tmp_path, [produced.topic], lake__batch_records=200)
     table = tmp_path / produced.topic

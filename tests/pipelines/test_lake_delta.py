@@ -19,10 +19,10 @@ pytest.importorskip("pyarrow")
 
 TESTS = Path(__file__).parent.parent
 sys.path.insert(0, str(TESTS))
-from cluster import OttlaCluster  # noqa: E402
-from delta_readers import by_delta_rs, by_duckdb, by_protocol, by_spark_delta, spark_jars  # noqa: E402
-from delta_stages import STAGES  # noqa: E402
-from landed import Produced, by_pyarrow, differences, numbered, run_here, settings_of  # noqa: E402
+from support.cluster import OttlaCluster  # noqa: E402
+from support.delta_readers import by_delta_rs, by_duckdb, by_protocol, by_spark_delta, spark_jars  # noqa: E402
+from support.delta_stages import STAGES  # noqa: E402
+from support.landed import Produced, by_pyarrow, differences, numbered, run_here, settings_of  # noqa: E402
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -45,7 +45,7 @@ def produced(cluster, request):
 
 def run_until(stage, batch, what, arguments, timeout=120):
     """Run the job as a process that dies at a stage; return its exit code and what it told."""
-    command = [sys.executable, str(TESTS / "delta_stages.py"), stage, str(batch), what]
+    command = [sys.executable, str(TESTS / "support" / "delta_stages.py"), stage, str(batch), what]
     process = subprocess.Popen(
         [*command, *arguments],
         stdout=subprocess.DEVNULL,

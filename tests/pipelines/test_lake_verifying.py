@@ -11,8 +11,14 @@ pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402 - needs pyarrow
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from cluster import OttlaCluster  # noqa: E402 - tests are no package
-from landed import (  # noqa: E402
+from ottla.model.errors import UnknownTopicError  # noqa: E402
+from ottla.pipelines.landing import asking, gaps, verifying  # noqa: E402
+from ottla.pipelines.landing.compacting import compact  # noqa: E402
+from ottla.pipelines.landing.spans import Span  # noqa: E402
+from ottla.pipelines.landing.table import Allowed, open_table  # noqa: E402
+from ottla.pipelines.landing.verifying import verify  # noqa: E402
+from support.cluster import OttlaCluster  # noqa: E402 - tests are no package
+from support.landed import (  # noqa: E402
     Produced,
     by_pyarrow,
     differences,
@@ -21,12 +27,6 @@ from landed import (  # noqa: E402
     read_sets,
     settings_of,
 )
-from ottla.model.errors import UnknownTopicError  # noqa: E402
-from ottla.pipelines.landing import asking, gaps, verifying  # noqa: E402
-from ottla.pipelines.landing.compacting import compact  # noqa: E402
-from ottla.pipelines.landing.spans import Span  # noqa: E402
-from ottla.pipelines.landing.table import Allowed, open_table  # noqa: E402
-from ottla.pipelines.landing.verifying import verify  # noqa: E402
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
 

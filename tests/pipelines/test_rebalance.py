@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-import kafka_tools
-from clients import admin_client, create_topics, named
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
 from ottla.pipelines import job, rebalance
-from waiting import until
+from support import kafka_tools
+from support.clients import admin_client, create_topics, named
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,

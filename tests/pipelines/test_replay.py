@@ -15,9 +15,6 @@ import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from clients import admin_client, named
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
 from ottla.model.errors import ConfigError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import LATEST
@@ -30,7 +27,10 @@ from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.replaying.transactions import TransactionalWriter
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.options import parse_options
-from replayed import (
+from support.clients import admin_client, named
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.replayed import (
     HEADER,
     command,
     descendants,
@@ -41,7 +41,7 @@ from replayed import (
     run_here,
     settings_of,
 )
-from waiting import until
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(900)]
 

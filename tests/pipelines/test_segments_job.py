@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import planted
-from cluster import OttlaCluster
 from ottla.log import checkpoints
 from ottla.pipelines.job import in_one_line
 from ottla.pipelines.replica_files import finding as kinds
 from ottla.pipelines.replica_files.job import compare
 from ottla.pipelines.segments.folders import Place, Wanted
-from seen import Znodes
-from waiting import until
+from support import planted
+from support.cluster import OttlaCluster
+from support.seen import Znodes
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(300)]
 TOPIC = "things"

@@ -19,12 +19,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from confluent_kafka.admin import NewTopic
 
-import kafka39
-from clients import admin_client, create_topics
-from mixed import MixedCluster
 from ottla.pipelines.timeline.events import FIELDS
 from ottla.pipelines.timeline.lines import parse
-from waiting import until
+from support import kafka39
+from support.clients import admin_client, create_topics
+from support.mixed import MixedCluster
+from support.waiting import until
 
 pytestmark = [
     pytest.mark.java,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from cluster import OttlaCluster
-from kafka39 import Kafka39Cluster
-from waiting import until
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.spark, pytest.mark.timeout(600)]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

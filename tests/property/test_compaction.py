@@ -5,13 +5,13 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs import HandClock, file_world, folder_config, framed, marker
 from ottla.log.cleaner import LogCleaner
 from ottla.log.manager import LogManager
 from ottla.log.validate import COORDINATOR
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.wire.records import Record, crc_ok, iter_batches, iter_records
+from support.logs import HandClock, file_world, folder_config, framed, marker
 
 TP = TopicPartition("t", 0)
 CONFIG = folder_config(

@@ -9,8 +9,6 @@ import random
 
 import pytest
 
-from dying_disk import Disk
-from logs import HandClock, Inline, file_world, folder_config, framed, marker, table_of
 from ottla.log.cleaner import LogCleaner
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -21,6 +19,8 @@ from ottla.model.ids import TopicPartition
 from ottla.model.steps import drain
 from ottla.sim.files import DiedError, Inode, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
+from support.dying_disk import Disk
+from support.logs import HandClock, Inline, file_world, folder_config, framed, marker, table_of
 
 TP = TopicPartition("t", 0)
 CONFIG = folder_config(

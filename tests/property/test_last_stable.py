@@ -8,13 +8,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from logs import HandClock, file_world, framed, marker
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.log.validate import COORDINATOR
 from ottla.model.config import default_topic_config
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import ABORT, COMMIT, Record
+from support.logs import HandClock, file_world, framed, marker
 
 TP = TopicPartition("t", 0)
 PRODUCERS = st.integers(1, 4)

@@ -13,12 +13,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from logs import HandClock, file_world
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
 from ottla.model.config import default_topic_config
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import Record, build_batch, crc_ok, iter_batches, iter_records
+from support.logs import HandClock, file_world
 
 TP = TopicPartition("t", 0)
 

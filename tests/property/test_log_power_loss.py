@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from logs import HandClock, batches_of, file_world, folder_config, framed
 from ottla.log import checkpoints
 from ottla.log.manager import LogManager
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import SimDisk, SimFiles
 from ottla.wire.records import Record, iter_records
+from support.logs import HandClock, batches_of, file_world, folder_config, framed
 
 TPS = [TopicPartition("t", i) for i in range(3)]
 POINTS = f"/disk/{checkpoints.RECOVERY_POINTS}"

@@ -15,7 +15,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.coordinators.coordinator_log import NO_PRODUCER, Producer
+from ottla.coordinators.coordinator_log import NO_PRODUCER, DelayedAppend, Producer
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.group_records import GroupRecordReader
 from ottla.coordinators.offsets import Commit
@@ -41,12 +41,22 @@ NUMBERS = {
 }
 
 
-class Waiting:
-    """A batch in the log that is not known to be committed."""
+HOST = SimpleNamespace(
+    may_propose=True,
+    purgatory=SimpleNamespace(park=lambda *_: None, enqueue=lambda append: append.attempt()),
+)
+"""The rules of the test end the waits, not a timer."""
 
-    def __init__(self, at, then, settled=None):
-        self.at, self.then, self.settled = at, then, settled
-        self.late = False
+
+class MarkerAppend(DelayedAppend):
+    """The append of a transaction's marker; `then` gets the code."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def completed(self, code):
+        self.then(code)
 
 
 class Log:
@@ -67,9 +77,9 @@ class Log:
     def end(self):
         return sum(parse_batch_header(b).count for b in self.batches)
 
-    def append(self, _index, records, on_done, *, producer=NO_PRODUCER, acks=-1, **more):
+    def append(self, _index, records, append, *, producer=NO_PRODUCER, acks=-1, **_more):
         if self.refuses:
-            on_done(E.NOT_ENOUGH_REPLICAS, -1)
+            append.complete(E.NOT_ENOUGH_REPLICAS)
             return
         at = self.end
         batch = build_batch(
@@ -81,10 +91,11 @@ class Log:
             is_transactional=producer.transactional,
         )
         self.batches.append(bytes(batch))
+        append.base_offset = at
         if acks == 0:
-            on_done(E.NONE, at)
+            append.complete(E.NONE)
         else:
-            self.waiting.append(Waiting(at, on_done, more.get("on_settled")))
+            self.wait(append, at)
 
     def mark(self, producer, committed, then):
         at = self.end
@@ -98,7 +109,15 @@ class Log:
             base_offset=at,
         )
         self.batches.append(batch)
-        self.waiting.append(Waiting(at, then))
+        append = MarkerAppend(then)
+        append.base_offset = at
+        self.wait(append, at)
+
+    def wait(self, append, at):
+        append.wait(HOST, self, SimpleNamespace(last_offset=at), 0)
+
+    def await_high_watermark(self, _offset, append):
+        self.waiting.append(append)
 
     def read(self):
         replay, found = GroupRecordReader(), {}
@@ -124,6 +143,7 @@ class OffsetMachine(RuleBasedStateMachine):
         )
         self.coordinator = GroupCoordinator(SimpleNamespace(clock=clock), config, None, lambda: 1)
         self.log = self.coordinator.log = Log()
+        self.late = []
         self.open = {}  # producer -> partitions with offsets in its transaction
         self.ending = {}
         self.answers = []
@@ -165,7 +185,7 @@ class OffsetMachine(RuleBasedStateMachine):
     def mark(self, producer):
         committed = self.ending[producer]
 
-        def then(error, _at):
+        def then(error):
             if error is not E.NONE:
                 self.mark(producer)  # as the transaction coordinator does
                 return
@@ -182,19 +202,16 @@ class OffsetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.log.waiting)
     @rule(enough=st.sampled_from([True, True, True, False]))
     def watermark_rises(self, enough):
-        one = self.log.waiting.pop(0)
-        error = E.NONE if enough else E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        if not one.late:
-            one.then(error, one.at)
-        elif one.settled is not None:
-            one.settled(error, one.at)
+        append = self.log.waiting.pop(0)
+        if not append.done:
+            append.partition_done(0, E.NONE if enough else E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-    @precondition(lambda self: any(not w.late for w in self.log.waiting))
+    @precondition(lambda self: any(w not in self.late for w in self.log.waiting))
     @rule(data=st.data())
     def too_late(self, data):
-        one = data.draw(st.sampled_from([w for w in self.log.waiting if not w.late]))
-        one.late = True
-        one.then(E.REQUEST_TIMED_OUT, one.at)
+        append = data.draw(st.sampled_from([w for w in self.log.waiting if w not in self.late]))
+        self.late.append(append)
+        append.expire()
 
     def serves(self):
         _, found = self.coordinator.fetch_offsets(GROUP, None, require_stable=False)

@@ -5,10 +5,10 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batches import validate_batch
 from ottla.model.errors import InvalidRecordError, OttlaError
 from ottla.wire import compression, record_check, records
 from ottla.wire.records import Record
+from support.batches import validate_batch
 
 NAME = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 BLOB = st.none() | st.binary(max_size=70)

@@ -27,15 +27,15 @@ from ottla.wire.records import iter_batches
 
 
 def a1_who_has_fetched_once_counts_as_complete(patch):
-    """F5: the leader's log end is not asked for, our own is as good."""
+    """F5: the leader's log end is not requested, our own is as good."""
 
     async def ask(self):
-        for state in list(self._unproven.values()):
+        for state in list(self._unverified.values()):
             if not state.delayed:
                 state.leader_end = state.offset
-                self._show(state)
+                self._verify_complete(state)
 
-    patch.setattr(LeaderFetcher, "_ask_ends", ask)
+    patch.setattr(LeaderFetcher, "_fetch_log_ends", ask)
 
 
 def a2_a_clean_stop_forgets_that_a_log_may_have_lost_its_tail(patch):
@@ -132,7 +132,7 @@ def f20_nobody_checks_what_is_read_from_a_disk(patch):
 
 def r14_a_refusal_of_a_former_epoch_ends_the_next_one(patch):
     """R14, KAFKA-10371: what a follower read in one turn it applies in a later one."""
-    refused = LeaderFetcher._refused
+    refused = LeaderFetcher._on_partition_errors
 
     def blindly(self, states, code):
         for state in states:
@@ -141,7 +141,7 @@ def r14_a_refusal_of_a_former_epoch_ends_the_next_one(patch):
                 self._on_failed(state)
         refused(self, states, code)
 
-    patch.setattr(LeaderFetcher, "_refused", blindly)
+    patch.setattr(LeaderFetcher, "_on_partition_errors", blindly)
 
 
 LOST = ("acked record lost: ", "read not repeatable: ", "in sync without all: ", "replicas differ")

@@ -422,7 +422,7 @@ def _reads(_path: Any, fetch: Any, *, observe: bool) -> Callable[[Any], str | No
     def after(_none: None) -> str | None:
         if fetch.session_epoch != FINAL_EPOCH:
             return None
-        replica = fetch.asked.replica_id
+        replica = fetch.parameters.replica_id
         who = f"replica {replica}" if replica >= 0 else "a consumer"
         return f"reads {fetch.found.size} bytes for {who}{again}, wanted are {fetch.min_bytes}"
 
@@ -434,7 +434,7 @@ def _parks(path: Any, fetch: Any) -> str | None:
         return None
     if any(entry[2] is fetch for entry in path.purgatory._heap):
         return "leaves it parked"
-    return f"parks the fetch for {fetch.asked.max_wait_ms} ms"
+    return f"parks the fetch for {fetch.parameters.max_wait_ms} ms"
 
 
 def _gives_up_waiting(fetch: Any) -> str | None:

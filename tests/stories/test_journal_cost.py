@@ -14,10 +14,10 @@ from story_harness import Cluster
 from ottla.broker.state_change_log import write_state_changes
 from ottla.controller import snapshot
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.controller.state_change_logger import StateChangeLogger
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile
+from ottla.model.journal_schema import JOURNAL_NAME
 from ottla.model.state_changes import LOGGER_NAME
 
 PARTITIONS = 3000

@@ -6,32 +6,23 @@ command imports what it needs when it runs, so that `ottla --help` is instant; e
 --bootstrap-server and works with any Kafka, or finds the cluster that `ottla up` started in --dir.
 """
 
-import contextlib
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from ottla.admin import output
-from ottla.admin.arguments.declaring import Exit, UsageError, parameters
+from ottla.admin import output, process
+from ottla.admin.arguments.declaring import Exit, UsageError, asks_cluster, parameters
 from ottla.admin.arguments.tree import Group, Node, find
 from ottla.admin.command_table import add, all_commands
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 HELP = ("--help", "-h")
-
-
-def _end_like_ctrl_c(number: int, _frame: object) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | None = None) -> int:
     """Run one command and return its exit code. `others` are commands of other rooms."""
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _end_like_ctrl_c)
-    except ValueError:
-        pass  # not in the main thread: nothing to catch there
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        process.take_over()
     add(others or {})
     root = all_commands()
     path: list[str] = []
@@ -42,20 +33,20 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
             complete(root, words[1:])
             return EXIT_OK
         path, node, left = find(root, words)
-        return _run(path, node, left)
+        try:
+            code = _run(path, node, left)
+        except Exit as ended:
+            code = ended.code
+        sys.stdout.flush()  # what cannot be written is told here, not by the interpreter
+        return code
     except UsageError as error:
         output.complain(f"{' '.join(['ottla', *path])}: {error}")
         return EXIT_USAGE
-    except Exit as ended:
-        return ended.code
     except KeyboardInterrupt:
+        output.complain(process.INTERRUPTED)
         if arguments is None:
-            # The interpreter takes its time to go; a second Ctrl-C meanwhile would kill it by
-            # signal, and its caller would hear another exit code.
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-        output.complain("ottla: interrupted")
-        return EXIT_INTERRUPTED
+            process.leave_interrupted()
+        return process.EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - those that are not of the world are raised again
         return _failed(error)
     finally:
@@ -70,13 +61,15 @@ def _failed(error: Exception) -> int:
         output.complain(f"ottla: {error}")
         return EXIT_FAILED
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has seen enough; the interpreter must not write to it again.
-        with contextlib.suppress(OSError):
-            sys.stdout.close()
+        process.give_up(sys.stdout)  # whoever read it has seen enough
         return EXIT_OK
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        output.complain(f"ottla: {where}{error.strerror or error}")
+        if error.filename == process.STANDARD_OUTPUT:
+            process.give_up(sys.stdout)
+        where = error.filename
+        from ottla.admin.error_texts import of_system  # noqa: PLC0415 - lazy
+
+        output.complain(f"ottla: {f'{where}: ' if where else ''}{of_system(error)}")
         return EXIT_FAILED
     raise error
 
@@ -87,8 +80,8 @@ def _run(path: list[str], node: Node, words: list[str]) -> int:
     from ottla.admin.arguments import parsing  # noqa: PLC0415 - lazy
 
     function = node.function()
-    known = node.parameters()
-    asks = any(p.name == "bootstrap_server" for p in known)
+    known = parameters(function)
+    asks = asks_cluster(known)
     if asks:
         from ottla.admin import connection  # noqa: PLC0415 - lazy
 

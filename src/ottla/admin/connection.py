@@ -6,6 +6,7 @@ the profile in use, ./ottla-data. Invariant: what a setting asks for and nobody 
 """
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Where(NamedTuple):
 
     address: str | None
     path: Path | None
-    command_config: Path | None
+    command_config: Path | None = None
 
     @property
     def folder(self) -> Any:
@@ -38,6 +39,15 @@ class Where(NamedTuple):
         from ottla.admin.local.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
 
         return ClusterDir(self.path or default_dir())
+
+    def bootstrap(self) -> str:
+        """Return addresses of brokers: those that were named, or those that run."""
+        return str(self.folder.bootstrap()) if self.address is None else self.address
+
+    @property
+    def settings(self) -> "ClientSettings":
+        """How clients are set; OttlaError for what tools of ours cannot do."""
+        return settings_of(self.command_config)
 
 
 class ClientSettings(NamedTuple):
@@ -62,6 +72,7 @@ def options(
     """Take the options that every command has that asks a cluster."""
     global typed  # noqa: PLW0603 - one command line for each process
     typed = Typed(profile, command_config)
+    settings_of.cache_clear()
 
 
 def where(address: str | None, directory: Path | None) -> Where:
@@ -83,12 +94,13 @@ def where(address: str | None, directory: Path | None) -> Where:
     from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
 
     named = named or os.environ.get("OTTLA_PROFILE") or None
-    if named is None and not os.environ.get("OTTLA_DIR"):
-        found = profiles.load()
-        named = found.current
+    if named is None and os.environ.get("OTTLA_DIR"):
+        return Where(None, None, config)
+    found = profiles.load()
+    named = named or found.current
     if named is None:
         return Where(None, None, config)
-    profile = profiles.load().find(named)
+    profile = found.find(named)
     if config is None and profile.command_config is not None:
         config = Path(profile.command_config)
     servers = profile.bootstrap_servers
@@ -101,8 +113,12 @@ def where(address: str | None, directory: Path | None) -> Where:
     return Where(None, Path(profile.dir or ""), config)
 
 
+@cache
 def settings_of(file: Path | None) -> ClientSettings:
-    """Read Kafka's client.properties; OttlaError for what tools of ours cannot do."""
+    """Read Kafka's client.properties; OttlaError for what tools of ours cannot do.
+
+    A command line reads it once.
+    """
     if file is None:
         return ClientSettings()
     from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy

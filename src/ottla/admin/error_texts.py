@@ -3,6 +3,8 @@
 Who may call: `admin`. Kafka: the messages of `org.apache.kafka.common.protocol.Errors`.
 """
 
+import errno
+
 from ottla.model.errors import ErrorCode as E
 from ottla.model.errors import error_name
 
@@ -52,6 +54,42 @@ TEXTS = {
     E.PRODUCER_FENCED: "a newer producer has taken over the transactional id",
     E.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
 }
+
+
+WAYS_OUT = {
+    E.UNKNOWN_TOPIC_OR_PARTITION: "`ottla topics list` shows those there are",
+    E.GROUP_ID_NOT_FOUND: "`ottla groups list` shows those there are",
+    E.TRANSACTIONAL_ID_NOT_FOUND: "`ottla txn list` shows those there are",
+    E.TOPIC_ALREADY_EXISTS: "`ottla topics alter` changes it, --if-not-exists leaves it as it is",
+    E.NON_EMPTY_GROUP: "stop them first",
+    E.GROUP_SUBSCRIBED_TO_TOPIC: "stop them first",
+}
+"""What to do about it, where one thing helps."""
+
+OF_SYSTEM = {
+    errno.ENOENT: "is the name right?",
+    errno.EISDIR: "name a file",
+    errno.ENOTDIR: "name a folder",
+    errno.EACCES: "use an account that may",
+    errno.EPERM: "use an account that may",
+    errno.EROFS: "name another place",
+    errno.ENOSPC: "free some space there and try again",
+    errno.EDQUOT: "free some space there and try again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+def of_system(error: OSError) -> str:
+    """Return what the system refused and, where one thing helps, what to do about it."""
+    text = error.strerror or str(error)
+    helps = OF_SYSTEM.get(error.errno or 0)
+    return f"{text}; {helps}" if helps else text
+
+
+def with_way_out(text: str, code: int) -> str:
+    """Return what failed and, where one thing helps, what to do about it."""
+    helps = WAYS_OUT.get(E(code)) if E(code) == code else None
+    return f"{text}; {helps}" if helps else text
 
 
 def explained(code: int) -> str:

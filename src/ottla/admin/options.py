@@ -13,6 +13,7 @@ from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.output import Format
 from ottla.model.errors import OttlaError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 Dir = Annotated[
@@ -40,17 +41,17 @@ Output = Annotated[Format, Option("--output", help="How the result is printed")]
 
 
 def cluster_folder(path: Path | None) -> Any:
-    from ottla.admin.local.cluster_dir import ClusterDir, default_dir  # noqa: PLC0415 - lazy
+    """Return the `ClusterDir` of --dir, or of where a cluster is looked for without it."""
+    from ottla.admin.connection import Where  # noqa: PLC0415 - lazy
 
-    return ClusterDir(path or default_dir())
+    return Where(None, path).folder
 
 
 def bootstrap(address: str | None, path: Path | None) -> str:
     """Return the addresses of the cluster that is meant (see `connection`)."""
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
 
-    found = where(address, path)
-    return found.address or str(found.folder.bootstrap())
+    return where(address, path).bootstrap()
 
 
 def ask(
@@ -61,20 +62,20 @@ def ask(
     timeout_s: float | None = None,
 ) -> T:
     """Put a question to the cluster that is meant by --bootstrap-server, --dir and so on."""
-    from ottla.admin.connection import settings_of, where  # noqa: PLC0415 - lazy
+    from ottla.admin.connection import where  # noqa: PLC0415 - lazy
     from ottla.admin.session import CALL_TIMEOUT_S, connected  # noqa: PLC0415 - lazy
 
     found = where(address, path)
-    settings = settings_of(found.command_config)
+    settings = found.settings
     try:
         return connected(
-            found.address or str(found.folder.bootstrap()),
+            found.bootstrap(),
             question,
             timeout_s=timeout_s or settings.timeout_s or CALL_TIMEOUT_S,
             client_id=settings.client_id,
         )
     except OttlaError as error:
-        problem = None if found.address else found.folder.zookeeper_problem()
+        problem = found.folder.zookeeper_problem() if found.address is None else None
         if problem is None:
             raise
         raise OttlaError(f"{problem}; brokers can change nothing without it ({error})") from error
@@ -120,7 +121,7 @@ def read_input(name: str, max_bytes: int) -> tuple[bytes, str]:
         return file.read(max_bytes + 1), name
 
 
-def usage(parse: Callable[[str], T], texts: Sequence[str], option: str) -> list[T]:
+def usage(parse: Callable[[S], T], texts: Sequence[S], option: str) -> list[T]:
     """Parse what was typed for one option; what is wrong with it is told with the option's name."""
     try:
         return [parse(text) for text in texts]

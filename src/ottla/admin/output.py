@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from ottla.admin import tables
+from ottla.admin import process, tables
 
 quiet = verbose = False
 """What every command may be told by --quiet and --verbose."""
@@ -65,10 +65,13 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print what went wrong to standard error."""
-    for line in text.split("\n"):
-        sys.stderr.write(tables.printable(line) + "\n")
-    sys.stderr.flush()
+    """Print what went wrong to standard error; where that fails there is nobody to tell."""
+    try:
+        for line in text.split("\n"):
+            sys.stderr.write(tables.printable(line) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        process.give_up(sys.stderr)
 
 
 def structured(output: Format) -> bool:

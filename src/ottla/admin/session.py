@@ -9,8 +9,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from ottla.admin import output
-from ottla.admin.error_texts import explained
-from ottla.model.errors import ConnectionLostError, ErrorCode, NotABrokerError, OttlaError
+from ottla.admin.error_texts import explained, with_way_out
+from ottla.admin.process import ended_in_order
+from ottla.model.errors import (
+    BrokerNotAliveError,
+    ConnectionLostError,
+    ErrorCode,
+    NotABrokerError,
+    OttlaError,
+)
 from ottla.model.ports import Files, World
 from ottla.net import runtime
 from ottla.net.client import Client, parse_bootstrap
@@ -18,13 +25,15 @@ from ottla.net.client import Client, parse_bootstrap
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
+LONG_S = 3.0
+"""Whoever waits longer is told what for."""
 CONNECT_TIMEOUT_S = 5.0
 """For a connection and the answer to ApiVersions: what is silent so long is no broker."""
 
 
 def failure(what: str, code: int) -> OttlaError:
     """Return an error that says what failed and what its code means; it carries the code."""
-    return OttlaError(f"{what}: {explained(code)}", ErrorCode(code))
+    return OttlaError(with_way_out(f"{what}: {explained(code)}", code), ErrorCode(code))
 
 
 def world() -> World:
@@ -32,7 +41,18 @@ def world() -> World:
     return runtime.real_world(cast("Files", None))
 
 
-class _TellingClient(Client):
+class _Client(Client):
+    """Says what is waited for, once it takes long."""
+
+    _told = ""
+
+    def waiting(self, reason: OttlaError, since_s: float) -> None:
+        if since_s > LONG_S and str(reason) != self._told:
+            self._told = str(reason)
+            output.say(f"waiting: {reason}")
+
+
+class _TellingClient(_Client):
     """Says what is asked of whom, and how long the answer took (--verbose)."""
 
     async def call(
@@ -68,7 +88,7 @@ def connected(
         raise OttlaError(f"--bootstrap-server: {error}") from None
 
     async def conversation() -> T:
-        client = (_TellingClient if output.verbose else Client)(
+        client = (_TellingClient if output.verbose else _Client)(
             world(),
             addresses,
             client_id,
@@ -78,7 +98,7 @@ def connected(
         )
         try:
             return await ask(client)
-        except NotABrokerError:
+        except (NotABrokerError, BrokerNotAliveError):
             raise
         except ConnectionLostError as error:
             raise ConnectionLostError(
@@ -87,4 +107,5 @@ def connected(
         finally:
             await client.close()
 
-    return runtime.run(conversation)
+    with ended_in_order():
+        return runtime.run(conversation)

@@ -2,15 +2,15 @@
 
 Who may call: `output`. Invariants: a cell is data: control characters and the like are shown as
 escapes and never reach the terminal; a word is never cut; nothing is left out. A table that is
-wider than the terminal is wrapped at commas and spaces, and if that is not enough each row is
-printed as a block of `column: value` lines.
+wider than the terminal is wrapped at commas and spaces (headings at hyphens, too), then its columns
+stand closer; if that is not enough each row is printed as a block of `column: value` lines.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
-GAP = 2
+GAP, NARROW_GAP = 2, 1
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 
 
@@ -54,7 +54,7 @@ def styled(text: str, style: str) -> str:
 def write(
     columns: Sequence[str], rows: Sequence[Sequence[object]], out: TextIO, *, tabs: bool = False
 ) -> None:
-    """Write a table. Cells: text, numbers (set right), `Styled`; None is shown as `-`.
+    """Write a table. Cells: text, `Styled`, numbers (set right); None is `-`, right beside numbers.
 
     `tabs`: between tabs on a terminal, too.
     """
@@ -64,20 +64,23 @@ def write(
         out.writelines("\t".join(line) + "\n" for line in lines)
         return
     right = [
-        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        all(isinstance(row[i], int | float | None) for row in rows)
+        and any(row[i] is not None for row in rows)
         for i in range(len(columns))
     ]
     import shutil  # noqa: PLC0415 - only for a terminal
 
     width = shutil.get_terminal_size((80, 24)).columns
-    found = _widths(columns, cells, width)
     colour = colours(out)
-    if found is None:
-        _write_blocks(columns, cells, out, colour=colour)
-        return
     heads = [Styled(c, "bold") for c in columns]
-    for row in [heads, *cells]:
-        out.writelines(line + "\n" for line in _lines(row, found, right, colour=colour))
+    for gap in (GAP, NARROW_GAP):
+        found = _widths(columns, cells, width, gap)
+        if found is not None:
+            for row in [heads, *cells]:
+                printed = _lines(row, found, right, gap, colour=colour, hyphens=row is heads)
+                out.writelines(line + "\n" for line in printed)
+            return
+    _write_blocks(columns, cells, out, colour=colour)
 
 
 def _cell(value: object) -> Styled:
@@ -100,26 +103,27 @@ def text_width(text: str) -> int:
     )
 
 
-def _words(text: str) -> list[str]:
-    """Cut a text behind commas and spaces."""
+def _words(text: str, *, hyphens: bool = False) -> list[str]:
+    """Cut a text behind commas and spaces; a heading behind hyphens, too."""
     words = [""]
     for c in text:
         words[-1] += c
-        if c in ", ":
+        if c in ", " or (hyphens and c == "-"):
             words.append("")
     return [w for w in words if w]
 
 
 def _widths(
-    columns: Sequence[str], rows: Sequence[Sequence[Styled]], width: int
+    columns: Sequence[str], rows: Sequence[Sequence[Styled]], width: int, gap: int
 ) -> list[int] | None:
     """Return the columns' widths, or None if a table cannot be made so narrow."""
     natural, least = [], []
     for i, column in enumerate(columns):
-        texts = [column, *(row[i].text for row in rows)]
-        natural.append(max(map(text_width, texts)))
-        least.append(max(text_width(w.rstrip(" ")) for t in texts for w in _words(t) or [""]))
-    excess = sum(natural) + GAP * (len(columns) - 1) - width
+        texts = [row[i].text for row in rows]
+        natural.append(max(map(text_width, [column, *texts])))
+        words = [w for t in texts for w in _words(t)] + _words(column, hyphens=True)
+        least.append(max((text_width(w.rstrip(" ")) for w in words), default=0))
+    excess = sum(natural) + gap * (len(columns) - 1) - width
     while excess > 0:
         i = max(range(len(columns)), key=lambda i: natural[i] - least[i])
         if natural[i] == least[i]:
@@ -131,9 +135,17 @@ def _widths(
 
 
 def _lines(
-    row: Sequence[Styled], widths: Sequence[int], right: Sequence[bool], *, colour: bool
+    row: Sequence[Styled],
+    widths: Sequence[int],
+    right: Sequence[bool],
+    gap: int,
+    *,
+    colour: bool,
+    hyphens: bool,
 ) -> Iterator[str]:
-    parts = [_wrapped(cell.text, width) for cell, width in zip(row, widths, strict=True)]
+    parts = [
+        _wrapped(cell.text, width, hyphens=hyphens) for cell, width in zip(row, widths, strict=True)
+    ]
     for n in range(max(map(len, parts), default=0)):
         line, pending = "", 0
         for cell, part, width, is_right in zip(row, parts, widths, right, strict=True):
@@ -143,17 +155,17 @@ def _lines(
             before = pending + (blanks if is_right else 0)
             if text:
                 line += " " * before + shown
-                pending = GAP + (0 if is_right else blanks)
+                pending = gap + (0 if is_right else blanks)
             else:
-                pending += width + GAP
+                pending += width + gap
         yield line
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrapped(text: str, width: int, *, hyphens: bool) -> list[str]:
     if text_width(text) <= width:
         return [text]
     lines = [""]
-    for word in _words(text):
+    for word in _words(text, hyphens=hyphens):
         if lines[-1] and text_width((lines[-1] + word).rstrip(" ")) > width:
             lines.append("")
         lines[-1] += word

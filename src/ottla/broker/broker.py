@@ -175,7 +175,7 @@ class Broker:
                 world,
                 config,
                 self.broker_info,
-                heard_epoch=lambda: self.services.replicas.controller_epoch,
+                seen_epoch=lambda: self.services.replicas.controller_epoch,
             ),
             controller_channel=channel,
             producer_ids=producer_ids,

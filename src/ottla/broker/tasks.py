@@ -2,7 +2,7 @@
 
 Who may call: the broker room. Invariants: every task that fails is logged once with its name; after
 `close` none runs. Handlers that wait for ZooKeeper or a peer run here (one per connection at most,
-because the connection dispatches nothing else until such an answer is complete).
+because the connection dispatches nothing else until such a response is complete).
 """
 
 import asyncio

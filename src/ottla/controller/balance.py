@@ -7,5 +7,5 @@ in the assignment; a broker without a share has nothing elsewhere. Kafka: the ar
 
 
 def too_much_elsewhere(elsewhere: int, share: int, limit: float) -> bool:
-    """Tell whether more than `limit` (a fraction) of a broker's share is led by others."""
+    """Return whether more than `limit` (a fraction) of a broker's share is led by others."""
     return elsewhere > limit * share

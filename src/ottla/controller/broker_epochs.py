@@ -57,7 +57,7 @@ def restarted_unseen(
     No controller has handled the end of their earlier registration: they may lack records that were
     acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
     the ISR is known to have lived on, and nobody else has all that was acknowledged (adr/0007),
-    nobody is better than another, and nobody is returned.
+    no replica is better than another, and none is returned.
     """
     found = []
     for tp, zxid in written_at.items():

@@ -1,7 +1,7 @@
 """Brokers: they start, fail, bounce, change endpoints, lose log directories.
 
 A decider. Who may call: `handlers`, `failover`. Invariants: a broker that came back with a higher
-epoch died in between, even if nobody saw it gone: its failure is handled before its start (R8,
+epoch died in between, even if no watch showed it: its failure is handled before its start (R8,
 F11); new brokers are sent the whole cluster before they are sent what to lead or follow. Kafka:
 `processBrokerChange`, `onBrokerStartup`, `onBrokerFailure`, `onReplicasBecomeOffline`,
 `onBrokerLogDirFailure` and `processLeaderAndIsrResponseReceived`.
@@ -10,7 +10,6 @@ F11); new brokers are sent the whole cluster before they are sent what to lead o
 from collections.abc import Iterable, Sequence
 
 from ottla.controller import deletion, reassignment
-from ottla.controller import journal_schema as journaled
 from ottla.controller.broker_epochs import compare
 from ottla.controller.effects import (
     CloseChannel,
@@ -25,6 +24,7 @@ from ottla.controller.effects import (
 from ottla.controller.plan import Failure
 from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import BrokerInfo
 from ottla.model.ids import TopicPartition
 
@@ -88,7 +88,7 @@ def on_broker_startup(changes: StateChanges, new: Sequence[int]) -> Steps[None]:
     context = changes.context
     for broker_id in new:
         context.offline_dirs.pop(broker_id, None)
-    # 1. Who is alive, to the others; the whole cluster, to the new ones.
+    # 1. The live brokers, to the others; the metadata of the cluster, to the new ones.
     yield from changes.metadata([b for b in context.brokers if b not in new])
     yield from changes.metadata(new, context.partitions_with_leadership())
     # 2. Their replicas go to OnlineReplica.
@@ -119,7 +119,7 @@ def on_broker_failure(changes: StateChanges, dead: Sequence[int]) -> Steps[None]
 
 
 def on_replicas_offline(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[None]:
-    """Elect new leaders first, then shrink the ISRs, then send who is gone."""
+    """Elect new leaders first, then shrink the ISRs, then send the live brokers."""
     context = changes.context
     going = [r for r in replicas if r.partition.topic in context.deleting]
     staying = [r for r in replicas if r.partition.topic not in context.deleting]

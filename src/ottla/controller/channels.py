@@ -2,7 +2,7 @@
 
 Who may call: `term` and `driver`. Invariants: one request in flight per
 broker; each is sent again until it is answered or the broker is gone (its registration, not its
-answers, decides that); an answer becomes an event, nothing is handled here. A broker that cannot
+answers, decides that); a response becomes an event, nothing is handled here. A broker that cannot
 be reached while thousands of requests pile up loses them all but its deletions, and gets a
 full resync once it answers: the queue has a bound and no request is ever merely lost. A broker
 that takes a request and closes the connection instead of answering gets it again more and more
@@ -81,7 +81,7 @@ class Channel:
         if len(self._queue) >= MAX_QUEUED:
             kept = [r for r in self._queue if r.deletes]
             logger.error(
-                "requests dropped broker=%d requests=%d reason=it does not answer",
+                "requests dropped broker=%d requests=%d reason=it does not respond",
                 self.broker.id,
                 len(self._queue) - len(kept),
             )
@@ -135,12 +135,12 @@ class Channel:
         return self._peer
 
     async def _failed(self, request: Outgoing, error: ConnectionLostError, unanswered: int) -> None:
-        """Pause; `unanswered` counts how often this request was sent without an answer."""
+        """Pause; `unanswered` counts how often this request was sent without a response."""
         self._failures += 1
         if unanswered == SUSPICIOUS and not self._suspected:
             self._suspected = True
             logger.error(
-                "request not answered broker=%d api_key=%d request=%s retry_s=%.0f",
+                "no response to request broker=%d api_key=%d request=%s retry_s=%.0f",
                 self.broker.id,
                 request.api_key,
                 request.summary,

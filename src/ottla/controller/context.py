@@ -213,7 +213,7 @@ class Context:
         return NO_EPOCH if known is None else known.leader_and_isr.leader_epoch
 
     def partitions_with_leadership(self) -> list[TopicPartition]:
-        """Return what a broker is to know of: also partitions whose deletion the others heard of.
+        """Return the partitions for UpdateMetadata to a new broker, also those being deleted.
 
         Kafka leaves these out: a broker without replicas of them that registers anew while they
         are being deleted lists their topic for as long as it runs.
@@ -232,7 +232,7 @@ class Context:
         ]
 
     def led_by(self, broker_id: int) -> list[TopicPartition]:
-        """Return what a broker leads that somebody else could lead."""
+        """Return the partitions a broker leads that have other replicas."""
         return [
             tp
             for tp, known in self.leadership.items()
@@ -256,7 +256,7 @@ class Context:
         return [tp for tp in found if self._stays(tp)]
 
     def _stays(self, tp: TopicPartition) -> bool:
-        """Tell whether a partition needs a leader: its topic is not deleted, or waits for it.
+        """Return whether a partition needs a leader: its topic is not deleted, or waits for it.
 
         A deletion waits for a reassignment, and that for a leader (R15).
         """

@@ -15,7 +15,6 @@ touches ZooKeeper, so that a new controller starts over from the request. Kafka:
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ottla.controller import journal_schema as journaled
 from ottla.controller.effects import (
     DeleteTopicConfig,
     DeleteTopicDeletions,
@@ -26,6 +25,7 @@ from ottla.controller.effects import (
 )
 from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.ids import TopicPartition
 
 _log = Logger("deletion")

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ottla.controller import effects as e
-from ottla.controller import journal_schema as journaled
 from ottla.controller.batch import Outgoing
 from ottla.controller.context import Context
 from ottla.controller.effects import Effect, Steps, TopicMinIsr, YieldToLoop
@@ -23,6 +22,7 @@ from ottla.controller.journal import Journal
 from ottla.controller.plan import Decision
 from ottla.controller.state_change_logger import StateChangeLogger
 from ottla.controller.state_changes import CHANGES_A_LINE, Settings, StateChanges, slices
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import RECOVERING, BrokerInfo, Eligible, ReplicaAssignment, TopicInfo
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Procedure = Callable[[StateChanges], Steps[T]]
-AskLogEnds = Callable[
+FetchLogEnds = Callable[
     [Mapping[int, Sequence[TopicPartition]]],
     Awaitable[Mapping[TopicPartition, Mapping[int, LogEnd]]],
 ]
@@ -79,7 +79,7 @@ class Driver:
         journal: Journal,
         channels: Channels,
         surroundings: Surroundings,
-        ask_log_ends: AskLogEnds | None = None,
+        fetch_log_ends: FetchLogEnds | None = None,
     ) -> None:
         self.elections_total = 0
         self.unclean_total = 0
@@ -91,7 +91,7 @@ class Driver:
         self._journal = journal
         self._channels = channels
         self._surroundings = surroundings
-        self._ask_log_ends = ask_log_ends
+        self._fetch_log_ends = fetch_log_ends
         self._state_change_logger = StateChangeLogger(context, settings.controller_id)
         self._perform: dict[type[Effect[Any]], Callable[[int, Any], Awaitable[Any]]] = {
             e.CreateStates: self._create_states,
@@ -228,7 +228,7 @@ class Driver:
     async def _record_changes(self, cause: int, effect: e.Send | e.RecordChanges) -> None:
         for changes in slices(effect.changes, CHANGES_A_LINE):
             self._journal.state_changes(cause, changes)
-            # In slices also where nobody listens: a log level must not change what runs when.
+            # In slices also where the level is off: a log level must not change what runs when.
             for few in slices(changes):
                 self._state_change_logger.changed(few)
                 await yield_to_loop()
@@ -277,7 +277,7 @@ class Driver:
     async def _read_log_ends(
         self, _cause: int, effect: e.ReadLogEnds
     ) -> Mapping[TopicPartition, Mapping[int, LogEnd]]:
-        return {} if self._ask_log_ends is None else await self._ask_log_ends(effect.wanted)
+        return {} if self._fetch_log_ends is None else await self._fetch_log_ends(effect.wanted)
 
     async def _watch_registrations(self, _cause: int, effect: e.WatchRegistrations) -> None:
         by_path = {znodes.broker_path(b): b for b in effect.brokers}
@@ -352,7 +352,7 @@ class Driver:
         try:
             await self._store.set_or_create_partition_reassignment(effect.left, self._fence)
         except NoNodeError:
-            logger.info("the requests for reassignment were removed by somebody else")
+            logger.info("the requests for reassignment were removed by another client")
 
     async def _delete_topic_znode(self, _cause: int, effect: e.DeleteTopicZnode) -> None:
         await self._store.delete_topic_znode(effect.topic, self._fence)

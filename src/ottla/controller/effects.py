@@ -19,8 +19,6 @@ import msgspec
 from ottla.controller.batch import RequestBatch
 from ottla.controller.elections import LogEnd
 from ottla.controller.events import Event
-from ottla.controller.journal_schema import ClusterFacts, TopicFacts, partition_of
-from ottla.controller.journal_schema import Event as JournalEvent
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica
 from ottla.model.cluster import (
@@ -34,6 +32,8 @@ from ottla.model.cluster import (
 )
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import ClusterFacts, TopicFacts, partition_of
+from ottla.model.journal_schema import Event as JournalEvent
 from ottla.model.state_machine import InvalidTransition
 
 Answer = TypeVar("Answer")
@@ -148,7 +148,7 @@ class Record(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class RecordChanges(Effect[None]):
-    """Write state changes and decisions into the journal that no broker hears of."""
+    """Write state changes and decisions into the journal that no broker is sent."""
 
     changes: Sequence[Change]
     decisions: Sequence[tuple[Decision, str]]
@@ -287,7 +287,7 @@ class UpdateStates(Effect[UpdateResult]):
 
 @dataclass(frozen=True, slots=True)
 class ReadIsrs(Effect[Mapping[TopicPartition, Isr]]):
-    """Read who is in sync, partition by partition; those without a state are left out."""
+    """Read the ISR of each partition; those without a state are left out."""
 
     partitions: Sequence[TopicPartition]
     recorded = True

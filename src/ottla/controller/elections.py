@@ -10,7 +10,7 @@ Kinds: OFFLINE (the leader is gone: first live replica of the ISR, in the order 
 the first that is eligible by adr/0007), UNCLEAN (as OFFLINE, and if neither has a live member the
 live replica with the longest log: may lose records, so the partition is marked RECOVERING),
 REASSIGNMENT (first live ISR member of the target),
-PREFERRED (the first assigned replica or nobody), CONTROLLED_SHUTDOWN (first ISR member that is
+PREFERRED (the first assigned replica or none), CONTROLLED_SHUTDOWN (first ISR member that is
 not itself on its way out). A new partition has no ISR to choose from: `initial` decides there.
 """
 
@@ -43,10 +43,10 @@ class ElectionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """An election's outcome: the new state, or None with the reason nobody could be elected.
+    """An election's outcome: the new state, or None with the reason why none was possible.
 
     `rule` names what decided; `rejected` pairs every passed-over replica with its reason;
-    `recipients` are the replicas that are to hear of it.
+    `recipients` are the brokers that are sent LeaderAndIsr.
     """
 
     state: LeaderAndIsr | None

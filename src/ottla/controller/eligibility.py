@@ -4,7 +4,7 @@ A decider. Who may call: `state_changes`, `failover`, `brokers`, `deletion`. The
 `eligible`: read the settings that count, write the records, ask replicas where their logs end.
 Invariants: a record is written after the state it belongs to, and names that state's version, so
 that one that was not written, or not any more, counts for nothing (adr/0007); what cannot be found
-out makes nobody eligible. Kafka in ZooKeeper mode has nothing of this.
+out makes no replica eligible. Kafka has this only in KRaft mode (KIP-966).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ Changed = tuple[TopicPartition, LeaderAndIsr | None, LeaderAndIsr]
 
 
 class Eligibility:
-    """One controller's. Where it is not `enabled` nobody is ever eligible."""
+    """One controller's eligible replicas. Where it is not `enabled` there are none."""
 
     def __init__(self, context: Context, *, enabled: bool = False) -> None:
         self._context = context
@@ -53,7 +53,7 @@ class Eligibility:
             self._changed.append((tp, before, after))
 
     def write(self) -> Steps[dict[TopicPartition, Eligible | None]]:
-        """Write down who is eligible by what was written since; return what changed."""
+        """Write the eligible replicas by the states written since; return what changed."""
         outcome: dict[TopicPartition, Eligible | None] = {}
         while self._changed:
             some, self._changed = self._changed[:SLICE], self._changed[SLICE:]
@@ -102,7 +102,7 @@ class Eligibility:
         return {**written, **dict.fromkeys(gone)}
 
     def _may_be(self, tp: TopicPartition, before: LeaderAndIsr | None, after: LeaderAndIsr) -> bool:
-        """Tell whether anybody may be eligible, before settings are read."""
+        """Return whether anybody may be eligible, before settings are read."""
         return (
             before is not None
             and len(after.isr) < len(self._context.assignment(tp).replicas)
@@ -192,7 +192,7 @@ class Eligibility:
     def _cleanly(
         self, tp: TopicPartition, read: States, found: Mapping[TopicPartition, BeyondIsr]
     ) -> bool:
-        """Tell whether somebody can be elected cleanly."""
+        """Return whether any replica can be elected cleanly."""
         isr = read[tp].leader_and_isr.isr
         others = found.get(tp)
         online = self._online(tp)

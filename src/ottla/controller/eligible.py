@@ -15,11 +15,11 @@ from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 
 SETTLED_MS = 60_000
-"""So long a min.insync.replicas must have stood: a leader may hear of it late."""
+"""So long a min.insync.replicas must have been set: a leader may get it late."""
 
 
-def believed(context: Context, broker: int, tp: TopicPartition) -> bool:
-    """Tell whether a member of the ISR has what it had when it joined, by all we know."""
+def has_complete_log(context: Context, broker: int, tp: TopicPartition) -> bool:
+    """Return whether a member of the ISR has what it had when it joined, by all we know."""
     return broker in context.whole or broker in context.joined.get(tp, ())
 
 
@@ -59,7 +59,7 @@ def next_eligible(
     min_isr: int,
     config: MinIsr,
 ) -> Eligible | None:
-    """Return who is eligible after a state was written over another; None if nobody.
+    """Return the eligible replicas after a state was written over another; None if none.
 
     `min_isr` is what counts for the topic, `config` what its own settings say and since when.
     """
@@ -83,7 +83,7 @@ def next_eligible(
         if broker in context.brokers and before.leader == NO_LEADER:
             if broker in context.whole:  # it was away when this state was written
                 epochs[broker] = context.broker_epochs[broker]
-        elif broker not in context.brokers or believed(context, broker, tp):
+        elif broker not in context.brokers or has_complete_log(context, broker, tp):
             epochs[broker] = context.broker_epochs.get(broker, UNKNOWN_BROKER_EPOCH)
     left = tuple((b, epochs[b]) for b in replicas if b in epochs and b not in after.isr)
     if not left:
@@ -92,14 +92,14 @@ def next_eligible(
 
 
 def stands(record: Eligible, min_isr: int, config: MinIsr) -> bool:
-    """Tell whether a record's min.insync.replicas was in force all the time."""
+    """Return whether a record's min.insync.replicas was in force all the time."""
     if record.min_isr != min_isr or config.zxid >= record.zxid:
         return False
     return config.changes == 0 or record.written_ms - config.changed_ms >= SETTLED_MS
 
 
 def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:
-    """Return who is eligible by the record, the dead included, but nobody who has crashed since."""
+    """Return the eligible replicas of the record, dead ones too, without any that crashed since."""
     record = context.eligible.get(tp)
     if record is None or record.partition_epoch != state.partition_epoch:
         return ()
@@ -122,4 +122,6 @@ def crashed(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> tuple[
     """
     if state.leader != NO_LEADER:
         return ()
-    return tuple(b for b in state.isr if b in context.brokers and not believed(context, b, tp))
+    return tuple(
+        b for b in state.isr if b in context.brokers and not has_complete_log(context, b, tp)
+    )

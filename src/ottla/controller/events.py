@@ -2,7 +2,7 @@
 
 A decider's vocabulary. Who may call: `loop` queues them, one handler each. Invariants: an event
 from a watch carries no facts (they are read when it is handled); an event from a client or a
-broker carries the request and where the answer goes; each gets its cause id when it is queued and
+broker carries the request and where the response goes; each gets its cause id when it is queued and
 is handled with it.
 Kafka: `ControllerEvent`.
 """

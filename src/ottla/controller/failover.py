@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from ottla.controller import deletion, reassignment
-from ottla.controller import journal_schema as journaled
 from ottla.controller.broker_epochs import note_former_lives, restarted_unseen
 from ottla.controller.effects import YIELD, Logger, Record, Steps
 from ottla.controller.state_changes import SLICE, StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.ids import TopicPartition
 
 _log = Logger("failover")
@@ -81,7 +81,7 @@ def _hide(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[
 
 
 def _show_again(changes: StateChanges, replicas: Sequence[PartitionReplica]) -> Steps[None]:
-    """Let the hidden replicas follow whoever leads now."""
+    """Let the hidden replicas follow the current leader."""
     if not replicas:
         return
     for replica in replicas:

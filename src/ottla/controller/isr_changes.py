@@ -122,7 +122,7 @@ def _validate_partition(
     version: int,
     found: Validation,
 ) -> Answer | None:
-    """Return the answer, or None where the proposal is to be written."""
+    """Return the response, or None where the proposal is to be written."""
     reasons = found.reasons
     ineligible_code = (
         ErrorCode.INELIGIBLE_REPLICA
@@ -210,10 +210,10 @@ def rule_of(before: LeaderAndIsr | None, proposed: LeaderAndIsr) -> str:
     """Name what a leader asks for."""
     known = set(before.isr) if before is not None else set()
     if set(proposed.isr) - known:
-        return "leader asks: ISR expands"
+        return "leader requests: ISR expands"
     if known - set(proposed.isr):
-        return "leader asks: ISR shrinks"
-    return "leader asks: recovered"
+        return "leader requests: ISR shrinks"
+    return "leader requests: recovered"
 
 
 def _same_but_for_partition_epoch(a: LeaderAndIsr, b: LeaderAndIsr) -> bool:

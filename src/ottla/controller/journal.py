@@ -13,7 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ottla.controller.journal_schema import (
+from ottla.controller.plan import Decision
+from ottla.controller.states import PartitionReplica
+from ottla.model.cluster import LeaderAndIsr
+from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import (
     DecisionLine,
     Event,
     EventLine,
@@ -21,10 +25,6 @@ from ottla.controller.journal_schema import (
     SnapshotLine,
     StateChangeLine,
 )
-from ottla.controller.plan import Decision
-from ottla.controller.states import PartitionReplica
-from ottla.model.cluster import LeaderAndIsr
-from ottla.model.ids import TopicPartition
 from ottla.model.ports import Clock
 
 Write = Callable[[bytes], None]

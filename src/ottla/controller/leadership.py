@@ -21,7 +21,7 @@ States = Mapping[TopicPartition, LeaderIsrAndControllerEpoch]
 
 @dataclass(frozen=True, slots=True)
 class BeyondIsr:
-    """What is known of a partition's replicas besides who is in the ISR; see `elections.elect`."""
+    """What is known of a partition's replicas besides the ISR; see `elections.elect`."""
 
     eligible: tuple[int, ...] = ()
     crashed: tuple[int, ...] = ()

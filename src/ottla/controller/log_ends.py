@@ -1,9 +1,9 @@
 """Log ends: reads from live replicas where their logs end, before an unclean election.
 
-Who may call: `loop`, which gives `ask` to the driver. Invariants: each broker is asked
-once, over a connection of its own, all at once; who does not answer within `TIMEOUT_S` is left
-out. Asked is ListOffsets as the "debugging replica", which followers answer up to their log end,
-JVM brokers too. KRaft's controller is to ask GetReplicaLogInfo (KIP-966).
+Who may call: `loop`, which gives `fetch` to the driver. Invariants: each broker gets one request,
+over a connection of its own, all at the same time; a broker without a response within `TIMEOUT_S`
+is left out. The request is ListOffsets with the replica id of the "debugging consumer", to which
+followers respond with their log end, JVM brokers too. In KRaft it is GetReplicaLogInfo (KIP-966).
 """
 
 import asyncio
@@ -23,38 +23,38 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
 VERSION = 5
-"""Known to every broker of 2.2 and later; answers carry the leader epoch since version 4."""
+"""Known to every broker of 2.2 and later; responses carry the leader epoch since version 4."""
 LIST_OFFSETS = 2
 
 
 class LogEndRequests:
-    """Asks over connections that `connect` opens to the listener the controller uses."""
+    """Sends ListOffsets over connections that `connect` opens to the controller's listener."""
 
     def __init__(self, context: Context, connect: Connect, listener: str) -> None:
         self._context = context
         self._connect = connect
         self._listener = listener
 
-    async def ask(
+    async def fetch(
         self, wanted: Mapping[int, Sequence[TopicPartition]]
     ) -> dict[TopicPartition, dict[int, LogEnd]]:
         """Return the log ends in the brokers' responses, by partition and broker."""
         found: dict[TopicPartition, dict[int, LogEnd]] = {}
         brokers = list(wanted)
-        answers = await asyncio.gather(
-            *(self._ask(b, wanted[b]) for b in brokers), return_exceptions=True
+        responses = await asyncio.gather(
+            *(self._fetch(b, wanted[b]) for b in brokers), return_exceptions=True
         )
-        for broker, answer in zip(brokers, answers, strict=True):
-            if isinstance(answer, BaseException):
-                if not isinstance(answer, (OttlaError, TimeoutError)):
-                    raise answer
-                logger.warning("log ends not read broker=%d error=%r", broker, answer)
+        for broker, response in zip(brokers, responses, strict=True):
+            if isinstance(response, BaseException):
+                if not isinstance(response, (OttlaError, TimeoutError)):
+                    raise response
+                logger.warning("log ends not read broker=%d error=%r", broker, response)
                 continue
-            for tp, end in answer.items():
+            for tp, end in response.items():
                 found.setdefault(tp, {})[broker] = end
         return found
 
-    async def _ask(
+    async def _fetch(
         self, broker_id: int, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LogEnd]:
         broker = self._context.brokers[broker_id]
@@ -65,12 +65,12 @@ class LogEndRequests:
             peer = await self._connect(endpoint)
             try:
                 body = encode_request(_request(partitions), VERSION)
-                answer = await peer.send_encoded(LIST_OFFSETS, VERSION, body, TIMEOUT_S)
+                response = await peer.send_encoded(LIST_OFFSETS, VERSION, body, TIMEOUT_S)
             finally:
                 peer.close()
         return {
             TopicPartition(topic.name, p.partition_index): (p.leader_epoch, p.offset)
-            for topic in answer.topics
+            for topic in response.topics
             for p in topic.partitions
             if p.error_code == ErrorCode.NONE
         }

@@ -22,7 +22,6 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.events import Event, RequestReceived
 from ottla.controller.handlers import handle, on_controller_failover
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import JOURNAL_NAME, Elected, Resigned
 from ottla.controller.log_ends import LogEndRequests
 from ottla.controller.state_changes import Settings
 from ottla.controller.term import ControllerTerm
@@ -31,6 +30,7 @@ from ottla.model.cluster import BrokerInfo, Endpoint, ReplicaAssignment
 from ottla.model.config import BrokerConfig
 from ottla.model.errors import ControllerMovedError, ErrorCode, NotControllerError, OttlaError
 from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import JOURNAL_NAME, Elected, Resigned
 from ottla.model.ports import World
 from ottla.model.time_slices import yield_to_loop
 from ottla.net.client import PeerConnection
@@ -69,13 +69,13 @@ class Controller:
         broker_info: Callable[[], BrokerInfo],
         connect: Connect | None = None,
         journal: Callable[[bytes], None] | None = None,
-        heard_epoch: Callable[[], int] = lambda: 0,
+        seen_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         """`connect` opens a connection to a broker; `journal` takes lines instead of a file.
 
-        `heard_epoch` returns the highest controller epoch this broker has been sent.
+        `seen_epoch` returns the highest controller epoch this broker has been sent.
         """
-        self._heard_epoch = heard_epoch
+        self._seen_epoch = seen_epoch
         self._world = world
         self._config = config
         self._id = config.broker_id
@@ -363,7 +363,7 @@ class Controller:
         return fired
 
     async def _resign_if_moved(self, cause: int) -> int | None:
-        """Return who is the controller; end our term if it is not this broker."""
+        """Return the controller's broker id; end our term if it is not this broker."""
         assert self._store is not None
         controller = await self._store.get_controller_id()
         if self._term is not None and controller != self._id:
@@ -373,7 +373,7 @@ class Controller:
     async def _elect(self, store: Store, cause: int) -> None:
         try:
             epoch, version = await store.register_controller_and_increment_controller_epoch(
-                self._id, max(self._last_epoch, self._heard_epoch())
+                self._id, max(self._last_epoch, self._seen_epoch())
             )
         except ControllerMovedError as error:
             logger.info("not elected reason=%s", error)
@@ -420,7 +420,7 @@ class Controller:
             journal,
             self._post,
             self._post_first,
-            LogEndRequests(context, self._connect, listener).ask,
+            LogEndRequests(context, self._connect, listener).fetch,
         )
 
     def _journal_sink(self) -> Callable[[bytes], None]:
@@ -459,7 +459,7 @@ class Controller:
         )
 
     def _answered(self, request: Outgoing, response: Any) -> None:
-        """Turn an answer into an event. Answers without news are not queued."""
+        """Turn a response into an event. Answers without news are not queued."""
         broker = request.broker
         if request.api_key == LEADER_AND_ISR:
             self._post(happened.LeaderAndIsrResponseReceived(broker, response))

@@ -13,7 +13,6 @@ Kafka: `KafkaController.onPartitionReassignment`, which takes one partition at a
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ottla.controller import deletion
-from ottla.controller import journal_schema as journaled
 from ottla.controller.context import Context
 from ottla.controller.effects import (
     YIELD,
@@ -30,6 +29,7 @@ from ottla.controller.elections import ElectionKind
 from ottla.controller.reassignment_arithmetic import caught_up, goal_of, problem_with, reassign_to
 from ottla.controller.state_changes import StateChanges, slices
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER, TopicPartition

@@ -36,14 +36,14 @@ def goal_of(
 
 
 def caught_up(assignment: ReplicaAssignment, isr: Collection[int] | None) -> bool:
-    """Tell whether a reassignment can be finished: the whole target is in sync."""
+    """Return whether a reassignment can be finished: the whole target is in sync."""
     if not assignment.being_reassigned:
         return True
     return isr is not None and set(assignment.target) <= set(isr)
 
 
 def strands(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
-    """Tell whether nobody in sync would be among the replicas: their records would be deleted.
+    """Return whether no replica in sync would be left: their records would be deleted.
 
     A cancelled or replaced reassignment drops the replicas it was adding at once, and one of them
     may be the last of the ISR by then. Kafka does that in ZooKeeper mode; we refuse, as its newer

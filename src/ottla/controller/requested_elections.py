@@ -8,7 +8,6 @@ only ElectLeaders may request an unclean election; leadership is balanced where 
 
 from collections.abc import Sequence
 
-from ottla.controller import journal_schema as journaled
 from ottla.controller.balance import too_much_elsewhere
 from ottla.controller.context import Context
 from ottla.controller.effects import YIELD, Logger, Record, Steps
@@ -16,6 +15,7 @@ from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.plan import Failure
 from ottla.controller.state_changes import Outcome, StateChanges
 from ottla.controller.states import PartitionState
+from ottla.model import journal_schema as journaled
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
 

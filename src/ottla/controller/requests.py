@@ -8,7 +8,6 @@ refused (R8). Kafka: `processAlterPartition`, `doControlledShutdown` and
 
 from collections.abc import Sequence
 
-from ottla.controller import journal_schema as journaled
 from ottla.controller import reassignment
 from ottla.controller.context import Context
 from ottla.controller.effects import Logger, Record, Respond, States, Steps
@@ -24,6 +23,7 @@ from ottla.controller.isr_changes import (
 from ottla.controller.plan import Decision, Plan
 from ottla.controller.state_changes import StateChanges
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import LeaderAndIsr
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition

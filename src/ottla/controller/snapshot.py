@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from ottla.controller.brokers import registrations
 from ottla.controller.effects import YIELD, EndSnapshot, RecordSnapshot, Steps, perform
-from ottla.controller.journal_schema import ClusterFacts, PartitionFacts, TopicFacts
 from ottla.controller.state_changes import StateChanges, slices
 from ottla.controller.states import PartitionReplica, ReplicaState
 from ottla.model.ids import TopicPartition, uuid_to_text
+from ottla.model.journal_schema import ClusterFacts, PartitionFacts, TopicFacts
 
 ELECTED = "elected"
 ROTATED = "the journal goes on from here"

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ottla.controller import journal_schema as journaled
 from ottla.controller.batch import RequestBatch
 from ottla.controller.context import Context
 from ottla.controller.effects import (
@@ -51,6 +50,7 @@ from ottla.controller.leadership import (
 )
 from ottla.controller.plan import Decision, Failure, Plan
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch, ReplicaAssignment
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -118,7 +118,7 @@ class StateChanges:
     def metadata(
         self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()
     ) -> Steps[None]:
-        """Send brokers who is alive, and the state of some partitions."""
+        """Send brokers UpdateMetadata: the live brokers, and the state of some partitions."""
         batch = self.batch()
         batch.metadata(brokers, partitions)
         yield from self.send(batch)
@@ -423,7 +423,7 @@ class StateChanges:
         partitions: Sequence[TopicPartition],
         decide: Callable[[Sequence[TopicPartition], States], Steps[Plan]],
     ) -> Steps[tuple[dict[TopicPartition, Outcome], Recipients]]:
-        """Return each partition's outcome and who is to be sent it; the context is settled."""
+        """Return each partition's outcome and the brokers to send it to; update the context."""
         outcomes: dict[TopicPartition, Outcome] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
         remaining = list(partitions)

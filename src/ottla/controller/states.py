@@ -5,7 +5,7 @@ tables. Kafka: `PartitionState` and `ReplicaState`.
 
 A partition is `NonExistentPartition` until a topic names it, `NewPartition` while it has replicas
 and no leader yet, `OnlinePartition` while a live broker leads it, `OfflinePartition` while its
-leader is dead and nobody could be elected. A replica has states of its own: new, online, offline;
+leader is dead and none could be elected. A replica has states of its own: new, online, offline;
 and when its topic is deleted through started to successful and out of the world, with
 `ReplicaDeletionIneligible` for replicas that wait because their broker cannot answer.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ottla.controller.channels import Channels
 from ottla.controller.context import Context
-from ottla.controller.driver import AskLogEnds, Driver
+from ottla.controller.driver import Driver, FetchLogEnds
 from ottla.controller.events import Event
 from ottla.controller.journal import Journal
 from ottla.controller.state_changes import Settings
@@ -36,7 +36,7 @@ class ControllerTerm:
     post: Callable[[Event], None]
     post_first: Callable[[Event], None]
     """Queues an event before all others."""
-    ask_log_ends: AskLogEnds
+    fetch_log_ends: FetchLogEnds
     ended: bool = False
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     resync_scheduled: set[int] = field(default_factory=set)
@@ -51,7 +51,7 @@ class ControllerTerm:
             self.journal,
             self.channels,
             self,
-            self.ask_log_ends,
+            self.fetch_log_ends,
         )
 
     @property

@@ -7,11 +7,11 @@ any of its partitions changes its state. Kafka: `processTopicChange`,
 
 from collections.abc import Sequence
 
-from ottla.controller import journal_schema as journaled
 from ottla.controller.effects import YIELD, Logger, Record, Steps, WriteTopic
 from ottla.controller.elections import ElectionKind
 from ottla.controller.state_changes import StateChanges, slices
 from ottla.controller.states import PartitionState, ReplicaState
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import ReplicaAssignment, TopicInfo
 from ottla.model.ids import TopicPartition, uuid_to_text
 

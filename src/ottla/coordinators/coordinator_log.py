@@ -4,12 +4,12 @@ Generic: it knows partitions, records and leadership, not what they mean. Who ma
 coordinators; the broker when it is elected leader of a partition or resigns. Invariants:
 - a partition is served only after all its records, written by whichever broker led before, have
   been read: until then `check_status` says so
-- with acks=all it is served only once all that was read is committed: an answer from a record that
+- with acks=all it is served only once all that was read is committed: a response from a record that
   may still be lost with its leader would become wrong
 - loading begins on election and stops on resignation; each election makes a new `Leadership`, so
   that unfinished work of an older one has no effect
-- each append calls its callback once: when it is committed as `acks` asks, has failed, or is in
-  doubt; `on_settled` is called later with the outcome of one in doubt
+- an append is one token (`DelayedAppend`), which completes once: when the batch is committed as
+  `acks` asks, has failed, or is in doubt; one that `settles_late` gets the outcome after a timeout
 - the state of a partition is removed, in slices, before the same partition is loaded again
 - loading goes in slices of a few milliseconds; workers wait for disks and decompress large batches
 
@@ -22,11 +22,11 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ottla.log.log import Log
 from ottla.log.producers import TRUSTED
-from ottla.log.results import LogRead, NotInMemoryError
+from ottla.log.results import AppendInfo, LogRead, NotInMemoryError
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import World
@@ -51,15 +51,6 @@ TRIES_IN_MEMORY = 3
 
 RETRY_S = 2.0
 """A partition that cannot be read is not served; loading is tried again after this time."""
-
-
-AppendCallback = Callable[[ErrorCode, int], None]
-"""Called when an append ends, with the error and the base offset of the batch.
-
-An error with an offset of -1: nothing was written. An error with an offset: in doubt. The batch is
-in this broker's log and will be committed if this broker stays leader; with
-NOT_ENOUGH_REPLICAS_AFTER_APPEND it is committed, but on fewer replicas than min.insync.replicas.
-"""
 
 
 class StateLoader(Protocol):
@@ -143,51 +134,78 @@ class _Counts:
     last_load_ms: float = 0.0
 
 
-class _DelayedAppend:
-    """An append that waits for the in-sync replicas; with `on_settled` also past its timeout."""
+COMMITTED = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""Codes of a batch that is committed: every reader of the log finds it, whatever the client gets.
 
-    __slots__ = ("_code", "_first_offset", "_host", "_on_done", "_on_settled", "done")
+With NOT_ENOUGH_REPLICAS_AFTER_APPEND it is on fewer replicas than min.insync.replicas.
+"""
 
-    def __init__(
-        self,
-        host: ProduceHost,
-        first_offset: int,
-        on_done: AppendCallback,
-        on_settled: AppendCallback | None,
-    ) -> None:
+
+class DelayedAppend:
+    """One append, from its call to its outcome: a token of the purgatory and of its partition.
+
+    A subclass holds what the outcome is needed for, and overrides `completed`. It keeps
+    `base_offset`, which is -1 if nothing was written. An error with an offset means that the batch
+    is in doubt, unless the code is in `COMMITTED`: it is in this broker's log and will be committed
+    if this broker stays leader. Kafka: the `responseCallback` of `appendForGroup`.
+    """
+
+    __slots__ = ("_code", "_host", "_timed_out", "base_offset", "done")
+
+    settles_late: ClassVar[bool] = False
+    """Whether `settled` is called after a timeout, when the outcome is known."""
+
+    def __init__(self) -> None:
         self.done = False
-        self._host = host
-        self._first_offset = first_offset
-        self._on_done = on_done
-        self._on_settled = on_settled
+        self.base_offset = -1
+        self._host: ProduceHost | None = None
         self._code: ErrorCode | None = None
+        self._timed_out = False
+
+    def completed(self, code: ErrorCode) -> None:
+        """Handle the result: committed as `acks` asks, failed, or in doubt. Called once."""
+        raise NotImplementedError
+
+    def settled(self, code: ErrorCode) -> None:
+        """Handle the outcome of an append that had timed out. Called once at most."""
+
+    def complete(self, code: ErrorCode) -> None:
+        """End the wait."""
+        self.done = True
+        if self._timed_out:
+            self.settled(code)
+        else:
+            self.completed(code)
+
+    def wait(self, host: ProduceHost, partition: Partition, info: AppendInfo, wait_ms: int) -> None:
+        """Wait until the in-sync replicas have the batch, for at most this long."""
+        self._host = host
+        partition.await_high_watermark(info.last_offset + 1, self)
+        host.purgatory.park(self, wait_ms)
 
     def partition_done(self, slot: int, code: ErrorCode) -> None:
         del slot
         if not self.done and self._code is None:
+            assert self._host is not None
             self._code = code
             self._host.purgatory.enqueue(self)
 
     def attempt(self) -> None:
         if self._code is not None:
-            self._complete(self._code)
+            self.complete(self._code)
 
     def expire(self) -> None:
         if self._code is not None:
-            self._complete(self._code)
+            self.complete(self._code)
             return
-        code, on_settled = code_at_timeout(self._host), self._on_settled
-        if on_settled is None:
-            self._complete(code)
+        assert self._host is not None
+        code = code_at_timeout(self._host)
+        if not self.settles_late:
+            self.complete(code)
             return
         # It keeps waiting for the high watermark of its partition, without a time limit.
-        self._on_settled = None
-        self._on_done(code, self._first_offset)
-        self._on_done = on_settled
-
-    def _complete(self, code: ErrorCode) -> None:
-        self.done = True
-        self._on_done(code, self._first_offset)
+        self._timed_out = True
+        self.completed(code)
 
     def fail(self, reason: str) -> None:
         del reason
@@ -341,7 +359,7 @@ class CoordinatorLog:
             self._unloader = None
 
     def _schedule_retry(self, leadership: Leadership, error: Exception) -> None:
-        # With only a part of the records, consumers would be told that they have no offsets.
+        # With only a part of the records, consumers would get no offsets, or old ones.
         if leadership.ended or self._closed:
             return
         logger.error(
@@ -385,9 +403,9 @@ class CoordinatorLog:
         )  # fmt: skip
 
     def _uncommitted(self, leadership: Leadership, end: int) -> bool:
-        """Tell whether records before `end` are uncommitted; then `_retry_load` is called later.
+        """Return whether records before `end` are uncommitted; then `_retry_load` is called later.
 
-        The next leader may not have them. A client that got an answer from one, such as that a
+        The next leader may not have them. A client that got a response from one, such as that a
         partition is in its transaction already, would rely on state that is lost. Kafka does not
         wait.
         """
@@ -457,25 +475,23 @@ class CoordinatorLog:
         self,
         index: int,
         records: Sequence[Record],
-        on_done: AppendCallback,
+        append: DelayedAppend,
         *,
         producer: Producer = NO_PRODUCER,
         acks: int | None = None,
         timeout_ms: int | None = None,
         guard: object = TRUSTED,
-        on_settled: AppendCallback | None = None,
     ) -> None:
-        """Append records as one batch; `on_done` is called at once, or when they are committed.
+        """Append records as one batch; `append` completes at once, or when they are committed.
 
-        If `timeout_ms` is over first, `on_done` gets REQUEST_TIMED_OUT, and `on_settled` later gets
-        the outcome: committed, or the leadership is lost. Records of a transaction need the `guard`
-        with which their partition was verified.
+        After `timeout_ms` it completes with REQUEST_TIMED_OUT. Records of a transaction need the
+        `guard` with which their partition was verified.
         """
         replicas, settings = self._replicas, self._settings
         acks = settings.acks if acks is None else acks
         error = self.check_status(index)
         if error is not ErrorCode.NONE:
-            on_done(error, -1)
+            append.complete(error)
             return
         try:
             partition = replicas.hosted(self.topic, index)
@@ -493,15 +509,14 @@ class CoordinatorLog:
             info = partition.append_as_leader(memoryview(batch), acks, wall_ms, COORDINATOR, guard)
         except OttlaError as failure:
             logger.info("append failed partition=%s-%d error=%s", self.topic, index, failure)
-            on_done(failure.code, -1)
+            append.complete(failure.code)
             return
+        append.base_offset = info.first_offset
         log = partition.log
         if acks != ACKS_ALL or log is None or log.high_watermark > info.last_offset:
-            on_done(ErrorCode.NONE, info.first_offset)
+            append.complete(ErrorCode.NONE)
             return
-        operation = _DelayedAppend(replicas, info.first_offset, on_done, on_settled)
-        partition.await_high_watermark(info.last_offset + 1, operation)
-        replicas.purgatory.park(operation, timeout_ms or settings.timeout_ms)
+        append.wait(replicas, partition, info, timeout_ms or settings.timeout_ms)
 
     # --- shutdown ---------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 A decider. Who may call: `groups`, and `group_records` to read and restore it. Invariants: the state
 changes only as `GROUP_TRANSITIONS` has it; the leader is a member, if there is any; each group
-instance id belongs to one member. A request that waits for its answer is known by its number, in
+instance id belongs to one member. A request that waits for its response is known by its number, in
 its member's `join_request` or `sync_request`. Kafka: `GroupMetadata` and `MemberMetadata`.
 """
 
@@ -255,13 +255,13 @@ class Group:
         return {name for name, count in self._supported.items() if count == size}
 
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Tell whether a member with these assignors may join."""
+        """Return whether a member with these assignors may join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if self.protocol_type != protocol_type:
             return False
         if not self.members:
-            # All have left while a rebalance is under way: there is nobody to agree with.
+            # All have left while a rebalance is under way: no member is left to agree with.
             return bool(protocols)
         size = len(self.members)
         return any(self._supported.get(name) == size for name, _ in protocols)
@@ -309,7 +309,7 @@ class Group:
         )
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether a member is, or may be, subscribed to a topic."""
+        """Return whether a member is, or may be, subscribed to a topic."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     # --- descriptions ---------------------------------------------------------------------------
@@ -348,7 +348,7 @@ class Group:
                 lambda c: since if since != NO_TIMESTAMP else c.commit_timestamp,
             )
         if self.protocol_type is None:
-            # Only offsets were ever committed, nobody joined.
+            # Only offsets were ever committed, no member joined.
             return offsets.expired(wall_ms, retention_ms, lambda c: c.commit_timestamp)
         if (
             self.protocol_type == CONSUMER

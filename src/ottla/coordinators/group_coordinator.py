@@ -12,11 +12,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-from ottla.coordinators.coordinator_log import NO_PRODUCER, AppendSettings, CoordinatorLog, Producer
-from ottla.coordinators.group import CLASSIC, CONSUMER, Group, MemberSummary
+from ottla.coordinators.coordinator_log import (
+    COMMITTED,
+    NO_PRODUCER,
+    AppendSettings,
+    CoordinatorLog,
+    DelayedAppend,
+    Producer,
+)
+from ottla.coordinators.group import CLASSIC, CONSUMER, Group
 from ottla.coordinators.group_events import (
     Effect,
     Event,
@@ -45,7 +51,15 @@ from ottla.coordinators.group_records import GroupRecordReader, group_key, offse
 from ottla.coordinators.group_states import GroupState
 from ottla.coordinators.groups import Groups
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.results import AwaitsResult, PartitionErrors
+from ottla.coordinators.results import (
+    COMMIT_ERRORS,
+    STORE_ERRORS,
+    AwaitsResult,
+    FetchedOffset,
+    GroupDescription,
+    GroupOverview,
+    PartitionErrors,
+)
 from ottla.coordinators.timers import CancelTimer, Now, SetTimer, Timers
 from ottla.log.producers import TRUSTED
 from ottla.model.config import BrokerConfig
@@ -70,60 +84,71 @@ TIMER_ROUNDING_MS = 0.1
 NO_REQUEST = 0
 """The number of requests that are answered at once."""
 
-_COMMIT_ERRORS = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-"""The client's error for a failed append, without those of a partition that is not the client's."""
 
-_COMMITTED = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""An append that is committed, so that everyone who reads the log finds it, whatever its error."""
+class _GroupAppend(DelayedAppend):
+    """The append of a group's record: its outcome is an event for the decider."""
 
-_STORE_ERRORS = {
-    **_COMMIT_ERRORS,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
+    __slots__ = ("_coordinator", "_store")
+
+    def __init__(self, coordinator: "GroupCoordinator", store: StoreGroup) -> None:
+        super().__init__()
+        self._coordinator = coordinator
+        self._store = store
+
+    def completed(self, code: ErrorCode) -> None:
+        store = self._store
+        if code is not ErrorCode.NONE:
+            logger.info("group not stored group=%s error=%s", store.group_id, code.name)
+        self._coordinator.on_group_stored(store.token, STORE_ERRORS.get(code, code))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOverview:
-    """A group as ListGroups shows it."""
+class _OffsetsAppend(DelayedAppend):
+    """The append of a commit's offsets, which must be known even if the client's time is over."""
 
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str = CLASSIC
+    __slots__ = ("_coordinator", "_request", "_results", "commits", "group", "producer")
+
+    settles_late = True
+
+    def __init__(
+        self,
+        coordinator: "GroupCoordinator",
+        group: Group,
+        commits: Mapping[TopicPartition, Commit],
+        producer: Producer,
+        results: dict[TopicPartition, ErrorCode],
+        request: AwaitsResult[PartitionErrors],
+    ) -> None:
+        super().__init__()
+        self._coordinator = coordinator
+        self.group = group
+        self.commits = commits
+        self.producer = producer
+        self._results = results
+        self._request = request
+
+    def completed(self, code: ErrorCode) -> None:
+        if self.base_offset < 0 or code in COMMITTED:
+            self.settled(code)
+        error = GroupCoordinator.as_commit_error(code)
+        self._results.update(dict.fromkeys(self.commits, error))
+        self._request.on_result(self._results)
+
+    def settled(self, code: ErrorCode) -> None:
+        self._coordinator.on_offsets_stored(self, code)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group as DescribeGroups shows it."""
+class _TombstonesAppend(DelayedAppend):
+    """The append of tombstones, of which nothing waits for the outcome."""
 
-    error: ErrorCode
-    group_id: str
-    state: str = ""
-    protocol_type: str = ""
-    protocol: str = ""
-    members: Sequence[MemberSummary] = ()
+    __slots__ = ("_group_id",)
 
+    def __init__(self, group_id: str) -> None:
+        super().__init__()
+        self._group_id = group_id
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
-    """One partition's committed offset; `commit` is None where there is none."""
-
-    tp: TopicPartition
-    commit: Commit | None
-    error: ErrorCode = ErrorCode.NONE
+    def completed(self, code: ErrorCode) -> None:
+        if code is not ErrorCode.NONE:
+            logger.warning("tombstones not written group=%s error=%s", self._group_id, code.name)
 
 
 class _GroupLoader:
@@ -310,13 +335,11 @@ class GroupCoordinator:
     def _write(self, store: StoreGroup) -> None:
         group_id = store.group_id
         record = Record(timestamp=self._clock.wall_ms(), key=group_key(group_id), value=store.value)
+        self.log.append(self.log.partition_for(group_id), [record], _GroupAppend(self, store))
 
-        def on_done(error: ErrorCode, _base_offset: int) -> None:
-            if error is not ErrorCode.NONE:
-                logger.info("group not stored group=%s error=%s", group_id, error.name)
-            self._handle(RecordsStored(store.token, _STORE_ERRORS.get(error, error)))
-
-        self.log.append(self.log.partition_for(group_id), [record], on_done)
+    def on_group_stored(self, token: int, error: ErrorCode) -> None:
+        """Pass the outcome of a group's append to the decider."""
+        self._handle(RecordsStored(token, error))
 
     # --- timers -----------------------------------------------------------------------------------
 
@@ -442,47 +465,31 @@ class GroupCoordinator:
             offsets.prepare_in_transaction(producer.producer_id, kept)
         else:
             offsets.prepare(kept)
-
-        def on_done(failure: ErrorCode, base_offset: int) -> None:
-            if base_offset < 0 or failure in _COMMITTED:
-                on_settled(failure, base_offset)
-            results.update(dict.fromkeys(kept, self.as_commit_error(failure)))
-            request.on_result(results)
-
-        def on_settled(failure: ErrorCode, base_offset: int) -> None:
-            self._on_offsets_stored(group, kept, failure, base_offset, producer)
-
         self.log.append(
             self.log.partition_for(group_id),
             records,
-            on_done,
+            _OffsetsAppend(self, group, kept, producer, results, request),
             producer=producer,
             guard=guard,
-            on_settled=on_settled,
         )
 
     @staticmethod
     def as_commit_error(failure: ErrorCode) -> ErrorCode:
         """Return the client's error for offsets that could not be written."""
-        return _COMMIT_ERRORS.get(failure, failure)
+        return COMMIT_ERRORS.get(failure, failure)
 
-    def _on_offsets_stored(
-        self,
-        group: Group,
-        commits: Mapping[TopicPartition, Commit],
-        failure: ErrorCode,
-        base_offset: int,
-        producer: Producer,
-    ) -> None:
+    def on_offsets_stored(self, append: _OffsetsAppend, code: ErrorCode) -> None:
+        """Keep a commit's offsets if they are committed in the log, else forget them."""
+        group, commits, producer = append.group, append.commits, append.producer
         if group.state is GroupState.DEAD:
             return  # the next coordinator loads them from the log
         offsets, producer_id = group.offsets, producer.producer_id
-        if failure in _COMMITTED:
+        if code in COMMITTED:
             self._commits += len(commits)
             if producer.transactional:
-                offsets.appended_in_transaction(producer_id, commits, base_offset)
+                offsets.appended_in_transaction(producer_id, commits, append.base_offset)
             else:
-                offsets.appended(commits, base_offset)
+                offsets.appended(commits, append.base_offset)
         elif producer.transactional:
             offsets.failed_in_transaction(producer_id, commits)
             if producer_id not in offsets.in_transactions:
@@ -573,7 +580,7 @@ class GroupCoordinator:
         ]
 
     def _is_served(self, group: Group) -> bool:
-        """Tell whether a group in memory is not about to be unloaded."""
+        """Return whether a group in memory is not about to be unloaded."""
         if not self.log.unloading:
             return True
         return self.validate_group_status(group.group_id, may_be_empty=True) is ErrorCode.NONE
@@ -660,13 +667,9 @@ class GroupCoordinator:
             records.append(Record(timestamp=timestamp, key=group_key(group_id)))
         if not records:
             return
-
-        def on_done(error: ErrorCode, _base_offset: int) -> None:
-            if error is not ErrorCode.NONE:
-                logger.warning("tombstones not written group=%s error=%s", group_id, error.name)
-
-        # Not waited for: if they are lost, the next coordinator removes the offsets again.
-        self.log.append(self.log.partition_for(group_id), records, on_done, acks=0)
+        # With acks=0: if they are lost, the next coordinator removes the offsets again.
+        append = _TombstonesAppend(group_id)
+        self.log.append(self.log.partition_for(group_id), records, append, acks=0)
 
     def statistics(self) -> dict[str, object]:
         states = dict.fromkeys((s.value for s in GroupState if s is not GroupState.DEAD), 0)

@@ -181,7 +181,7 @@ Event = (
 
 
 class JoinResult(NamedTuple):
-    """The answer to a JoinGroup; `members` is empty for all but the leader."""
+    """The response to a JoinGroup; `members` is empty for all but the leader."""
 
     error: ErrorCode
     member_id: str
@@ -194,7 +194,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a SyncGroup."""
+    """The response to a SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -203,18 +203,18 @@ class SyncResult(NamedTuple):
 
 
 class LeaveResult(NamedTuple):
-    """The answer to a LeaveGroup: one error for all, or one for each member in their order."""
+    """The response to a LeaveGroup: one error for all, or one for each member in their order."""
 
     error: ErrorCode
     members: tuple[ErrorCode, ...] = ()
 
 
 Result = JoinResult | SyncResult | LeaveResult | ErrorCode
-"""An ErrorCode is the answer to a Heartbeat or an offset commit."""
+"""An ErrorCode is the response to a Heartbeat or an offset commit."""
 
 
 def join_result(group: Group, member: Member, *, as_leader: bool) -> JoinResult:
-    """Return the answer to a member of the current generation."""
+    """Return the response to a member of the current generation."""
     return JoinResult(
         ErrorCode.NONE,
         member.member_id,

@@ -13,7 +13,7 @@ S = GroupState
 
 
 def accepts_joining_member(group: Group, member_id: str, max_size: int) -> bool:
-    """Tell whether group.max.size allows this member to join (KIP-389)."""
+    """Return whether group.max.size allows this member to join (KIP-389)."""
     if group.state in (S.EMPTY, S.DEAD):
         return True
     member = group.members.get(member_id)

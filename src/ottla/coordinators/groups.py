@@ -180,7 +180,7 @@ class Groups:
             # A leader that rejoins has seen a change of topics: that needs a rebalance.
             or (group.state is S.STABLE and group.leader != member_id)
         ):
-            # The first answer may have been lost. It belongs to the current generation.
+            # The first response may have been lost. It belongs to the current generation.
             leads = group.state is S.COMPLETING_REBALANCE and group.leader == member_id
             self._effects.reply(request_id, join_result(group, member, as_leader=leads))
         else:
@@ -604,7 +604,7 @@ class Groups:
     # --- offset commits ---------------------------------------------------------------------------
 
     def _offset_commit(self, event: OffsetCommitRequested, now: Now) -> ErrorCode:
-        """Tell whether offsets may be committed; with NONE the group exists, created if need be."""
+        """Whether offsets may be committed; with NONE the group exists, created if need be."""
         group = self.groups.get(event.group_id)
         if group is None:
             if event.generation >= 0 and not event.transactional:

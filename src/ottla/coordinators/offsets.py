@@ -67,7 +67,7 @@ class GroupOffsets:
         return None if found is None else found.commit
 
     def unstable(self, tp: TopicPartition) -> bool:
-        """Tell whether a newer offset may become visible (UNSTABLE_OFFSET_COMMIT)."""
+        """Return whether a newer offset may become visible (UNSTABLE_OFFSET_COMMIT)."""
         return tp in self.pending or any(
             tp in t.appended or tp in t.pending for t in self.in_transactions.values()
         )

@@ -31,7 +31,7 @@ class IllegalTransactionStateError(Exception):
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Tell whether a producer id has no further epoch for a client; the last one is for fencing."""
+    """Whether a producer id has no further epoch for a client; the last one is for fencing."""
     return epoch >= MAX_EPOCH - 1
 
 
@@ -100,7 +100,7 @@ class Transaction:
             if self.epoch in (NO_PRODUCER_EPOCH, expected):
                 last_epoch = self.epoch
             elif expected == self.last_epoch:
-                epoch, last_epoch = self.epoch, self.last_epoch  # our answer was lost
+                epoch, last_epoch = self.epoch, self.last_epoch  # our response was lost
             else:
                 raise ProducerFencedError(
                     f"epoch {expected}; ours is {self.epoch}, the last {self.last_epoch}"

@@ -28,7 +28,7 @@ class Channel:
         self._lock = asyncio.Lock()
 
     async def send(self, endpoint: Endpoint | None, request: Any, version: int) -> Any:
-        """Send one request and return its answer; ConnectionLostError if there is none."""
+        """Send one request and return its response; ConnectionLostError if there is none."""
         if endpoint is None:
             raise ConnectionLostError("the broker is not alive in the metadata cache")
         async with self._lock:

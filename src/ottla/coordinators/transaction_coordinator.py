@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
-from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog
+from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog, DelayedAppend
 from ottla.coordinators.results import AwaitsResult
 from ottla.coordinators.timers import Now
 from ottla.coordinators.transaction import Transaction
@@ -85,6 +85,42 @@ class ProducerIdSource(Protocol):
     def take(self) -> int | None: ...
 
     async def next(self) -> int: ...
+
+
+class _TransactionAppend(DelayedAppend):
+    """The append of a transaction's record: its outcome is an event for the decider."""
+
+    __slots__ = ("_coordinator", "_store")
+
+    def __init__(self, coordinator: "TransactionCoordinator", store: StoreTransaction) -> None:
+        super().__init__()
+        self._coordinator = coordinator
+        self._store = store
+
+    def completed(self, code: ErrorCode) -> None:
+        store, error = self._store, _ERRORS.get(code, code)
+        if error is not ErrorCode.NONE:
+            logger.info(
+                "transaction not stored transactional_id=%s state=%s error=%s offset=%d "
+                "attempts=%d",
+                store.transactional_id, store.to.state.label, code.name, self.base_offset,
+                store.attempts + 1,
+            )  # fmt: skip
+        self._coordinator.on_stored(store.token, error, self.base_offset)
+
+
+class _TombstonesAppend(DelayedAppend):
+    """The append of tombstones for expired transactional ids."""
+
+    __slots__ = ("_coordinator", "_token")
+
+    def __init__(self, coordinator: "TransactionCoordinator", token: int) -> None:
+        super().__init__()
+        self._coordinator = coordinator
+        self._token = token
+
+    def completed(self, code: ErrorCode) -> None:
+        self._coordinator.on_stored(self._token, code, self.base_offset)
 
 
 class _TransactionLoader:
@@ -273,22 +309,11 @@ class TransactionCoordinator:
             key=transaction_key(store.transactional_id),
             value=transaction_value(store.to),
         )
-
-        def on_done(failure: ErrorCode, base_offset: int) -> None:
-            error = _ERRORS.get(failure, failure)
-            if error is not ErrorCode.NONE:
-                logger.info(
-                    "transaction not stored transactional_id=%s state=%s error=%s offset=%d "
-                    "attempts=%d",
-                    store.transactional_id, store.to.state.label, failure.name, base_offset,
-                    store.attempts + 1,
-                )  # fmt: skip
-            self._handle(RecordsStored(store.token, error, in_doubt=base_offset >= 0))
-
-        # For as long as the transaction may last: our answer COORDINATOR_NOT_AVAILABLE would leave
-        # open whether a decision that is in the log already becomes committed.
+        # For as long as the transaction may last: our response COORDINATOR_NOT_AVAILABLE would
+        # leave open whether a decision that is in the log already becomes committed.
         timeout_ms = max(store.to.timeout_ms, IN_DOUBT_TIMEOUT_MS if store.in_doubt else 1)
-        self.log.append(store.partition, [record], on_done, timeout_ms=timeout_ms)
+        append = _TransactionAppend(self, store)
+        self.log.append(store.partition, [record], append, timeout_ms=timeout_ms)
 
     def _write_tombstones(self, store: StoreTombstones) -> None:
         timestamp = self._clock.wall_ms()
@@ -296,11 +321,11 @@ class TransactionCoordinator:
             Record(timestamp=timestamp, key=transaction_key(name))
             for name in store.transactional_ids
         ]
+        self.log.append(store.partition, records, _TombstonesAppend(self, store.token))
 
-        def on_done(failure: ErrorCode, base_offset: int) -> None:
-            self._handle(RecordsStored(store.token, failure, in_doubt=base_offset >= 0))
-
-        self.log.append(store.partition, records, on_done)
+    def on_stored(self, token: int, error: ErrorCode, base_offset: int) -> None:
+        """Pass the outcome of an append to the decider; with an offset an error is in doubt."""
+        self._handle(RecordsStored(token, error, in_doubt=base_offset >= 0))
 
     def _retry(self, token: int) -> None:
         if not self._closed:
@@ -384,7 +409,7 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Tell which partitions are part of the open transaction (KIP-890)."""
+        """Return which partitions are part of the open transaction (KIP-890)."""
         error, partition = self._validate(transactional_id)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)

@@ -117,7 +117,7 @@ Event = (
 
 
 class InitResult(NamedTuple):
-    """The answer to InitProducerId."""
+    """The response to InitProducerId."""
 
     error: ErrorCode
     producer_id: int = -1

@@ -293,7 +293,7 @@ def _marker(item: _QueuedMarkers) -> WriteTxnMarkersRequest.WritableTxnMarker:
 
 
 def _errors(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, ErrorCode]]:
-    """Return an answer's errors by producer id, which may be in it more than once."""
+    """Return a response's errors by producer id, which may be in it more than once."""
     found: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in response.markers:
         codes = found.setdefault(marker.producer_id, {})

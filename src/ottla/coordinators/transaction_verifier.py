@@ -34,7 +34,7 @@ FIRST_LEVEL = (3, 5)
 
 
 class _Verification(NamedTuple):
-    """A question that waits for another broker's answer."""
+    """A question that waits for another broker's response."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -95,7 +95,7 @@ class TransactionVerifier:
     ) -> PartitionErrors | None:
         """Return the partitions that are not part of the transaction, with the reasons.
 
-        None if another broker must be asked: `request` hears of its answer later.
+        None if another broker gets a request: `request` gets its result later.
         """
         verification = _Verification(
             transactional_id, producer, partitions, request, knows_abortable

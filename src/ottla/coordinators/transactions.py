@@ -207,7 +207,7 @@ class Transactions:
     # --- InitProducerId ---------------------------------------------------------------------------
 
     def allows_timeout(self, timeout_ms: int) -> bool:
-        """Tell whether a producer may ask for this transaction.timeout.ms."""
+        """Return whether a producer may ask for this transaction.timeout.ms."""
         return 0 < timeout_ms <= self._max_timeout_ms
 
     def _init_producer_id(self, request: InitProducerIdRequested, now: Now) -> None:
@@ -293,7 +293,7 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Tell which partitions are part of the open transaction (KIP-890).
+        """Return which partitions are part of the open transaction (KIP-890).
 
         A record that is being written does not matter: the partition's log checks once more.
         """
@@ -322,7 +322,7 @@ class Transactions:
     # --- end of a transaction ---------------------------------------------------------------------
 
     def _end(self, request: EndTransactionRequested, now: Now) -> None:
-        """Commit or abort; the answer is sent when the decision is in the log."""
+        """Commit or abort; the response is sent when the decision is in the log."""
         shard, committed = self.shards[request.partition], request.committed
         transaction, error = self._find(shard, request.transactional_id, request.producer)
         if transaction is not None and error is ErrorCode.NONE:
@@ -476,7 +476,7 @@ class Transactions:
         )
 
     def awaits_markers(self, token: int) -> bool:
-        """Tell whether markers still have to be sent: this broker coordinates the transaction."""
+        """Return whether markers still have to be sent: this broker coordinates the transaction."""
         return token in self.pending_markers
 
     def _markers_written(self, token: int, partitions: Iterable[TopicPartition]) -> None:

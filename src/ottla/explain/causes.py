@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.controller.journal_schema import (
+from ottla.controller.leadership import FOR_RETURNED_REPLICA
+from ottla.explain.cluster_state import ClusterState
+from ottla.explain.lines import Entry
+from ottla.model.journal_schema import (
     AnyLine,
     BrokersChanged,
     DecisionLine,
@@ -23,9 +26,6 @@ from ottla.controller.journal_schema import (
     ShutdownAsked,
     TopicsChanged,
 )
-from ottla.controller.leadership import FOR_RETURNED_REPLICA
-from ottla.explain.cluster_state import ClusterState
-from ottla.explain.lines import Entry
 
 MAX_EVENTS = 16
 """Events of one cause that are remembered: an event handler records few."""

@@ -8,7 +8,11 @@ controller that wrote it (`tests/unit/explain` compares them for every history).
 
 from dataclasses import dataclass, field
 
-from ottla.controller.journal_schema import (
+from ottla.controller.states import PartitionState
+from ottla.explain.lines import Entry
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import (
     BrokersChanged,
     ClusterFacts,
     DecisionLine,
@@ -28,10 +32,6 @@ from ottla.controller.journal_schema import (
     TopicsChanged,
     partition_of,
 )
-from ottla.controller.states import PartitionState
-from ottla.explain.lines import Entry
-from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
-from ottla.model.ids import TopicPartition
 
 _STATES = {state.value for state in PartitionState}
 

@@ -10,16 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.options import Dir, Output
 from ottla.admin.output import Format, print_structured, say, structured
 
 EXIT_DIFFERENT = 1
 DAMAGE_SHOWN = 5
-
-Dir = Annotated[
-    Path | None,
-    Option("--dir", help="Folder of the cluster [default: $OTTLA_DIR or ./ottla-data]"),
-]
-Output = Annotated[Format, Option("--output", help="table or json")]
 
 
 def why(
@@ -39,7 +34,6 @@ def why(
 
     Example: ottla why orders-0 --at 12:30
     """
-    from ottla.controller.journal_schema import partition_of  # noqa: PLC0415 - lazy
     from ottla.explain.history import PartitionHistory  # noqa: PLC0415 - lazy
     from ottla.explain.rendering import (  # noqa: PLC0415 - lazy
         history_as_json,
@@ -47,6 +41,7 @@ def why(
         print_history,
         unknown_partition,
     )
+    from ottla.model.journal_schema import partition_of  # noqa: PLC0415 - lazy
 
     try:
         tp = partition_of(partition)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ottla.controller import failover
-from ottla.controller import journal_schema as journaled
 from ottla.controller.context import Context
 from ottla.controller.states import PartitionReplica, PartitionState, ReplicaState
 from ottla.explain.lines import Entry
 from ottla.explain.starts import Procedure, broker_of, start_of_failover
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import Eligible, LeaderAndIsr, LeaderIsrAndControllerEpoch, TopicInfo
 from ottla.model.ids import ZERO_UUID, TopicPartition, uuid_from_text
 

@@ -8,7 +8,13 @@ is two topics with one name, distinguished by their ids.
 
 from dataclasses import dataclass, field
 
-from ottla.controller.journal_schema import (
+from ottla.explain.causes import Causes
+from ottla.explain.cluster_state import ClusterState
+from ottla.explain.lines import Entry
+from ottla.explain.rules import in_words, rejected_in_words
+from ottla.model.cluster import LeaderAndIsr
+from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import (
     ClusterFacts,
     DecisionLine,
     DeletionHalted,
@@ -24,12 +30,6 @@ from ottla.controller.journal_schema import (
     TopicsChanged,
     partition_of,
 )
-from ottla.explain.causes import Causes
-from ottla.explain.cluster_state import ClusterState
-from ottla.explain.lines import Entry
-from ottla.explain.rules import in_words, rejected_in_words
-from ottla.model.cluster import LeaderAndIsr
-from ottla.model.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

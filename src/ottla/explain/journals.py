@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ottla.controller.journal_schema import (
+from ottla.explain.lines import Entry, parse
+from ottla.model.errors import OttlaError
+from ottla.model.journal_schema import (
     JOURNAL_NAME,
+    DamagedLineError,
     DroppedLine,
 )
-from ottla.explain.lines import DamagedError, Entry, parse
-from ottla.model.errors import OttlaError
 
 DEEPEST = 3
 """Folders below a named one in which a journal is looked for: `ottla-data/broker-0/data/`."""
@@ -97,7 +98,7 @@ def _one(files: Sequence[Path], damage: Damage) -> Iterator[tuple[int, int, Entr
                     continue
                 try:
                     entry = parse(raw, name, number)
-                except DamagedError as error:
+                except DamagedLineError as error:
                     problem = str(error) if raw.endswith(b"\n") else f"cut off ({error})"
                     damage.add(name, number, problem)
                     continue

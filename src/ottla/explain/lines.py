@@ -1,31 +1,12 @@
-"""Lines: reads a journal's lines; a line that does not fit is damaged, and says how.
+"""Lines: a journal's lines with the place where they stand.
 
-A decider: text in, values out. Who may call: this room. Invariants: a line is believed only as a
-whole: the facts of the events that the room works with are checked together with the line; unknown
-events and unknown keys are let through, so that a later version's journal can still be read. What
-lines hold is in `controller.journal_schema`.
+A decider: text in, values out. Who may call: this room. What lines hold, and how they are checked,
+is in `model.journal_schema`.
 """
 
 from typing import Any, NamedTuple
 
-import msgspec
-
-from ottla.controller.journal_schema import (
-    EVENTS,
-    PARTS,
-    AnyLine,
-    DecisionLine,
-    EventLine,
-    IsrChangesNotified,
-    LeaderAndIsrAnswered,
-    ReassignmentRefused,
-    ReassignmentStep,
-    RestartedUnseen,
-    SnapshotLine,
-    partition_of,
-)
-
-_decoder = msgspec.json.Decoder(AnyLine)
+from ottla.model.journal_schema import AnyLine, read_line
 
 
 class Entry(NamedTuple):
@@ -41,38 +22,7 @@ class Entry(NamedTuple):
         return f"{self.file}:{self.number}"
 
 
-class DamagedError(Exception):
-    """A line cannot be believed; the text says why."""
-
-
 def parse(raw: bytes, file: str, number: int) -> Entry:
-    """Return one line as an entry; DamagedError if it does not fit."""
-    try:
-        line = _decoder.decode(raw)
-        facts: Any = None
-        if isinstance(line, EventLine):
-            if not isinstance(line.inputs, dict | None):
-                raise DamagedError(f"the inputs of {line.event} are no object")
-            if line.event in EVENTS:
-                facts = EVENTS[line.event].read(line.inputs or {})
-        elif isinstance(line, SnapshotLine) and line.part in PARTS:
-            facts = msgspec.convert(line.facts, PARTS[line.part], str_keys=True)
-        for text in _partitions_named(line, facts):
-            partition_of(text)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DamagedError(str(error) or type(error).__name__) from error
+    """Return one line as an entry; DamagedLineError if it does not fit."""
+    line, facts = read_line(raw)
     return Entry(line, facts, file, number)
-
-
-def _partitions_named(line: AnyLine, facts: Any) -> list[str]:
-    if isinstance(line, DecisionLine):
-        return [line.partition]
-    if isinstance(facts, ReassignmentStep | ReassignmentRefused):
-        return [facts.partition]
-    if isinstance(facts, RestartedUnseen):
-        return [text for text, _ in facts.replicas]
-    if isinstance(facts, IsrChangesNotified):
-        return [*facts.partitions, *facts.states]
-    if isinstance(facts, LeaderAndIsrAnswered):
-        return [*facts.offline, *facts.online]
-    return []

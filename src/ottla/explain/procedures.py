@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from ottla.controller import effects as e
-from ottla.controller import journal_schema as journaled
 from ottla.controller import snapshot
 from ottla.controller.effects import Effect, Steps
 from ottla.controller.eligibility import Eligibility
@@ -27,6 +26,7 @@ from ottla.controller.state_changes import CHANGES_A_LINE, Settings, StateChange
 from ottla.explain.followed import Followed
 from ottla.explain.lines import Entry, parse
 from ottla.explain.starts import Procedure, start_of
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import LeaderAndIsr, LeaderIsrAndControllerEpoch
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition

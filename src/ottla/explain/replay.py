@@ -19,20 +19,6 @@ from ottla.controller.broker_epochs import compare, restarted_unseen
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM, rule_of, validate
-from ottla.controller.journal_schema import (
-    BrokersChanged,
-    ClusterFacts,
-    DecisionLine,
-    LeaderBalanceDue,
-    ReassignmentRefused,
-    ReassignmentStep,
-    Registration,
-    RestartedUnseen,
-    StateChangeLine,
-    TopicDeletionsRequested,
-    TopicFacts,
-    partition_of,
-)
 from ottla.controller.leadership import (
     EPOCH_RULES,
     FOR_ASSIGNMENT,
@@ -63,6 +49,20 @@ from ottla.model.cluster import (
 )
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.model.journal_schema import (
+    BrokersChanged,
+    ClusterFacts,
+    DecisionLine,
+    LeaderBalanceDue,
+    ReassignmentRefused,
+    ReassignmentStep,
+    Registration,
+    RestartedUnseen,
+    StateChangeLine,
+    TopicDeletionsRequested,
+    TopicFacts,
+    partition_of,
+)
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 

@@ -6,7 +6,7 @@ this version does not know is named as it is written.
 
 from collections.abc import Callable, Mapping
 
-from ottla.controller.journal_schema import (
+from ottla.model.journal_schema import (
     DecisionLine,
 )
 
@@ -32,7 +32,7 @@ def rejected_in_words(rejected: tuple[tuple[int, str], ...]) -> str:
 def _asked(line: DecisionLine, rule: str) -> str:
     proposed = [] if line.asked is None else list(line.asked.isr)
     if line.outcome == "written":
-        return f"{rule.removeprefix('leader asks: ')} to {proposed}"
+        return f"{rule.removeprefix('leader requests: ')} to {proposed}"
     refusal = line.outcome.removeprefix("refused: ")
     if rule.startswith("leader asks"):
         return f"ISR {proposed} refused with {refusal}: the state znode has another version"

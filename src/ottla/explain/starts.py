@@ -16,14 +16,13 @@ from ottla.controller import (
     requests,
     topics,
 )
-from ottla.controller import journal_schema as journaled
 from ottla.controller.context import Context
 from ottla.controller.effects import Steps
 from ottla.controller.elections import ElectionKind
 from ottla.controller.isr_changes import EPOCHS_FROM, TOPIC_IDS_FROM
-from ottla.controller.journal_schema import partition_of
 from ottla.controller.state_changes import StateChanges
 from ottla.explain.lines import Entry
+from ottla.model import journal_schema as journaled
 from ottla.model.cluster import (
     BrokerInfo,
     Endpoint,
@@ -32,6 +31,7 @@ from ottla.model.cluster import (
     TopicInfo,
 )
 from ottla.model.ids import TopicPartition, uuid_from_text
+from ottla.model.journal_schema import partition_of
 from ottla.model.protocol import UNKNOWN_BROKER_EPOCH
 from ottla.wire.messages.alter_partition import AlterPartitionRequest
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ottla.log.index import CorruptIndexError
 
-_ENTRY = struct.Struct(">hqqqq")
-ENTRY_SIZE = _ENTRY.size
+ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = ENTRY.size
 _VERSION = 0
 
 
@@ -26,7 +26,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:
-    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+    return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 def decode(data: bytes, base_offset: int) -> list[AbortedTransaction]:
@@ -34,7 +34,7 @@ def decode(data: bytes, base_offset: int) -> list[AbortedTransaction]:
     if len(data) % ENTRY_SIZE:
         raise CorruptIndexError(f"{len(data)} bytes are no whole number of entries")
     entries = []
-    for version, *fields in _ENTRY.iter_unpack(data):
+    for version, *fields in ENTRY.iter_unpack(data):
         if version != _VERSION:
             raise CorruptIndexError(f"an entry of version {version}")
         entry = AbortedTransaction(*fields)

@@ -33,7 +33,7 @@ def recovery_points(log_dir: LogDir, logs: Sequence[Log]) -> Snapshot:
 
 
 def log_starts(logs: Iterable[Log]) -> Snapshot:
-    """Return the log starts that are not told by the first segment's name."""
+    """Return the log start offsets that differ from the first segment's base offset."""
     return Snapshot(
         {
             log.tp: log.log_start_offset

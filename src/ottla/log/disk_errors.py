@@ -9,7 +9,7 @@ _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE))
 
 
 def is_shortage(error: OSError) -> bool:
-    """Tell whether descriptors ran out (F45): nothing was done, and the disk is as good as before.
+    """Whether descriptors ran out (F45): nothing was done, and the disk is as good as before.
 
     Anything else that a write, an fsync or a rename raises may mean lost data (F17, F18).
     """

@@ -104,7 +104,7 @@ class OsFile:
         except BlockingIOError:
             return False
         except OSError:
-            return True  # whoever reads is told
+            return True  # the read gets the error
         return True
 
     def prefetch(self, size: int, offset: int) -> None:
@@ -332,7 +332,7 @@ class OsFiles:
     def ask_for_lost_writes(self, path: str) -> None:
         """Raise if any write of the log dir's file system failed; a worker may call it.
 
-        Without a lock on the log dir there is nobody to ask.
+        Without a lock on the log dir there is no owner to find.
         """
         folder = os.path.dirname(os.path.realpath(path))
         while folder not in self._lock_fds and folder != os.path.dirname(folder):

@@ -55,7 +55,7 @@ class OffsetIndex:
         """Return the offset of an entry at least `size` bytes behind the batch that holds `first`.
 
         The nearest that is known to be so far on, None if there is none. Kafka:
-        `fetchUpperBoundOffset`, which is told where the batch begins.
+        `fetchUpperBoundOffset`, which gets the position of the batch.
         """
         after = bisect_right(self.offsets, first - self.base_offset)
         if after == len(self.offsets):

@@ -5,21 +5,40 @@ or wrong all its batches are looked at. Invariants: the worker touches a segment
 descriptor of its own; the event loop takes over what it found, unless the segment changed since.
 """
 
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
+from ottla.log.index import OffsetIndex
 from ottla.model.ports import File
 
-if TYPE_CHECKING:
-    from ottla.log.segment import Segment
+
+class Probe(Protocol):
+    """A segment that only the worker reads, through a descriptor of its own."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def offsets(self) -> OffsetIndex: ...
+
+    def attach(self, file: File) -> None: ...
+
+    def rebuild_indexes(self) -> None: ...
+
+    def load_all(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
-class IndexLoader:
+ProbeT = TypeVar("ProbeT", bound=Probe)
+
+
+class IndexLoader(Generic[ProbeT]):
     """Loads the indexes of one segment, and prefetches the records to be read through them."""
 
-    def __init__(self, segment: "Segment", probe: "Segment", file: File, *, rebuild: bool) -> None:
-        self.size = segment.size
-        self.loaded: Segment | None = None
-        """the loaded segment, once the worker is done"""
+    def __init__(self, probe: ProbeT, file: File, *, rebuild: bool) -> None:
+        self.size = probe.size
+        self.loaded: ProbeT | None = None
+        """the probe, once the worker has loaded it"""
         self.rebuild = rebuild
         self._probe = probe
         self._file = file

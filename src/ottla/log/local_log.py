@@ -248,7 +248,7 @@ class LocalLog:
     def _roll_is_due(
         self, segment: Segment, size: int, last: int, max_timestamp: int, now_ms: int
     ) -> bool:
-        """Tell whether a batch is to begin a new segment; OSError, as a start left files unread."""
+        """Whether a batch is to begin a new segment; OSError, as a start left files unread."""
         if self._roll_timestamp == _UNKNOWN:
             self._roll_timestamp = self._roll_time(segment.first_batch_timestamp())
         return (
@@ -347,7 +347,7 @@ class LocalLog:
         return max(bisect_right(self.segments, offset, key=lambda s: s.base_offset) - 1, 0)
 
     def release_idle(self) -> None:
-        """Drop loaded indexes of segments nobody read lately."""
+        """Drop loaded indexes of segments that were not read lately."""
         for segment in self.segments[:-1]:
             segment.release()
 
@@ -371,7 +371,7 @@ class LocalLog:
                 raise self._fail(error, "open of the index of aborted transactions") from error
 
     def upper_bound(self, found: LogRead) -> int:
-        """Return an offset beyond all that was read, as near as can be told by the index."""
+        """Return an offset beyond all that was read, as near as the index shows."""
         header: Header = unpack_header(found.parts[-1], 0)
         if not found.from_file:  # one batch per part
             return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
@@ -475,11 +475,11 @@ class LocalLog:
         return self._world.clock.monotonic() - self._unflushed_since_s
 
     def has_unflushed_segments(self) -> bool:
-        """Tell whether a segment that is not the active one still awaits its fsync."""
+        """Return whether a segment that is not the active one still awaits its fsync."""
         return self.recovery_point < self._active.base_offset
 
     def has_unsynced_files(self) -> bool:
-        """Tell whether small files (epochs, topic id, indexes, snapshots) await their fsync."""
+        """Return whether small files (epochs, topic id, indexes, snapshots) await their fsync."""
         return (
             self.epochs.changed
             or self._metadata_unsynced

@@ -107,7 +107,7 @@ class LogManager:
         self._boot_ids.registered = False
 
     def registered(self) -> None:
-        """Note that the broker has registered, and told whether its logs are complete."""
+        """Note that the broker has registered, with whether its logs are complete."""
         self._boot_ids.registered = True
         self._write_boot_ids()
 
@@ -200,7 +200,7 @@ class LogManager:
         log.set_high_watermark(log_dir.high_watermarks.get(tp, log.log_start_offset))
 
     def _resolve_duplicate_folder(self, log: Log, log_dir: LogDir, name: str) -> bool:
-        """Tell whether this folder, not the log known under its name, is the partition's.
+        """Return whether this folder, not the log known under its name, is the partition's.
 
         StartupError, as in Kafka, unless a crash amid a replacement left both.
         """

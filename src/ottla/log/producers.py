@@ -42,7 +42,7 @@ class Guard:
     """Kafka's `VerificationGuard`: a transaction's first batch while its coordinator is asked.
 
     The append needs this very object (KIP-890): a marker between the request and the append removes
-    it, so that no answer is used for a later transaction.
+    it, so that no response is used for a later transaction.
     """
 
     __slots__ = ("epoch", "lowest_sequence", "timestamp")

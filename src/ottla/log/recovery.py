@@ -129,7 +129,7 @@ class Loader:
         self._high_watermark = high_watermark
         """as its checkpoint says, None if that is not known"""
         self._on_damage = on_damage
-        """told before anything is cut from a log that was closed cleanly"""
+        """called before a log that was closed cleanly is truncated"""
         self._recovered_from = _NEVER
         self._producers_known = False
         self._producers_from = 0
@@ -342,7 +342,7 @@ class Loader:
                 yield from segment.rebuilding_indexes(self._interval)
 
     def _follows(self, segment: Segment, before: Segment, end: int) -> bool:
-        """Tell whether a segment begins where the one before it ends.
+        """Return whether a segment begins where the one before it ends.
 
         If not, unflushed records were lost at a power loss while later ones were kept. Gaps are
         right only where compaction may have been, or offsets are too far apart for one segment
@@ -421,7 +421,7 @@ class Loader:
         try:
             return (yield from last.finding_end())
         except CorruptRecordError as error:
-            # The clean marker lied, or somebody wrote into the file since.
+            # The clean marker was wrong, or another process wrote into the file since.
             _log.warning("log end unreadable, recovering partition=%s error=%s", self._tp, error)
             if self._on_damage is not None:
                 self._on_damage()
@@ -498,7 +498,7 @@ class Loader:
         try:
             yield from replaying(loaded.producers, loaded.segments, start, upto)
         except CorruptRecordError as error:
-            # Flushed long ago and damaged since: who reads there is told. What follows counts.
+            # Flushed long ago and damaged since: a read there gets the error. What follows counts.
             self._found_damage(error)
         if not self._clean and self._high_watermark is not None:
             yield from self._find_unreplicated(self._high_watermark, start)

@@ -83,7 +83,7 @@ class Segment(AbortedFile):
         self.first_timestamp: int | None = None
         self.used = False
         self.index_changed = False
-        self._loader: IndexLoader | None = None
+        self._loader: IndexLoader[Segment] | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._index_is_true = False
@@ -221,7 +221,7 @@ class Segment(AbortedFile):
 
     @property
     def knows_max_timestamp(self) -> bool:
-        """Whether the largest timestamp can be told without reading anything."""
+        """Whether the largest timestamp is known without reading anything."""
         return self._max_timestamp is not None
 
     def adopt_max_timestamp(self, probe: "Segment") -> None:
@@ -266,7 +266,7 @@ class Segment(AbortedFile):
             return
         loader = self._loader
         if loader is None or loader.size != self.size:
-            loader = self._loader = IndexLoader(self, self.probe(), self.file, rebuild=rebuild)
+            loader = self._loader = IndexLoader(self.probe(), self.file, rebuild=rebuild)
         if loader.loaded is None:
             raise NotInMemoryError(loader, offset, size)
         self._adopt(loader.loaded)
@@ -295,7 +295,7 @@ class Segment(AbortedFile):
     def load_all(self) -> None:
         """Load the indexes and find the largest timestamp."""
         _ = self.offsets, self.times, self.max_timestamp
-        with contextlib.suppress(CorruptIndexError):  # whoever needs it builds it again
+        with contextlib.suppress(CorruptIndexError):  # rebuilt by the next use
             _ = self.aborted
 
     def _times_agree(self) -> bool:
@@ -315,7 +315,7 @@ class Segment(AbortedFile):
         times = self.times
         timestamp, offset = times.last()
         position = self.offsets.lookup(offset)
-        with contextlib.suppress(CorruptRecordError):  # who reads there is told
+        with contextlib.suppress(CorruptRecordError):  # a read there gets the error
             for _, header in self.headers(position):
                 if header[MAX_TIMESTAMP] > timestamp:
                     timestamp = header[MAX_TIMESTAMP]
@@ -359,7 +359,7 @@ class Segment(AbortedFile):
                         next_look = position + AHEAD // 2
                         yield reader.missing(position, _CHUNK)
                 break
-            except CorruptRecordError:  # who reads there is told
+            except CorruptRecordError:  # a read there gets the error
                 found = None if known is None else self.resume(known, place)
                 place = None if found is None else found[0]
                 self.bytes_since_index = index_interval + 1  # so that this place stays known

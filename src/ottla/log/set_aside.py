@@ -42,7 +42,7 @@ class SetAside:
         self.folders.setdefault(log.tp, {})[folder] = log.high_watermark
 
     def recognize(self, folder: str) -> bool:
-        """Tell whether a folder found at the start was set aside; note it if so."""
+        """Return whether a folder found at the start was set aside; note it if so."""
         try:
             mark = damage.decode(self._files.read_bytes(f"{folder}/{damage.DAMAGE_FILE}"))
         except FileNotFoundError:

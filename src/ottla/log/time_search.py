@@ -1,6 +1,6 @@
 """Searches a log by timestamp (ListOffsets).
 
-Who may call: `log` (and through it whoever drives a `Search`). Kafka:
+Who may call: `log`, and the callers that drive a `Search`. Kafka:
 `UnifiedLog.fetchOffsetByTimestamp` and `LogSegment.findOffsetByTimestamp`. Invariants: whatever
 reads files, checks or decompresses batches is a job, which touches a segment object and a
 descriptor of its own, so that a worker can do it (F46); the log may change meanwhile, and then the
@@ -11,17 +11,14 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ottla.log.local_log import LocalLog
 from ottla.log.results import NotInMemoryError, TimestampOffset
 from ottla.log.segment import Segment
 from ottla.model.errors import CorruptRecordError, ErrorCode, OttlaError
 from ottla.model.steps import Driven
 from ottla.wire.batch_header import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH, MAX_TIMESTAMP
 from ottla.wire.records import iter_records
-
-if TYPE_CHECKING:
-    from ottla.log.log import Log
 
 MOST_ATTEMPTS = 10
 """After so many truncations during one search its client is to ask again."""
@@ -43,17 +40,17 @@ def run_now(search: Search) -> TimestampOffset | None:
     return driven.result
 
 
-def find_by_timestamp(log: "Log", timestamp: int) -> Search:
+def find_by_timestamp(log: LocalLog, timestamp: int) -> Search:
     """Search for the first record with a timestamp of at least `timestamp`."""
     return _repeated(log, lambda: _find_by_timestamp(log, timestamp))
 
 
-def find_max_timestamp(log: "Log") -> Search:
+def find_max_timestamp(log: LocalLog) -> Search:
     """Search for the first record with the largest timestamp of all."""
     return _repeated(log, lambda: _find_max_timestamp_offset(log))
 
 
-def _repeated(log: "Log", attempt: Callable[[], Search]) -> Search:
+def _repeated(log: LocalLog, attempt: Callable[[], Search]) -> Search:
     for _ in range(MOST_ATTEMPTS):
         if log.failed is not None:
             raise log.failed
@@ -66,7 +63,7 @@ def _repeated(log: "Log", attempt: Callable[[], Search]) -> Search:
     raise OttlaError(f"{log.tp} changes again and again", ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _find_max_timestamp_offset(log: "Log") -> Search:
+def _find_max_timestamp_offset(log: LocalLog) -> Search:
     best = -1
     base = -1
     while (segment := _next_segment(log, base, None)) is not None:
@@ -76,7 +73,7 @@ def _find_max_timestamp_offset(log: "Log") -> Search:
     return (yield from _find_by_timestamp(log, best)) if best >= 0 else None
 
 
-def _find_by_timestamp(log: "Log", timestamp: int) -> Search:
+def _find_by_timestamp(log: LocalLog, timestamp: int) -> Search:
     base = -1
     while (segment := _next_segment(log, base, timestamp)) is not None:
         yield from _indexes(log, segment)
@@ -95,7 +92,7 @@ def _find_by_timestamp(log: "Log", timestamp: int) -> Search:
     return None
 
 
-def _next_segment(log: "Log", base: int, timestamp: int | None) -> Segment | None:
+def _next_segment(log: LocalLog, base: int, timestamp: int | None) -> Segment | None:
     """Return the first segment beyond offset `base` that may have such a timestamp."""
     segments = log.segments
     for at in range(bisect_right(segments, base, key=lambda s: s.base_offset), len(segments)):
@@ -109,7 +106,7 @@ def _next_segment(log: "Log", base: int, timestamp: int | None) -> Segment | Non
     return None
 
 
-def _indexes(log: "Log", segment: Segment) -> Generator[Job, None, None]:
+def _indexes(log: LocalLog, segment: Segment) -> Generator[Job, None, None]:
     """Yield a job that loads the segment's indexes and finds its largest timestamp."""
     for _ in range(2):
         try:
@@ -136,7 +133,7 @@ def _bring(place: NotInMemoryError) -> None:
         place.file.prefetch(place.size, place.position)
 
 
-def _check(log: "Log", segment: Segment, truncations: int) -> None:
+def _check(log: LocalLog, segment: Segment, truncations: int) -> None:
     if log.failed is not None:
         raise log.failed
     if log.truncations != truncations or not log.holds([segment]):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ottla.model.ids import NO_LEADER, ZERO_UUID, TopicPartition
+from ottla.model.ports import address_text
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
@@ -26,8 +27,7 @@ class Endpoint:
     protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener}://{host}:{self.port}"
+        return f"{self.listener}://{address_text(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True)

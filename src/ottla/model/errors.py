@@ -400,5 +400,9 @@ class ConnectionLostError(OttlaError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class BrokerNotAliveError(ConnectionLostError):
+    """A broker was asked for by its id that is not among the live ones."""
+
+
 class NotABrokerError(ConnectionLostError):
     """The server there does not speak Kafka's protocol, or does not answer at all."""

@@ -49,7 +49,7 @@ def uuid_from_text(text: str) -> bytes:
 
 
 def is_usable_uuid(raw: bytes) -> bool:
-    """Tell whether 16 random bytes may name a topic: not reserved, text not starting with '-'."""
+    """Return whether 16 random bytes may name a topic: not reserved, text not starting with '-'."""
     return raw not in (ZERO_UUID, ONE_UUID) and not uuid_to_text(raw).startswith("-")
 
 
@@ -72,5 +72,5 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def topics_collide(a: str, b: str) -> bool:
-    """Tell whether two names differ only in '.' and '_', which metrics cannot tell apart."""
+    """Return whether two names differ only in '.' and '_', which metrics cannot tell apart."""
     return a.replace(".", "_") == b.replace(".", "_")

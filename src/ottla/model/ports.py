@@ -42,7 +42,7 @@ class File(Protocol):
         ...
 
     def in_memory(self, size: int, offset: int) -> bool:
-        """Tell whether these bytes can be read without waiting for a disk, as far as is known."""
+        """Return whether these bytes can be read without waiting for a disk, as far as is known."""
         ...
 
     def prefetch(self, size: int, offset: int) -> None:
@@ -188,6 +188,11 @@ class Listener(Protocol):
     def close(self) -> None:
         """Stop accepting; connections already made live on."""
         ...
+
+
+def address_text(host: str, port: int) -> str:
+    """Return `host:port`, an IPv6 address between brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Network(Protocol):

@@ -30,7 +30,7 @@ class IllegalTransitionError(Exception):
 
 
 def is_legal(table: TransitionTable[State], before: State, after: State) -> bool:
-    """Tell whether the table has this transition."""
+    """Return whether the table has this transition."""
     return before in table.get(after, ())
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.model.errors import (
+    BrokerNotAliveError,
     ConnectionLostError,
     ErrorCode,
     NotABrokerError,
@@ -23,7 +24,7 @@ from ottla.model.errors import (
 )
 from ottla.model.ports import World
 from ottla.net.framing import LOOKS_LIKE
-from ottla.net.peer import API_VERSIONS_KEY, PeerConnection
+from ottla.net.peer import API_VERSIONS_KEY, CLOSED, PeerConnection
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -73,8 +74,8 @@ class _Broker:
         version = min(high, int(message.MAX_VERSION))
         if version < max(low, int(message.MIN_VERSION)):
             raise UnsupportedVersionError(
-                f"{self.peer.host}:{self.peer.port} serves api {message.API_KEY} in versions "
-                f"{low}-{high}, we speak {message.MIN_VERSION}-{message.MAX_VERSION}"
+                f"{self.peer.address} serves api {message.API_KEY} in versions "
+                f"{low}-{high}, we support {message.MIN_VERSION}-{message.MAX_VERSION}"
             )
         return version
 
@@ -124,11 +125,12 @@ class Client:
 
         Connecting is tried a few times, but only once to a broker asked for by its id: whoever
         wants a leader does better to ask again who leads. A request that was sent is repeated
-        only where the answer was NOT_CONTROLLER. One to the controller is tried for `patience_s`
+        only where the response was NOT_CONTROLLER. One to the controller is tried for `patience_s`
         as long as anybody answers: after a kill -9 the dead one is named until its session ends.
         """
         timeout_s = timeout_s or self._timeout_s
-        patient_until_s = self._world.clock.monotonic() + self._patience_s
+        began_s = self._world.clock.monotonic()
+        patient_until_s = began_s + self._patience_s
         last: OttlaError | None = None
         for attempt in itertools.count():
             if attempt >= (1 if isinstance(broker, int) else RETRIES) and not (
@@ -138,6 +140,8 @@ class Client:
             ):
                 break
             if attempt:
+                assert last is not None
+                self.waiting(last, self._world.clock.monotonic() - began_s)
                 wait_s = min(RETRY_WAIT_S * attempt, LONGEST_WAIT_S)
                 await asyncio.sleep(wait_s * (1 + self._world.random.random()))
                 await self._forget_controller(broker)
@@ -156,6 +160,9 @@ class Client:
             last = OttlaError("the controller moved", ErrorCode.NOT_CONTROLLER)
         assert last is not None
         raise last
+
+    def waiting(self, reason: OttlaError, since_s: float) -> None:
+        """Hear that a call is tried again, and since when; for whoever derives."""
 
     async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """Return cluster metadata, of all topics for None, and remember what it says."""
@@ -234,7 +241,8 @@ class Client:
                 await self.metadata([])
             address = self._addresses.get(broker)
             if address is None:
-                raise ConnectionLostError(f"broker {broker} is not alive")
+                known = ", ".join(map(str, sorted(self._addresses))) or "none"
+                raise BrokerNotAliveError(f"broker {broker} is not alive; alive are {known}")
             return await self._connected(address, timeout_s)
         assert broker in (None, ANY), f"no such target: {broker!r}"
         return await self._any_broker(timeout_s)
@@ -270,13 +278,16 @@ class Client:
                 peer.close()
                 if peer.timed_out:
                     raise NotABrokerError(
-                        f"{peer.host}:{peer.port} accepts connections but did not answer within "
+                        f"{peer.address} accepts connections but did not answer within "
                         f"{timeout_s:g} s; is it a Kafka broker, is it paused?"
                     ) from error
                 if LOOKS_LIKE in peer.lost_reason:
                     hint = peer.lost_reason[peer.lost_reason.index(LOOKS_LIKE) :]
-                    raise NotABrokerError(
-                        f"{peer.host}:{peer.port} is no Kafka listener: {hint}"
+                    raise NotABrokerError(f"{peer.address} is no Kafka listener: {hint}") from error
+                if peer.lost_reason == CLOSED:
+                    raise ConnectionLostError(
+                        f"{peer.address} closed the connection before it answered: no Kafka "
+                        "listener, one that wants TLS, or a broker that is shutting down"
                     ) from error
                 raise
             except BaseException:
@@ -296,14 +307,12 @@ async def _negotiate(peer: PeerConnection, timeout_s: float) -> dict[int, tuple[
         version = min(version, listed.get(API_VERSIONS_KEY, 0))
         response = await peer.send(request, version, timeout_s)
     if response.error_code != 0:
-        raise OttlaError(
-            f"{peer.host}:{peer.port} refused ApiVersions: error {response.error_code}"
-        )
+        raise OttlaError(f"{peer.address} refused ApiVersions: error {response.error_code}")
     return {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
 
 
 def _says_not_controller(response: Any) -> bool:
-    """Tell whether a response carries NOT_CONTROLLER, in itself or for a topic or partition."""
+    """Return whether a response carries NOT_CONTROLLER, in itself or for a topic or partition."""
     if getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
         return True
     fields = ("topics", "results", "responses", "replica_election_results", "partition_result")

@@ -11,24 +11,20 @@ Kafka: `SocketServer.Processor` and `KafkaChannel` (mute and unmute).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
 
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import Buffer
-from ottla.net.frame_memory import SMALL_FRAME_BYTES
-from ottla.net.framing import SCRATCH_BYTES, FrameReader, size_prefix
-
-if TYPE_CHECKING:
-    from ottla.net.server import Server
+from ottla.net.frame_memory import SMALL_FRAME_BYTES, FrameMemory
+from ottla.net.framing import JOIN_BYTES, SCRATCH_BYTES, FrameReader, size_prefix
+from ottla.net.limits import DispatchTimeSlice, FrameRules, ServerLimits
+from ottla.net.response_memory import ResponseMemory
 
 logger = logging.getLogger(__name__)
 
-JOIN_BYTES = 16_384
-"""Answers up to this size are joined into one write; larger ones go out as a list of parts."""
-
 NOTHING_SENT: deque[int] = deque()
-"""Shared by all connections that never had a large answer."""
+"""Shared by all connections that never had a large response."""
 
 
 class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
@@ -36,9 +32,9 @@ class CloseConnection(OttlaError):  # noqa: N818 - a decision, not a failure
 
 
 class Pending:
-    """An answer that comes later. Exactly one of `complete`, `fail` and `drop` counts.
+    """A response that comes later. Exactly one of `complete`, `fail` and `drop` counts.
 
-    A subclass holds what the answer waits for, and overrides `drop` if it has to know of it.
+    A subclass holds what the response waits for, and overrides `drop` if it has to know of it.
     """
 
     __slots__ = ("connection", "done", "parts", "pipelined", "timed")
@@ -52,7 +48,7 @@ class Pending:
         """api key and start in seconds of a request whose duration is measured"""
 
     def complete(self, parts: Sequence[Buffer] | None) -> None:
-        """Answer with these parts (None: no answer). Ignored when the client is gone."""
+        """Answer with these parts (None: no response). Ignored when the client is gone."""
         if self.done:
             return
         self.done = True
@@ -80,6 +76,54 @@ class Pending:
     def drop(self) -> None:
         """Note that the connection is gone. The connection calls it, even if this is done."""
         self.done = True
+
+
+Answered = Callable[[Pending], None]
+"""Called with each `Pending` whose duration is measured (`timed`) when its response is there."""
+
+
+Unread = Callable[[asyncio.BaseTransport], int | None]
+"""Returns how many received bytes of a transport were not read yet; None if unknown."""
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of the server that made it."""
+
+    limits: ServerLimits
+    rules: FrameRules
+    listener: str
+    between_brokers: bool
+    held: bool
+    """whether connections are accepted and not yet served"""
+    budget: FrameMemory
+    answers: ResponseMemory
+    broker_responses: ResponseMemory
+    turn: DispatchTimeSlice
+    now: float
+    """the monotonic clock at the last sweep, in seconds"""
+    dispatch: Callable[["Connection", memoryview], Sequence[Buffer] | Pending | None]
+    answered: Answered
+    unread: Unread
+
+    def admit(self, connection: "Connection") -> bool:
+        """Return whether a new connection is within the limits."""
+        ...
+
+    def dismiss(self, connection: "Connection") -> None:
+        """Forget a connection that is lost."""
+        ...
+
+    def touch(self, connection: "Connection") -> None:
+        """Have `pump` called at the end of the loop's iteration."""
+        ...
+
+    def note_refusal(self, connection: "Connection", reason: str) -> None:
+        """Count and log why a connection is closed."""
+        ...
+
+    def watch_memory(self) -> None:
+        """Have slow frames found while others wait for their memory."""
+        ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -120,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         "peer",
     )
 
-    def __init__(self, server: "Server", connection_id: int) -> None:
+    def __init__(self, server: ConnectionHost, connection_id: int) -> None:
         limits = server.limits
         self._server = server
         self.id = connection_id
@@ -158,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
     # What the dispatch function and the router use.
 
     def pending(self, pipelined: bool) -> Pending:
-        """Return a token to give back from dispatch; the answer follows through it."""
+        """Return a token to give back from dispatch; the response follows through it."""
         return Pending(self, pipelined)
 
     def close(self) -> None:
@@ -405,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
             self._stalled_since = self._server.now
         self._stalled_bytes = size
         sent = self._sent
-        # An answer is held whole until its last byte was taken.
+        # A response is held whole until its last byte was taken.
         while sent and self._sent_bytes - sent[0] >= size:
             self._sent_bytes -= sent.popleft()
         self._answers.settle(self, max(size, self._sent_bytes) + self._out_bytes)

@@ -16,6 +16,9 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 DEFAULT_MAX_FRAME_BYTES = 104_857_600
 """Kafka's socket.request.max.bytes."""
 
+JOIN_BYTES = 16_384
+"""Messages up to this size are joined into one write; larger ones go out as a list of parts."""
+
 SCRATCH_BYTES = 65_536
 FIRST_STEP_BYTES = 16_384
 """A frame's memory grows to four times what came, and to this at least; above a mebibyte to twice
@@ -103,7 +106,7 @@ class FrameReader:
         return min(self.wanted, step)
 
     def starts_with(self, keys: frozenset[bytes]) -> bool:
-        """Tell whether the open frame's first two bytes came and are one of these API keys."""
+        """Return whether the open frame's first two bytes came and are one of these API keys."""
         body = self._body
         return body is not None and self.filled >= 2 and bytes(body[:2]) in keys
 

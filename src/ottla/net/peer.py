@@ -1,26 +1,28 @@
 """A connection to one broker: requests are pipelined, responses matched in order.
 
 Who may call: brokers and the controller (to each other), `net.client` and the simulator's
-clients. Invariants: an answer whose correlation id is not the oldest open one's ends the
+clients. Invariants: a response whose correlation id is not the oldest open one's ends the
 connection; so does a request that is not answered in time, as in Kafka's `NetworkClient`, since
 everything behind it is late too; one timer serves all deadlines; when the connection ends every
 open future fails with ConnectionLostError, and nothing is sent again here.
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ottla.model.errors import ConnectionLostError, ErrorCode, OttlaError, WireError
-from ottla.model.ports import Buffer, World
-from ottla.net.connection import JOIN_BYTES
-from ottla.net.framing import FrameReader
+from ottla.model.ports import Buffer, World, address_text
+from ottla.net.framing import JOIN_BYTES, FrameReader
 from ottla.wire.codec import decode_response, encode_request
 from ottla.wire.headers import decode_response_header, encode_request_header, frame
 
 API_VERSIONS_KEY = 18
+CLOSED = "closed by the peer"
+"""Why a connection was lost that the other side closed."""
 MAX_IN_FLIGHT = 10_000
 MAX_RESPONSE_BYTES = 1_073_741_824
 """A fetch response holds at least one batch per partition: far above a request's bound."""
@@ -30,7 +32,7 @@ NEVER = float("inf")
 
 @dataclass(slots=True)
 class _Open:
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     correlation_id: int
     api_key: int
@@ -41,7 +43,7 @@ class _Open:
 
 
 def _answer_version(request: _Open, received: memoryview, position: int) -> int:
-    """Return the version an answer is in: an ApiVersions nobody knows is refused in version 0."""
+    """Return the version a response is in: an ApiVersions nobody knows is refused in version 0."""
     if request.api_key == API_VERSIONS_KEY:
         code = int.from_bytes(received[position : position + 2], "big")
         if code == ErrorCode.UNSUPPORTED_VERSION:
@@ -79,10 +81,14 @@ class PeerConnection(asyncio.BufferedProtocol):
             )
         except OSError as error:
             late = isinstance(error, TimeoutError) and not error.args  # not the system's own
-            why = f"no answer within {timeout_s:g} s" if late else str(error)
-            raise ConnectionLostError(f"cannot reach {host}:{port}: {why}") from error
+            why = f"no answer within {timeout_s:g} s" if late else _reason(error)
+            raise ConnectionLostError(f"cannot reach {address_text(host, port)}: {why}") from error
         assert isinstance(protocol, cls)
         return protocol
+
+    @property
+    def address(self) -> str:
+        return address_text(self.host, self.port)
 
     @property
     def in_flight(self) -> int:
@@ -91,7 +97,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def send(self, message: Any, version: int, timeout_s: float) -> asyncio.Future[Any]:
         """Send a request now; the future holds its decoded response message.
 
-        Cancelling the future gives up the answer, not the request. ConnectionLostError is raised
+        Cancelling the future gives up the response, not the request. ConnectionLostError is raised
         at once when the connection is already closed, and set on the future when it ends later.
         """
         self._check_open()
@@ -131,9 +137,9 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _check_open(self) -> asyncio.Transport:
         transport = self._transport
         if self.closed or transport is None:
-            raise ConnectionLostError(f"{self.host}:{self.port}: {self.lost_reason}")
+            raise ConnectionLostError(f"{self.address}: {self.lost_reason}")
         if len(self._open) >= MAX_IN_FLIGHT:
-            raise ConnectionLostError(f"{self.host}:{self.port}: {MAX_IN_FLIGHT} open requests")
+            raise ConnectionLostError(f"{self.address}: {MAX_IN_FLIGHT} open requests")
         return transport
 
     def _write(self, api_key: int, version: int, body: list[Buffer]) -> int:
@@ -155,7 +161,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"connection lost: {exc}" if exc else "closed by the peer")
+        self._end(f"connection lost: {exc}" if exc else CLOSED)
 
     def eof_received(self) -> bool:
         return False
@@ -183,7 +189,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             )
             if correlation_id != first.correlation_id:
                 raise WireError(
-                    f"answer {correlation_id} where {first.correlation_id} was expected"
+                    f"response {correlation_id} where {first.correlation_id} was expected"
                 )
             version = _answer_version(first, received, position)
             response = decode_response(first.api_key, version, received, position)
@@ -227,9 +233,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         unanswered, self._open = self._open, deque()
         for request in unanswered:
             if not request.future.done():
-                request.future.set_exception(
-                    ConnectionLostError(f"{self.host}:{self.port}: {reason}")
-                )
+                request.future.set_exception(ConnectionLostError(f"{self.address}: {reason}"))
         callbacks, self._lost = self._lost, []
         for callback in callbacks:
             callback()
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's words, without the number where there is one error."""
+    if error.errno is None or error.errno < 0:  # several addresses; a name that is not known
+        return error.strerror or str(error)
+    return os.strerror(error.errno)

@@ -90,5 +90,5 @@ class ResponseMemory:
             self.closed_total += 1
             taker.close_slow_reader(
                 f"took nothing of {self.of(taker)} bytes for {seconds:.0f} s while "
-                f"{self.used_bytes} bytes of answers waited in all"
+                f"{self.used_bytes} bytes of responses waited in all"
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
-from ottla.net.connection import CloseConnection, Connection, Pending
+from ottla.net.connection import Answered, CloseConnection, Connection, Pending, Unread
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import (
     ConnectionQuotas,
@@ -28,10 +28,7 @@ __all__ = ["CloseConnection", "Connection", "Dispatch", "Pending", "Server", "Se
 
 Dispatch = Callable[[Connection, memoryview], "Sequence[Buffer] | Pending | None"]
 """Called for each frame in order. Returns the whole answer without its size, or a Pending, or
-None for "no answer"; raises CloseConnection or WireError to close this connection."""
-
-Answered = Callable[[Pending], None]
-"""Called with each `Pending` whose duration is measured (`timed`) when its answer is there."""
+None for "no response"; raises CloseConnection or WireError to close this connection."""
 
 SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
 REFUSED_LOG_INTERVAL_S = 60.0
@@ -67,7 +64,7 @@ class Server:
         self.dispatch = dispatch
         self.answered = answered
         self.listener = listener
-        self.unread = runtime.unread_bytes
+        self.unread: Unread = runtime.unread_bytes
         self.held = held
         self.between_brokers = between_brokers
         self.budget = budget or FrameMemory(self.limits.queued_bytes)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ottla.model.config import parse_properties
 from ottla.model.errors import ConfigError
 
 T = TypeVar("T")
@@ -67,21 +68,11 @@ class Spark(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Read `key=value` lines, as Kafka's tools take them with --command-config."""
-    found: dict[str, str] = {}
+    """Read Java properties, as Kafka's tools take them with --command-config."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # no UTF-8, or no number behind a \u
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{path}, line {number}: write key=value")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def read_config(path: Path | None, sets: Iterable[str], kind: type[T]) -> T:

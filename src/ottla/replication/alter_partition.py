@@ -4,7 +4,7 @@ Who may call: `replica_manager`. Invariants:
 - at most one open change per partition, at most one request in flight
 - a change stays queued until the controller answered for that very partition; a request that is
   lost is sent again, since the controller recognises a change that it already made (R6)
-- an answer goes to the partition, which knows whether its proposal is still the one it waits for
+- a response goes to the partition, which knows whether its proposal is still the one it waits for
 
 Version 3 while all topics have ids, else 1, bounded by what the controller lists. Version 3 names
 each member's broker epoch as it was when the change was proposed, so that a controller can refuse a
@@ -190,7 +190,7 @@ class AlterPartitionManager:
     async def _settle(
         self, changes: list[Change], response: AlterPartitionResponse, version: int
     ) -> bool:
-        """Hand each answer to its partition; False if something has to be sent again."""
+        """Hand each response to its partition; False if something has to be sent again."""
         sent = {c.partition.tp: c for c in changes}
         names = {c.partition.topic_id: c.partition.tp.topic for c in changes}
         clean = True

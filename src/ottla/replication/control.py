@@ -78,7 +78,7 @@ def _update_of(tp: TopicPartition, topic_id: bytes, state: _WireState) -> Leader
 def _accepts(
     replicas: ReplicaManager, name: str, request: LeaderAndIsrRequest | StopReplicaRequest
 ) -> bool:
-    """Return whether no newer controller was heard of; log it otherwise."""
+    """Return whether no higher controller epoch is known; log it otherwise."""
     if replicas.accept_controller_epoch(request.controller_epoch):
         return True
     logger.warning(
@@ -259,7 +259,7 @@ def _transition(
 def leader_and_isr_error(
     request: LeaderAndIsrRequest, version: int, code: ErrorCode
 ) -> LeaderAndIsrResponse:
-    """Return the answer that refuses a whole request."""
+    """Return the response that refuses a whole request."""
     return _answer(request, version, {}, code)
 
 
@@ -418,10 +418,10 @@ def _stop(
 
 
 def _code_for_controller(error: OttlaError) -> ErrorCode:
-    """Return what a failed partition is answered with.
+    """Return the error of a failed partition in the response.
 
-    KAFKA_STORAGE_ERROR would say that its log dir is offline, and nobody would ask again; upon
-    UNKNOWN_SERVER_ERROR a controller of ours sends the broker everything again.
+    KAFKA_STORAGE_ERROR means that its log dir is offline, and no controller would send the request
+    again; after UNKNOWN_SERVER_ERROR an Ottla controller resends everything to the broker.
     """
     if isinstance(error, OutOfDescriptorsError):
         return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,24 +1,24 @@
 """Damaged replicas: they give leadership up, leave the ISR, are copied anew, and return (F20).
 
-Who may call: `replica_manager` owns it; a log tells of damage; `control` asks what becomes of a
-replica that LeaderAndIsr names. What is decided is in `damage`. The way of one replica:
+Who may call: `replica_manager` owns it; a log reports damage; `control` asks for the decision about
+a replica that LeaderAndIsr names. The decisions are in `damage`. The steps of one replica:
 
 1. a read finds bytes that are no batch: the mark beside the log is written, durably
-2. a log_dir_event_notification makes the controller send LeaderAndIsr; until it comes, what is
-   whole is served. It is refused with KAFKA_STORAGE_ERROR: the controller elects another leader out
-   of the ISR and takes this replica out
-3. another notification; LeaderAndIsr now says who leads, and that this replica is not in the ISR:
-   the damaged log is set aside, an empty one takes its place and follows
-4. when it has copied all that the damaged one had committed, that one is deleted
+2. a log_dir_event_notification makes the controller send LeaderAndIsr; until it comes, the intact
+   batches are served. The request fails with KAFKA_STORAGE_ERROR: the controller elects another
+   leader from the ISR and removes this replica from it
+3. another notification; LeaderAndIsr now names another leader and an ISR without this replica: the
+   damaged log is set aside, an empty one takes its place and follows
+4. when the new log has all that the damaged one had committed, the damaged one is deleted
 
 Invariants:
-- nothing is refused before the mark is durable, and nothing is set aside before the mark says up to
-  where its records were committed
-- a damaged log is deleted only when a replica on this disk has all of it again
-- the last replica in sync is never given up: it serves what is whole, and says so
+- no request fails before the mark is durable, and no log is set aside before the mark has the
+  offset up to which its records were committed
+- a damaged log is deleted only when a replica on this disk has all its committed records again
+- the last replica in sync is never given up: it serves the intact batches, and logs an error
 
-A restart at any point goes on by the mark. Kafka 3.9 does none of this: its leader serves what
-cannot be read as it is, and followers stop where it is.
+After a restart at any point the mark says which step is next. Kafka 3.9 does none of this: its
+leader serves the damaged bytes, and followers stop before them.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ the controller may have been elected just now, or may not be done with the refus
 
 
 class DamagedHost(Protocol):
-    """What damaged replicas ask of the replica manager."""
+    """What damaged replicas need of the replica manager."""
 
     broker_id: int
     partitions: dict[TopicPartition, Partition]
@@ -62,15 +62,15 @@ class DamagedHost(Protocol):
 
 
 class Damaged:
-    """A damaged replica: how far it is on its way."""
+    """A damaged replica: which step it has reached."""
 
-    __slots__ = ("due_s", "pause_s", "refused", "said", "written")
+    __slots__ = ("due_s", "logged", "pause_s", "refused", "written")
 
     def __init__(self) -> None:
         self.refused = False
         self.due_s = 0.0
         self.pause_s = FIRST_PAUSE_S
-        self.said: tuple[ranges.Range, ...] | None = None
+        self.logged: tuple[ranges.Range, ...] | None = None
         self.written: tuple[tuple[ranges.Range, ...], int] | None = None
 
 
@@ -120,13 +120,13 @@ class DamagedReplicas:
     # --- what is asked --------------------------------------------------------------------------
 
     def found(self, log: LocalLog) -> None:
-        """Hear that something in a log cannot be read."""
+        """Note that a log has a range that cannot be read."""
         if self._logs.get(log.tp) is log:
             self._known.setdefault(log.tp, Damaged())
             self._begin()
 
     def leaves(self, tp: TopicPartition) -> bool:
-        """Tell whether a partition will soon be served by another replica instead of this one."""
+        """Return whether a partition will soon be served by another replica instead of this one."""
         partition = self._host.partitions.get(tp)
         return tp in self._known and partition is not None and self._is_to_go(partition)
 
@@ -165,7 +165,7 @@ class DamagedReplicas:
         return decision
 
     def returns(self, tp: TopicPartition) -> bool:
-        """Tell whether a partition is offline only because this broker refused it."""
+        """Return whether a partition is offline only because this broker refused it."""
         log = self._logs.get(tp)
         return tp in self._known and log is not None and log.failed is None
 
@@ -231,7 +231,7 @@ class DamagedReplicas:
             if not to_go and await self._heal(log):
                 return False
             if not to_go and partition.is_leader:
-                self._say(log, known)
+                self._log_still_leading(log, known)
         if not to_go:
             known.due_s = 0.0
             return False
@@ -252,7 +252,7 @@ class DamagedReplicas:
         return partition.leader not in (-1, host.broker_id)
 
     async def _write_mark(self, log: Log, known: Damaged) -> None:
-        """Have the mark beside the log say what is known, durably."""
+        """Write the known damage to the mark beside the log, durably."""
         mark = log.damaged or (), log.high_watermark
         if log.damage_remembered and known.written == mark:
             return
@@ -287,11 +287,11 @@ class DamagedReplicas:
             self.found(log)  # more of it was found meanwhile
         return True
 
-    def _say(self, log: Log, known: Damaged) -> None:
-        """Say that what is whole goes on being served, once for each time more is found."""
-        if known.said == log.damaged:
+    def _log_still_leading(self, log: Log, known: Damaged) -> None:
+        """Log that the intact batches are still served, once for each time more damage is found."""
+        if known.logged == log.damaged:
             return
-        known.said = log.damaged
+        known.logged = log.damaged
         logger.error(
             "damaged log goes on leading partition=%s unreadable=%s: no other replica is in sync; "
             "all other offsets are served, no replica can be copied from it beyond that place",

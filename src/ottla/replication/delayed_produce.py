@@ -3,7 +3,7 @@
 Who may call: the broker's handlers derive the answers from `DelayedProduce`. Invariants: one object
 is the place in the connection's order of answers, the operation in the purgatory and the waiter of
 every partition; a partition's result is final once its high watermark was reached, its leadership
-lost, or the time is over; the answer leaves once, when all partitions have a final result; a
+lost, or the time is over; the response leaves once, when all partitions have a final result; a
 partition that reached its offset while fewer than min.insync.replicas are in sync says so
 (NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was asked.
 
@@ -33,10 +33,11 @@ class ProduceHost(Protocol):
 
 
 def code_at_timeout(host: ProduceHost) -> ErrorCode:
-    """Return what to answer for a partition when the time is over.
+    """Return a partition's error when the time is over.
 
-    Without a ZooKeeper session this broker may have been fenced and not know it (fault F14), and
-    librdkafka sends again to whoever timed out: told that we do not lead, it asks who does.
+    Without a ZooKeeper session this broker may have been fenced and not know it (fault F14). After
+    REQUEST_TIMED_OUT librdkafka sends to the same broker again; after NOT_LEADER_OR_FOLLOWER it
+    requests metadata.
     """
     return ErrorCode.REQUEST_TIMED_OUT if host.may_propose else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -84,7 +85,7 @@ class PartitionResult:
 
 
 class DelayedProduce(Pending):
-    """The answer to a produce with partitions that are not replicated yet. See `answer`."""
+    """The response to a produce with partitions that are not replicated yet. See `answer`."""
 
     __slots__ = ("_host", "_remaining", "results")
 
@@ -102,7 +103,7 @@ class DelayedProduce(Pending):
         self._remaining = 0
 
     def answer(self) -> Sequence[Buffer]:
-        """Return the encoded answer; every result is final."""
+        """Return the encoded response; every result is final."""
         raise NotImplementedError
 
     def wait(self, waiting: Sequence[tuple[int, Partition]], timeout_ms: int) -> None:

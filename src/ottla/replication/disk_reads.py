@@ -1,8 +1,8 @@
 """Disk reads: records that are not in memory are brought there by workers, not by the event loop.
 
 Who may call: `fetching`, through the replica manager, and the handler of ListOffsets. Invariants:
-what is asked for while it is already on its way is read once; whoever asked is called exactly once,
-also if the reading failed: the next attempt finds the error. Kafka: the threads of Kafka's
+a range that is requested while it is being read is read once; each caller is called back exactly
+once, also if the read failed: the next attempt gets the error. Kafka: the threads of Kafka's
 request handlers, each of which may wait for a disk.
 """
 
@@ -55,7 +55,7 @@ class DiskReads:
 
     async def _read(self, place: NotInMemoryError) -> None:
         try:
-            # Whoever asked reads again and gets the error then.
+            # The caller reads again and gets the error then.
             with contextlib.suppress(OSError):
                 await self._workers.run(place.file.prefetch, place.size, place.position)
         finally:

@@ -4,7 +4,7 @@ Who may call: `replica_manager`. A follower can name a new partition only in its
 what waits with acks=all waits for that; so its fetches are parked briefly until it has asked for
 all of them. Kafka lets it wait for replica.fetch.wait.max.ms.
 
-Invariants: nobody is waited for longer than `LONGEST_MS` after the last LeaderAndIsr; no more is
+Invariants: no wait is longer than `LONGEST_MS` after the last LeaderAndIsr; no more is
 kept than each follower's partitions.
 """
 
@@ -56,7 +56,7 @@ class ExpectedFollowers:
         return sorted(found)
 
     def awaits(self, replica: int, now_ms: float) -> bool:
-        """Tell whether a follower has partitions left to ask for."""
+        """Return whether a follower has partitions left to ask for."""
         expected = self._expected.get(replica)
         if expected is None:
             return False

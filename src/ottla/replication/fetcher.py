@@ -1,18 +1,19 @@
-"""Followers at work: one task per leader and fetcher number copies what that leader has.
+"""Replica fetcher: one task per leader and fetcher number copies partitions from that leader.
 
 Who may call: `fetcher_manager` adds and removes partitions. Invariants:
-- whatever a response says counts only for the very state that asked: a partition that was removed,
-  or got a new leader epoch meanwhile, ignores it
-- R1/R11: no append and no high watermark before the leader found our epochs matching; an answer
-  that says "diverged" only truncates
-- R3: a fenced partition is dropped until the next LeaderAndIsr; an epoch the leader does not know
-  yet is tried again
-- one bad partition delays or fails itself, never the others (R14, KAFKA-10371)
-- R18: a log that may have lost its tail is shown to be complete by the leader's log end, asked for
-  in this epoch (ListOffsets), which our log has reached while the leader found it to continue its
-  own. An answer without records shows nothing: limits, throttles and cold disks cut answers short
+- a response applies only to the fetch state that was sent: a partition that was removed, or got a
+  new leader epoch meanwhile, ignores it
+- R1/R11: no append and no high watermark before the leader found our epochs matching; a response
+  with a diverging epoch only truncates
+- R3: a fenced partition is removed until the next LeaderAndIsr; an epoch that the leader does not
+  know yet is tried again
+- an error of one partition delays or fails that partition, never the others (R14, KAFKA-10371)
+- R18: a log that may have lost its tail is verified as complete by the leader's log end. It is
+  requested in this epoch (ListOffsets). Our log must have reached it, and the leader must have
+  found our log to be a prefix of its own. A response without records verifies nothing: limits,
+  throttles and cold disks cut responses short
 
-Each partition's answer is applied in one step; between two of them others may run. Kafka:
+Each partition's data is applied in one step; other tasks may run between two of them. Kafka:
 `AbstractFetcherThread`, `ReplicaFetcherThread` and `RemoteLeaderEndPoint`.
 """
 
@@ -43,8 +44,8 @@ from ottla.replication.inter_broker import (
 )
 from ottla.replication.leader_session import (
     FIRST_VERSION_WITH_REPLICA_STATE,
+    FetchPosition,
     LeaderSession,
-    Wanted,
 )
 from ottla.replication.offset_queries import (
     MOST_AT_ONCE,
@@ -60,29 +61,28 @@ from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
-"""A refused partition waits this long, then twice as long, up to replica.fetch.backoff.ms.
+"""A partition with an error waits this long, then twice as long, up to replica.fetch.backoff.ms.
 
-Most refusals only say that one broker heard the controller a moment before the other. Kafka waits
-the full second each time, and with it whoever produces with acks=all.
+Most errors only mean that one broker got the controller's request a moment before the other. Kafka
+waits the full second each time, and so do the producers with acks=all.
 """
 
-LONGEST_HOLD_S = 1.0
-"""A throttled partition is looked at again after so long at most: the throttle may be gone."""
+MAX_THROTTLE_DELAY_S = 1.0
+"""The quota is checked again after this time at most: the throttle may have been removed."""
 
-SESSION_LOST = (
+SESSION_ENDED = (
     ErrorCode.NONE,
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
 )
-"""After these a full request may follow at once; whoever refuses for another reason is not asked
-again and again without a pause."""
+"""After these errors a full request follows at once; after any other one, after a backoff."""
 
-ENDS_RETRY_S = 0.5
-"""A leader that did not tell some log end is asked again after this long."""
+LOG_ENDS_RETRY_S = 0.5
+"""After an error for some log end, log ends are requested again after this time."""
 
 
 class FetcherHost(Protocol):
-    """What fetchers ask of the replica manager."""
+    """What fetchers need of the replica manager."""
 
     follower_quota: ReplicationQuota
 
@@ -90,27 +90,29 @@ class FetcherHost(Protocol):
     def broker_epoch(self) -> int: ...
 
     def endpoint(self, broker_id: int) -> Endpoint | None:
-        """Return where a live broker listens for its peers."""
+        """Return the endpoint of a live broker's inter-broker listener; None if unknown."""
         ...
 
     def is_unclean(self, tp: TopicPartition) -> bool:
-        """Tell whether a log may have lost its tail, and was not shown to be complete since."""
+        """Return whether a log may have lost its tail and was not verified as complete since."""
         ...
 
     def in_sync(self, tp: TopicPartition) -> None:
-        """Note that a log holds all that was acknowledged (R18)."""
+        """Note that a log holds every acknowledged record (R18)."""
         ...
 
     async def make_truncations_durable(self) -> None:
-        """Wait until the truncations so far are durable: then records may be appended there."""
+        """Wait until the truncations so far are durable; only then may records be appended."""
         ...
 
 
-class Followed(Wanted):
-    """A partition in a fetcher: how far it is, and whether it must wait.
+class PartitionFetchState(FetchPosition):
+    """A partition in a fetcher: its fetch position, and whether it is delayed.
 
-    `continues`: the leader accepted our log up to `offset` as a beginning of its own.
-    `leader_end`: the leader's log end, asked for in this epoch; only where it must be shown (R18).
+    `continues`: the leader found our log up to `offset` to be a prefix of its own.
+    `leader_end`: the leader's log end, requested in this epoch; only where it is needed (R18).
+    `lag`: offsets behind the leader's high watermark; None before the first response.
+    Kafka: `PartitionFetchState`.
     """
 
     __slots__ = (
@@ -133,7 +135,7 @@ class Followed(Wanted):
 
 
 class LeaderFetcher:
-    """Copies partitions from one leader."""
+    """Copies partitions from one leader. Kafka: `ReplicaFetcherThread`."""
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class LeaderFetcher:
         settings: FetcherSettings,
         leader: int,
         number: int,
-        on_failed: Callable[[Followed], None],
+        on_failed: Callable[[PartitionFetchState], None],
     ) -> None:
         self._world = world
         self._host = host
@@ -150,22 +152,22 @@ class LeaderFetcher:
         self.leader = leader
         self.number = number
         self._on_failed = on_failed
-        self.states: dict[TopicPartition, Followed] = {}
+        self.states: dict[TopicPartition, PartitionFetchState] = {}
         self._session = LeaderSession(fetch_version(settings.level))
-        self._delayed: list[tuple[float, int, Followed]] = []
-        self._order = itertools.count()
+        self._delayed: list[tuple[float, int, PartitionFetchState]] = []
+        self._sequence = itertools.count()
         self._wake = asyncio.Event()
         self._peer: PeerConnection | None = None
         self._task: asyncio.Task[None] | None = None
-        self._unproven: dict[TopicPartition, Followed] = {}
-        """those whose logs are still to be shown complete (R18)"""
-        self._ends_due_s = 0.0
+        self._unverified: dict[TopicPartition, PartitionFetchState] = {}
+        """partitions whose logs are still to be verified as complete (R18)"""
+        self._log_ends_due_s = 0.0
         self.fetches_total = 0
         self.bytes_total = 0
         self.errors_total = 0
         self.records_lost_total = 0
 
-    # --- what the manager does ------------------------------------------------------------------
+    # --- called by the manager -------------------------------------------------------------------
 
     def start(self) -> None:
         name = f"fetcher-{self.number}-{self.leader}"
@@ -180,21 +182,21 @@ class LeaderFetcher:
             and known.leader_epoch == partition.leader_epoch
         ):
             return
-        state = Followed(partition)
+        state = PartitionFetchState(partition)
         self.states[partition.tp] = state
         self._read_position(state)
         if state.partition.local_log(leader_only=False).latest_epoch < 0:
             self._truncate_to_high_watermark(state)
         if self._host.is_unclean(partition.tp):
-            self._unproven[partition.tp] = state
-            self._ends_due_s = 0.0
+            self._unverified[partition.tp] = state
+            self._log_ends_due_s = 0.0
         self._session.add(state)
         self._wake.set()
 
     def remove(self, tp: TopicPartition) -> None:
         if self.states.pop(tp, None) is not None:
             self._session.remove(tp)
-            self._unproven.pop(tp, None)
+            self._unverified.pop(tp, None)
 
     def topic_id_changed(self, partition: Partition) -> None:
         """Fetch a topic by the id it has got, or lost."""
@@ -218,45 +220,45 @@ class LeaderFetcher:
     # --- the loop -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Go round until closed. A loop root: what goes wrong delays everything, and no more."""
+        """Fetch until closed. A loop root: an error delays all partitions and ends nothing."""
         while True:
             try:
-                await self._round()
+                await self._fetch_once()
             except OttlaError as error:
-                self._lost(error)
+                self._request_failed(error)
             except Exception:
                 logger.exception("fetcher failed leader=%d", self.leader)
-                self._lost(None)
+                self._request_failed(None)
                 await asyncio.sleep(FIRST_BACKOFF_S)
 
-    async def _round(self) -> None:
-        self._readmit_due()
+    async def _fetch_once(self) -> None:
+        self._resume_due()
         self._wake.clear()
-        if self._unproven:
-            await self._ask_ends()
-        self._hold_back()
+        if self._unverified:
+            await self._fetch_log_ends()
+        self._delay_throttled()
         await self._host.make_truncations_durable()
         built = self._session.build()
         if built is None:
-            await self._idle()
+            await self._wait_for_partitions()
         else:
-            await self._apply(await self._fetch(*built))
+            await self._apply_response(await self._fetch(*built))
 
-    def _hold_back(self) -> None:
-        """Do not ask for throttled partitions while more came than may (KIP-73)."""
+    def _delay_throttled(self) -> None:
+        """Delay throttled partitions while the follower quota is exceeded (KIP-73)."""
         quota = self._host.follower_quota
         if not quota.topics:
             return
         now_s = self._world.clock.monotonic()
-        wait_s = min(quota.until_ms(now_s * 1000) / 1000, LONGEST_HOLD_S)
+        wait_s = min(quota.until_ms(now_s * 1000) / 1000, MAX_THROTTLE_DELAY_S)
         if wait_s <= 0:
             return
         for state in self.states.values():
-            # In sync is who had nothing left to fetch; as in Kafka it goes on unthrottled.
+            # A replica without lag is in sync; as in Kafka it is not throttled.
             if state.lag != 0 and state.tp in self._session and quota.throttles(*state.tp):
-                self._put_aside(state, now_s + wait_s)
+                self._delay_until(state, now_s + wait_s)
 
-    async def _idle(self) -> None:
+    async def _wait_for_partitions(self) -> None:
         timeout_s = None
         if self._delayed:
             timeout_s = max(0.0, self._delayed[0][0] - self._world.clock.monotonic())
@@ -300,8 +302,8 @@ class LeaderFetcher:
         )  # fmt: skip
         return self._peer
 
-    def _lost(self, error: OttlaError | None) -> None:
-        """Let everything wait a while and start the session over: the request came to nothing."""
+    def _request_failed(self, error: OttlaError | None) -> None:
+        """Delay all partitions and close the session: the request got no response."""
         self.errors_total += 1
         if error is not None:
             logger.info("fetch failed leader=%d error=%s", self.leader, error)
@@ -310,21 +312,21 @@ class LeaderFetcher:
             self._peer = None
         self._session.start_over()
         for state in list(self.states.values()):
-            self._delay(state)
+            self._back_off(state)
 
-    def _delay(self, state: Followed) -> None:
+    def _back_off(self, state: PartitionFetchState) -> None:
         if state.delayed or self.states.get(state.tp) is not state:
             return
         due_s = self._world.clock.monotonic() + min(state.backoff_s, self._settings.backoff_s)
         state.backoff_s *= 2
-        self._put_aside(state, due_s)
+        self._delay_until(state, due_s)
 
-    def _put_aside(self, state: Followed, due_s: float) -> None:
+    def _delay_until(self, state: PartitionFetchState, due_s: float) -> None:
         state.delayed = True
         self._session.remove(state.tp)
-        heapq.heappush(self._delayed, (due_s, next(self._order), state))
+        heapq.heappush(self._delayed, (due_s, next(self._sequence), state))
 
-    def _readmit_due(self) -> None:
+    def _resume_due(self) -> None:
         now_s = self._world.clock.monotonic()
         while self._delayed and self._delayed[0][0] <= now_s:
             state = heapq.heappop(self._delayed)[2]
@@ -332,33 +334,33 @@ class LeaderFetcher:
             if self.states.get(state.tp) is state:
                 self._session.add(state)
 
-    def _fail(self, state: Followed, reason: object) -> None:
-        """Give a partition up until the next LeaderAndIsr."""
+    def _mark_failed(self, state: PartitionFetchState, reason: object) -> None:
+        """Stop fetching a partition until the next LeaderAndIsr. Kafka: `markPartitionFailed`."""
         logger.warning("partition failed partition=%s reason=%s", state.tp, reason)
         self.remove(state.tp)
         self._on_failed(state)
 
-    # --- answers --------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------
 
-    async def _apply(self, response: FetchResponse) -> None:
+    async def _apply_response(self, response: FetchResponse) -> None:
         code = ErrorCode(response.error_code)
         by_key = self._session.by_key
         if not self._session.accept(response.session_id, code):
             logger.info("fetch session ended leader=%d error=%s", self.leader, code.name)
-            if code not in SESSION_LOST:
+            if code not in SESSION_ENDED:
                 for state in list(self.states.values()):
-                    self._delay(state)
+                    self._back_off(state)
             return
-        out_of_range: list[Followed] = []
-        refused: dict[ErrorCode, list[Followed]] = {}
+        out_of_range: list[PartitionFetchState] = []
+        failed: dict[ErrorCode, list[PartitionFetchState]] = {}
         time_slice = TimeSlice(self._world.clock)
         for topic in response.responses:
             for data in topic.partitions:
                 if time_slice.over:
-                    await time_slice.next()  # after an election thousands may have to truncate
+                    await time_slice.next()  # after an election thousands may need truncation
                 # By id from version 13 on, by name below; the other field is at its default.
                 found = by_key.get((topic.topic or bytes(topic.topic_id), data.partition_index))
-                if not isinstance(found, Followed):
+                if not isinstance(found, PartitionFetchState):
                     continue
                 if self.states.get(found.tp) is not found or found.delayed:
                     continue
@@ -367,37 +369,39 @@ class LeaderFetcher:
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append(found)
                 elif data.error_code:
-                    refused.setdefault(ErrorCode(data.error_code), []).append(found)
+                    failed.setdefault(ErrorCode(data.error_code), []).append(found)
                 else:
-                    self._apply_one(found, data)
-        for error, states in refused.items():
-            self._refused(states, error)
+                    self._apply_partition(found, data)
+        for error, states in failed.items():
+            self._on_partition_errors(states, error)
         for state in out_of_range:
-            await self._restart(state)
+            await self._on_offset_out_of_range(state)
 
-    def _apply_one(self, state: Followed, data: FetchResponse.PartitionData) -> None:
-        """Apply one partition's answer: append and adopt, truncate, or wait."""
+    def _apply_partition(
+        self, state: PartitionFetchState, data: FetchResponse.PartitionData
+    ) -> None:
+        """Append one partition's records, or truncate. Kafka: `processPartitionData`."""
         try:
             if data.diverging_epoch.epoch >= 0:
                 there = data.diverging_epoch
-                self._diverged(state, EpochEnd(there.epoch, there.end_offset))
+                self._truncate_diverging(state, EpochEnd(there.epoch, there.end_offset))
                 self._session.changed(state)
             else:
                 self._append(state, data)
         except (StorageError, NotLeaderError) as error:
-            self._fail(state, error)
+            self._mark_failed(state, error)
         except OttlaError as error:
-            self._stumble(state, error)
+            self._retry_after_error(state, error)
         except Exception as error:
-            # A loop root of its own: whatever is wrong with one partition stays with it.
-            logger.exception("fetch answer not applied partition=%s", state.tp)
-            self._stumble(state, error)
+            # A loop root of its own: an error of one partition does not stop the others.
+            logger.exception("fetch response not applied partition=%s", state.tp)
+            self._retry_after_error(state, error)
 
-    def _stumble(self, state: Followed, reason: object) -> None:
-        """Try again from what the log says: the leader compares epochs and offset anew (R1).
+    def _retry_after_error(self, state: PartitionFetchState, reason: object) -> None:
+        """Back off, then fetch from the log's end: the leader compares epoch and offset anew (R1).
 
-        Bad records may be those of a leader that is just truncating; what does not pass repeats,
-        slowly. Kafka gives such a partition up until the next LeaderAndIsr.
+        Bad records may come from a leader that is just truncating. A permanent error is retried
+        with the longest backoff. Kafka stops fetching such a partition until the next LeaderAndIsr.
         """
         logger.warning(
             "fetched records not appended partition=%s offset=%d reason=%s",
@@ -407,19 +411,19 @@ class LeaderFetcher:
         )
         self.errors_total += 1
         if state.partition.log is None:
-            self._fail(state, "its log is gone")
+            self._mark_failed(state, "it has no log any more")
             return
         state.continues = False
         self._read_position(state)
-        self._delay(state)
+        self._back_off(state)
 
-    def _append(self, state: Followed, data: FetchResponse.PartitionData) -> None:
+    def _append(self, state: PartitionFetchState, data: FetchResponse.PartitionData) -> None:
         partition = state.partition
         log = partition.local_log(leader_only=False)
         records = data.records
         if records:
             if state.offset != log.log_end_offset:
-                self._stumble(state, f"the log ends at {log.log_end_offset}")
+                self._retry_after_error(state, f"the log ends at {log.log_end_offset}")
                 return
             partition.append_as_follower(records)
             self.bytes_total += len(records)
@@ -435,28 +439,28 @@ class LeaderFetcher:
             self._read_position(state)
             self._session.changed(state)
         if state.leader_end is not None:
-            self._show(state)
+            self._verify_complete(state)
 
-    def _show(self, state: Followed) -> None:
-        """Note that a log is complete, if it is shown (R18).
+    def _verify_complete(self, state: PartitionFetchState) -> None:
+        """Note that a log is complete if it has reached the leader's log end (R18).
 
-        The leader has all that was acknowledged before its epoch, and what it acknowledges itself
-        lies below its log end. What it acknowledges after it told that end, a member of the ISR
-        has fetched before.
+        The leader has every record that was acknowledged before its epoch, and those that it
+        acknowledged itself lie below its log end. A record that it acknowledges after its
+        ListOffsets response has been fetched by each member of the ISR before.
         """
         if state.continues and state.leader_end is not None and state.offset >= state.leader_end:
             state.leader_end = None
-            if self._unproven.pop(state.tp, None) is not None:
+            if self._unverified.pop(state.tp, None) is not None:
                 self._host.in_sync(state.tp)
 
-    async def _ask_ends(self) -> None:
-        """Ask for the leader's log ends, which logs that may have lost their tails must reach."""
+    async def _fetch_log_ends(self) -> None:
+        """Request the leader's log ends, which logs that may have lost their tails must reach."""
         now_s = self._world.clock.monotonic()
-        if now_s < self._ends_due_s:
+        if now_s < self._log_ends_due_s:
             return
         wanted = [
             state
-            for state in self._unproven.values()
+            for state in self._unverified.values()
             if state.leader_end is None and not state.delayed
         ][:MOST_AT_ONCE]
         if not wanted:
@@ -464,31 +468,31 @@ class LeaderFetcher:
         results = await self._query([(s.tp, s.leader_epoch) for s in wanted], LATEST)
         for state in wanted:
             code, offset = results.get(state.tp, (ErrorCode.UNKNOWN_SERVER_ERROR, -1))
-            # If it was removed, or is followed in a later epoch by now, another state is in there.
-            if self._unproven.get(state.tp) is not state:
+            # Another state is in there if it was removed, or is fetched in a later epoch by now.
+            if self._unverified.get(state.tp) is not state:
                 continue
             if not code and offset >= 0:
                 state.leader_end = offset
-                self._show(state)
+                self._verify_complete(state)
             else:
-                self._unproven[state.tp] = self._unproven.pop(state.tp)  # the others' turn is next
-                self._ends_due_s = now_s + ENDS_RETRY_S
+                self._unverified[state.tp] = self._unverified.pop(state.tp)  # the others come first
+                self._log_ends_due_s = now_s + LOG_ENDS_RETRY_S
 
-    def _read_position(self, state: Followed) -> None:
+    def _read_position(self, state: PartitionFetchState) -> None:
         log = state.partition.local_log(leader_only=False)
         state.offset = log.log_end_offset
         state.log_start_offset = log.log_start_offset
         state.last_fetched_epoch = log.latest_epoch
 
-    def _truncate_to_high_watermark(self, state: Followed) -> None:
-        """Without any epoch in the log the leader cannot compare: only committed records stay."""
+    def _truncate_to_high_watermark(self, state: PartitionFetchState) -> None:
+        """Keep only committed records: without any epoch in the log the leader cannot compare."""
         log = state.partition.local_log(leader_only=False)
         if log.high_watermark < log.log_end_offset:
             self._truncate(state, log.high_watermark, "no epochs")
         self._read_position(state)
 
-    def _diverged(self, state: Followed, leader: EpochEnd) -> None:
-        """Cut where the leader's history leaves ours; the next fetch finds out if that is all."""
+    def _truncate_diverging(self, state: PartitionFetchState, leader: EpochEnd) -> None:
+        """Truncate where the leader's epochs diverge from ours; the next fetch compares again."""
         if leader.end_offset < UNDEFINED:
             raise OttlaError(f"an epoch that ends at offset {leader.end_offset}")
         log = state.partition.local_log(leader_only=False)
@@ -500,19 +504,19 @@ class LeaderFetcher:
         state.continues = False
         self._read_position(state)
 
-    def _truncate(self, state: Followed, offset: int, reason: str) -> None:
+    def _truncate(self, state: PartitionFetchState, offset: int, reason: str) -> None:
         log = state.partition.local_log(leader_only=False)
-        # Below the log end an epoch of ours without a record goes, but no record does.
+        # At the log end only an epoch without records is removed.
         level = logging.INFO if offset < log.log_end_offset else logging.DEBUG
         logger.log(
             level, "truncate partition=%s to_offset=%d log_end_offset=%d high_watermark=%d "
                    "reason=%s",
             state.tp, offset, log.log_end_offset, log.high_watermark, reason,
         )  # fmt: skip
-        self._note_loss(state, offset)
+        self._report_loss(state, offset)
         log.truncate_to(offset)
 
-    def _note_loss(self, state: Followed, offset: int) -> None:
+    def _report_loss(self, state: PartitionFetchState, offset: int) -> None:
         """Report the committed records that the leader does not have from `offset` on (F43)."""
         log = state.partition.local_log(leader_only=False)
         first = max(offset, log.log_start_offset)
@@ -525,10 +529,11 @@ class LeaderFetcher:
                 state.tp, first, log.high_watermark - 1, self.leader, state.leader_epoch,
             )  # fmt: skip
 
-    def _refused(self, states: list[Followed], code: ErrorCode) -> None:
-        """Try again later, or wait for the controller if it is we who are behind.
+    def _on_partition_errors(self, states: list[PartitionFetchState], code: ErrorCode) -> None:
+        """Delay partitions with an error; a fenced one waits for the next LeaderAndIsr.
 
-        Others ran since the answer was read: what is followed in a later epoch by now goes on.
+        Other tasks ran since the response was read: a partition that is fetched in a later epoch
+        by now is left alone.
         """
         states = [state for state in states if self.states.get(state.tp) is state]
         if not states:
@@ -540,24 +545,24 @@ class LeaderFetcher:
         )  # fmt: skip
         for state in states:
             if code is ErrorCode.FENCED_LEADER_EPOCH:
-                # The state that asked is still the current one: LeaderAndIsr is on its way.
+                # This state is still the current one: LeaderAndIsr is on its way.
                 self.remove(state.tp)
                 self._on_failed(state)
             else:
-                self._delay(state)
+                self._back_off(state)
 
-    async def _restart(self, state: Followed) -> None:
-        """Find out where to go on: the leader has nothing at our offset."""
+    async def _on_offset_out_of_range(self, state: PartitionFetchState) -> None:
+        """Request the leader's offsets and restart between them. Kafka: `handleOutOfRangeError`."""
         try:
             end = await self._leader_offset(state, LATEST)
             start = await self._leader_offset(state, EARLIEST)
         except OttlaError as error:
             if self.states.get(state.tp) is state:
                 if error.code is ErrorCode.FENCED_LEADER_EPOCH:
-                    self._fail(state, error)
+                    self._mark_failed(state, error)
                 else:
-                    logger.info("offsets not known partition=%s error=%s", state.tp, error)
-                    self._delay(state)
+                    logger.info("leader offsets not known partition=%s error=%s", state.tp, error)
+                    self._back_off(state)
             return
         if self.states.get(state.tp) is not state:
             return
@@ -577,9 +582,9 @@ class LeaderFetcher:
             self._read_position(state)
             self._session.changed(state)
             if what == "resume":
-                self._delay(state)
+                self._back_off(state)
         except OttlaError as error:
-            self._fail(state, error)
+            self._mark_failed(state, error)
 
     async def _query(
         self, wanted: list[tuple[TopicPartition, int]], timestamp: int
@@ -592,7 +597,7 @@ class LeaderFetcher:
         timeout_s = settings.request_timeout_s
         return await query_offsets(peer, version, timeout_s, settings.broker_id, wanted, timestamp)
 
-    async def _leader_offset(self, state: Followed, timestamp: int) -> int:
+    async def _leader_offset(self, state: PartitionFetchState, timestamp: int) -> int:
         results = await self._query([(state.tp, state.leader_epoch)], timestamp)
         return offset_or_raise(results, state.tp)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ottla.model.ids import TopicPartition
 from ottla.model.ports import World
-from ottla.replication.fetcher import FetcherHost, Followed, LeaderFetcher
+from ottla.replication.fetcher import FetcherHost, LeaderFetcher, PartitionFetchState
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.partition import Partition
 
@@ -71,7 +71,7 @@ class FetcherManager:
         if fetcher is not None:
             fetcher.topic_id_changed(partition)
 
-    def _failed(self, state: Followed) -> None:
+    def _failed(self, state: PartitionFetchState) -> None:
         self._where.pop(state.tp, None)
         self.failed[state.tp] = state.leader_epoch
 

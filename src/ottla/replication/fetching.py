@@ -7,7 +7,7 @@ Invariants:
 - a follower's position is noted once per request, before the read, and never again when a parked
   fetch is tried once more
 - the first partition with data answers with at least one batch, whatever the limits (KIP-74)
-- what a session says it has sent changes only when an answer really leaves, not with one that
+- what a session says it has sent changes only when a response really leaves, not with one that
   stays parked
 - an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
 - nothing waits for a disk: what is not in memory is brought there by a worker, and the fetch is
@@ -67,7 +67,7 @@ class FetchHost(Protocol):
     leader_quota: ReplicationQuota
 
     def is_unclean(self, tp: TopicPartition) -> bool:
-        """Tell whether a log may have lost its tail, and was not shown to be complete since."""
+        """Return whether a log may have lost its tail, and was not shown to be complete since."""
         ...
 
     def now_ms(self) -> float: ...
@@ -85,7 +85,7 @@ class FetchHost(Protocol):
         ...
 
     def leaves(self, topic: str, index: int) -> bool:
-        """Tell whether a damaged partition will soon be served by another replica."""
+        """Return whether a damaged partition will soon be served by another replica."""
         ...
 
     def preferred_replica(self, partition: Partition, reader: Reader, offset: int) -> int | None:
@@ -94,7 +94,7 @@ class FetchHost(Protocol):
 
 
 class FetchParameters(NamedTuple):
-    """What a fetch asks for, besides the partitions in its session. Kafka: `FetchParams`."""
+    """The parameters of a fetch besides the partitions in its session. Kafka: `FetchParams`."""
 
     version: int
     replica_id: int
@@ -107,17 +107,17 @@ class FetchParameters(NamedTuple):
     isolation: int
     reader: Reader | None = None
     """who may be sent to another replica (KIP-392)"""
-    asks_if_whole: bool = False
-    """whether it is to be told which logs cannot have lost anything (R18)"""
+    queries_completeness: bool = False
+    """whether the response names the logs that cannot have lost anything (R18)"""
 
     @property
     def leader_only(self) -> bool:
-        """Whether a follower may not answer: only to consumers, from version 11 on (KIP-392)."""
+        """Whether only the leader may serve it: all but consumers from version 11 on (KIP-392)."""
         return self.replica_id >= 0 or self.version < 11
 
 
 class ReadResult:
-    """What one attempt to serve a fetch has found. Kafka: `LogReadResult`."""
+    """The result of one attempt to serve a fetch. Kafka: `LogReadResult`."""
 
     __slots__ = (
         "answers",
@@ -142,20 +142,20 @@ class ReadResult:
         self.not_in_memory: list[NotInMemoryError] = []
         """what would have been read had it been in memory"""
         self.urgent = False
-        """whether there is something to answer that is not records"""
+        """whether there is something to send that is not records"""
 
 
 class DelayedFetch(Pending):
-    """One fetch request between its arrival and its answer. Kafka: `DelayedFetch`."""
+    """One fetch request between its arrival and its response. Kafka: `DelayedFetch`."""
 
     __slots__ = (
-        "asked",
         "disk_was_read",
         "expedited",
         "found",
         "full",
         "may_wait",
         "min_bytes",
+        "parameters",
         "path",
         "session",
         "session_epoch",
@@ -167,17 +167,17 @@ class DelayedFetch(Pending):
         connection: "Connection",
         path: "FetchPath",
         session: FetchSession,
-        asked: FetchParameters,
+        parameters: FetchParameters,
     ) -> None:
         super().__init__(connection, pipelined=False)
         self.path = path
         self.session = session
         self.session_epoch = session.epoch
         self.full = session.id == INVALID_SESSION_ID
-        self.asked = asked
+        self.parameters = parameters
         self.found = ReadResult()
-        self.min_bytes = min(asked.min_bytes, asked.max_bytes)
-        """less than was asked for where the answer may not have that much"""
+        self.min_bytes = min(parameters.min_bytes, parameters.max_bytes)
+        """less than was requested where the response may not have that much"""
         self.expedited = False
         self.disk_was_read = False
         self.may_wait = False
@@ -187,11 +187,11 @@ class DelayedFetch(Pending):
     # What the broker's handler knows.
 
     def answer(self) -> Sequence[Buffer]:
-        """Return the encoded answer; `found` is final."""
+        """Return the encoded response; `found` is final."""
         raise NotImplementedError
 
     def room(self) -> int | None:
-        """Return how many bytes the answer may have now, None for any number."""
+        """Return how many bytes the response may have now, None for any number."""
         return None
 
     def withholds(self) -> bool:
@@ -253,7 +253,9 @@ class DelayedFetch(Pending):
         super().fail(reason)
 
     def __repr__(self) -> str:
-        return f"Fetch(replica={self.asked.replica_id} {self.session!r} size={self.found.size})"
+        return (
+            f"Fetch(replica={self.parameters.replica_id} {self.session!r} size={self.found.size})"
+        )
 
 
 class FetchPath:
@@ -267,10 +269,10 @@ class FetchPath:
 
     def start(self, fetch: DelayedFetch) -> bool:
         """Read; True if it may be answered now, False if it waits."""
-        session, asked = fetch.session, fetch.asked
+        session, parameters = fetch.session, fetch.parameters
         self.sessions.settle(session)
-        if asked.replica_epoch != session.replica_epoch:
-            session.registered_again(asked.replica_epoch)
+        if parameters.replica_epoch != session.replica_epoch:
+            session.registered_again(parameters.replica_epoch)
         self.read(fetch, observe=True)
         found = fetch.found
         if found.not_in_memory:
@@ -279,7 +281,7 @@ class FetchPath:
         if (
             (found.size >= fetch.min_bytes and not waits_for_disk)
             or found.urgent
-            or (asked.max_wait_ms <= 0 and not waits_for_disk)
+            or (parameters.max_wait_ms <= 0 and not waits_for_disk)
             or not session.entries
         ):
             fetch.done = True
@@ -290,28 +292,28 @@ class FetchPath:
         if isinstance(previous, DelayedFetch) and not previous.done:
             previous.reconsider()  # the same session from another connection: the old one ends
         self.watch(fetch)
-        found.answers = []  # read again when it is answered: who waits holds no records
-        replica = asked.replica_id
+        found.answers = []  # read again when it completes: a fetch that waits holds no records
+        replica = parameters.replica_id
         if replica >= 0:
             self._replicas_waiting.setdefault(replica, {})[fetch] = None
-        wait_ms = self._host.wait_ms(replica, asked.max_wait_ms)
+        wait_ms = self._host.wait_ms(replica, parameters.max_wait_ms)
         if waits_for_disk:
             wait_ms = max(wait_ms, DISK_WAIT_MS)
         self.purgatory.park(fetch, wait_ms)
         return False
 
     def expedite(self, replica_id: int) -> None:
-        """Answer a follower's parked fetches in this iteration of the loop, with data or without.
+        """Complete a follower's parked fetches in this iteration of the loop, with data or without.
 
-        It has just been given partitions of ours to follow, and can only ask for them once the
-        fetch that it has under way is answered.
+        It was just made a follower of partitions of ours, and can only fetch them after the
+        response to its current fetch.
         """
         for fetch in self._replicas_waiting.get(replica_id, ()):
             fetch.expedited = True
             fetch.reconsider()
 
     def forget(self, fetch: DelayedFetch) -> None:
-        """Forget a fetch that is not answered: its connection is gone."""
+        """Forget a fetch that gets no response: its connection is gone."""
         self._leave(fetch)
         if fetch.session.id == INVALID_SESSION_ID:
             fetch.session.close()
@@ -319,7 +321,7 @@ class FetchPath:
     def _leave(self, fetch: DelayedFetch) -> None:
         if fetch.session.waiting is fetch:
             fetch.session.waiting = None
-        waiting = self._replicas_waiting.get(fetch.asked.replica_id)
+        waiting = self._replicas_waiting.get(fetch.parameters.replica_id)
         if waiting is not None:
             waiting.pop(fetch, None)
 
@@ -327,15 +329,15 @@ class FetchPath:
 
     def read(self, fetch: DelayedFetch, *, observe: bool) -> None:
         """Read every dirty entry within the limits into a new `fetch.found`."""
-        session, asked = fetch.session, fetch.asked
-        limit = asked.max_bytes
+        session, parameters = fetch.session, fetch.parameters
+        limit = parameters.max_bytes
         room = fetch.room()
         if room is not None:
             limit = min(limit, room)
             fetch.min_bytes = min(fetch.min_bytes, limit)
-        min_one = asked.version > 2
+        min_one = parameters.version > 2
         found = fetch.found = ReadResult()
-        quota = self._host.leader_quota if asked.replica_id >= 0 else None
+        quota = self._host.leader_quota if parameters.replica_id >= 0 else None
         now_ms = self._host.now_ms() if observe else 0.0
         for entry in tuple(session.dirty):
             if found.from_files >= MOST_AT_ONCE:
@@ -372,16 +374,16 @@ class FetchPath:
             and partition.topic_id != ZERO_UUID
         ):
             raise OttlaError("another topic of that name", ErrorCode.INCONSISTENT_TOPIC_ID)
-        if fetch.asked.reader is not None:
+        if fetch.parameters.reader is not None:
             preferred = self._host.preferred_replica(
-                partition, fetch.asked.reader, entry.fetch_offset
+                partition, fetch.parameters.reader, entry.fetch_offset
             )
             if preferred is not None:
                 return self._elsewhere(fetch, entry, partition, preferred)
-        log = partition.local_log(entry.leader_epoch, leader_only=fetch.asked.leader_only)
-        is_follower = fetch.asked.replica_id >= 0
+        log = partition.local_log(entry.leader_epoch, leader_only=fetch.parameters.leader_only)
+        is_follower = fetch.parameters.replica_id >= 0
         if is_follower:
-            follower = partition.follower(fetch.asked.replica_id, entry.leader_epoch)
+            follower = partition.follower(fetch.parameters.replica_id, entry.leader_epoch)
         if entry.last_fetched_epoch >= 0:
             diverging = self._diverging(fetch, log, entry)
             if diverging is not None:
@@ -390,14 +392,14 @@ class FetchPath:
             if not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:
                 raise OffsetOutOfRangeError(f"{partition.tp}: no offset {entry.fetch_offset}")
             if observe:
-                partition.observe_fetch(follower, entry, now_ms, fetch.asked.replica_epoch)
+                partition.observe_fetch(follower, entry, now_ms, fetch.parameters.replica_epoch)
                 if entry.fetch_offset == follower.sent_offset:
                     # It could not use what it was sent: is it what was appended?
                     log.check_memory(entry.fetch_offset, entry.max_bytes)
             bound = log.log_end_offset
-        elif fetch.asked.isolation == READ_UNCOMMITTED:
+        elif fetch.parameters.isolation == READ_UNCOMMITTED:
             bound = log.high_watermark
-        elif fetch.asked.isolation == READ_COMMITTED:
+        elif fetch.parameters.isolation == READ_COMMITTED:
             bound = log.last_stable_offset
         else:
             bound = log.log_end_offset
@@ -411,12 +413,12 @@ class FetchPath:
         return data
 
     def _held_back(self, fetch: DelayedFetch, partition: Partition) -> bool:
-        """Tell whether a follower gets no records for now: throttled, and not in sync (KIP-73)."""
+        """Whether a follower gets no records for now: throttled, and not in sync (KIP-73)."""
         quota = self._host.leader_quota
         return (
             bool(quota.topics)
             and quota.throttles(*partition.tp)
-            and fetch.asked.replica_id not in partition.isr.committed
+            and fetch.parameters.replica_id not in partition.isr.committed
             and quota.exceeded(self._host.now_ms())
         )
 
@@ -467,7 +469,7 @@ class FetchPath:
     @staticmethod
     def _check_version(fetch: DelayedFetch, log: Log) -> None:
         """Refuse what old fetchers could not read: batches of magic 2 below v4, zstd below v10."""
-        version = fetch.asked.version
+        version = fetch.parameters.version
         if version >= 10:
             return
         if version < 4:
@@ -500,13 +502,13 @@ class FetchPath:
             fetch.found.last_size = got.size
             if got.from_file:
                 fetch.found.from_files += got.size
-            if fetch.asked.isolation == READ_COMMITTED:
+            if fetch.parameters.isolation == READ_COMMITTED:
                 # Of what was read, as in Kafka: up to the bound it may be a great deal.
                 upper = min(bound, log.upper_bound(got)) if got.parts else offset
                 aborted = self._aborted(log, offset, upper)
         elif not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRangeError(f"{partition.tp}: offset {offset} is not in the log")
-        elif fetch.asked.isolation == READ_COMMITTED:
+        elif fetch.parameters.isolation == READ_COMMITTED:
             aborted = []
         entry.source = partition
         high_watermark = log.high_watermark
@@ -518,7 +520,8 @@ class FetchPath:
             and log_start == entry.sent_log_start
         ):
             if offset >= bound and (
-                fetch.asked.replica_id < 0 or fetch.asked.replica_id in partition.isr.committed
+                fetch.parameters.replica_id < 0
+                or fetch.parameters.replica_id in partition.isr.committed
             ):
                 del fetch.session.dirty[entry]
                 partition.watch(entry)
@@ -531,7 +534,7 @@ class FetchPath:
             aborted_transactions=aborted,
             preferred_read_replica=(
                 self._host.broker_id
-                if fetch.asked.asks_if_whole and not self._host.is_unclean(partition.tp)
+                if fetch.parameters.queries_completeness and not self._host.is_unclean(partition.tp)
                 else -1
             ),
             records=records,
@@ -551,7 +554,7 @@ class FetchPath:
         if code is ErrorCode.CORRUPT_MESSAGE and self._host.leaves(entry.topic or "", entry.index):
             # A consumer gives up at a corrupt message; after this it asks who leads, and goes on.
             code = ErrorCode.KAFKA_STORAGE_ERROR
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.asked.version <= 5:
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and fetch.parameters.version <= 5:
             code = NotLeaderError.code  # older clients do not know 56
         entry.detach()
         fetch.found.urgent = True
@@ -569,7 +572,7 @@ class FetchPath:
     # --- parking and answering ------------------------------------------------------------------
 
     def watch(self, fetch: DelayedFetch) -> None:
-        """Have every dirty entry watched too: a parked fetch must hear of each."""
+        """Have every dirty entry watched too: each may complete a parked fetch."""
         for entry in fetch.session.dirty:
             source = entry.source
             if source is None and entry.topic is not None:
@@ -578,7 +581,7 @@ class FetchPath:
                 source.watch(entry)
 
     def conclude(self, fetch: DelayedFetch) -> None:
-        """Note in the session what is sent; keep the session of a full request, if asked."""
+        """Note in the session what is sent; keep a session that a full request has requested."""
         session = fetch.session
         self._leave(fetch)
         if fetch.withholds():
@@ -587,7 +590,7 @@ class FetchPath:
             if fetch.full:
                 session.close()
             return
-        if fetch.asked.replica_id >= 0:
+        if fetch.parameters.replica_id >= 0:
             self._host.leader_quota.record_answer(fetch.found.throttled, self._host.now_ms())
         if fetch.full:
             if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
@@ -613,17 +616,17 @@ class FetchPath:
     def _has_no_more(
         fetch: DelayedFetch, entry: FetchEntry, data: FetchResponse.PartitionData
     ) -> bool:
-        """Tell whether an entry answered without records can be left alone until its log moves."""
+        """Whether an entry answered without records can be left alone until its log moves."""
         partition = entry.source
         assert isinstance(partition, Partition)
         log = partition.log
         if log is None or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0:
             return False
-        if fetch.asked.replica_id >= 0:
+        if fetch.parameters.replica_id >= 0:
             return (
                 entry.fetch_offset >= log.log_end_offset
-                and fetch.asked.replica_id in partition.isr.committed
+                and fetch.parameters.replica_id in partition.isr.committed
             )
-        if fetch.asked.isolation == READ_COMMITTED:
+        if fetch.parameters.isolation == READ_COMMITTED:
             return entry.fetch_offset >= log.last_stable_offset
         return entry.fetch_offset >= log.high_watermark

@@ -13,9 +13,9 @@ from ottla.model.config import BrokerConfig
 Level = tuple[int, int]
 
 
-WHOLE_LOG_QUESTION = "ottla:is-your-log-whole"
-"""As the rack of such a Fetch: a broker of ours whose log holds all that it ever
-acknowledged to hold names itself as the preferred read replica; all others answer -1, as ever."""
+COMPLETE_LOG_QUERY = "ottla:is-your-log-whole"
+"""The rack id of such a Fetch: an Ottla broker whose log cannot have lost a record responds with
+its own id as the preferred read replica; all other brokers respond with -1, as to any Fetch."""
 
 _FETCH: tuple[tuple[Level, int], ...] = (
     ((3, 9), 17),

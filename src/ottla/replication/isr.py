@@ -1,4 +1,4 @@
-"""The in-sync rules: who is in the ISR, and how far the high watermark may go. A decider.
+"""The in-sync rules: the members of the ISR, and the high watermark. A decider.
 
 Who may call: `partition_state` and tests. Time is an argument,
 in milliseconds of the monotonic clock; nothing here knows a log, a clock or a controller.
@@ -59,7 +59,7 @@ class Follower:
         """Start over for a new leader epoch.
 
         A member of the ISR gets the benefit of the doubt for one lag period. Anyone else counts as
-        never caught up, so that it holds back the high watermark of nobody.
+        never caught up, so that it holds back no high watermark.
         """
         self.log_start_offset = UNKNOWN_OFFSET
         self.log_end_offset = UNKNOWN_OFFSET
@@ -69,11 +69,11 @@ class Follower:
         self.not_before_ms = NEVER
 
     def is_stale(self, broker_epoch: int) -> bool:
-        """Tell whether a fetch comes from an earlier registration of this broker (KIP-903)."""
+        """Return whether a fetch comes from an earlier registration of this broker (KIP-903)."""
         return -1 < broker_epoch < self.broker_epoch
 
     def registered_again(self, broker_epoch: int) -> bool:
-        """Tell whether a fetch is the first one of a later registration of this broker (R8)."""
+        """Return whether a fetch is the first one of a later registration of this broker (R8)."""
         return broker_epoch > self.broker_epoch > -1
 
     def observe(
@@ -117,7 +117,7 @@ class Follower:
             )
 
     def caught_up(self, leader_end_offset: int, now_ms: float, lag_ms: float) -> bool:
-        """Tell whether it has everything, or had everything within the last `lag_ms`."""
+        """Return whether it has everything, or had everything within the last `lag_ms`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ def effective_min_isr(min_insync_replicas: int, replication_factor: int) -> int:
 
 
 def may_join(follower: Follower, state: IsrState, high_watermark: int, epoch_start: int) -> bool:
-    """Tell whether a follower meets R5. Whether its broker is alive is for the caller to know."""
+    """Return whether a follower meets R5. Whether its broker is alive is for the caller to know."""
     return (
         not state.in_flight
         and follower.broker_id not in state.committed

@@ -1,12 +1,12 @@
 """The follower's side of a fetch session: which partitions the next request must name.
 
-Who may call: `fetcher`. Plain bookkeeping over values, no I/O. Invariants:
+Who may call: `fetcher`. It does no I/O. Invariants:
 - a full request (epoch 0) names every partition; an incremental one only those whose parameters
   changed since they were last sent, and those that left
 - after anything that leaves the leader's view in doubt (an error, a lost connection) the next
   request is full and closes the session it names
-- a session speaks of topics by id (version 13 on) or by name (12), never both; when one topic
-  without an id joins, everything starts over by name
+- a session names topics by id (version 13 on) or by name (12), never both; when a topic without an
+  id joins, a full request by name begins a new session
 
 Kafka: `FetchSessionHandler` (KIP-227, KIP-516).
 """
@@ -21,8 +21,11 @@ LAST_VERSION_WITHOUT_IDS = 12
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 
-class Wanted:
-    """A followed partition's fetch parameters. The fetcher changes them, then says `changed`."""
+class FetchPosition:
+    """A partition's parameters in Fetch. The fetcher changes them, then calls `changed`.
+
+    `sent_offset`: `offset` as it was in the last request that named the partition.
+    """
 
     __slots__ = (
         "last_fetched_epoch",
@@ -52,44 +55,44 @@ class LeaderSession:
         self._session_id = INVALID_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._by_id = True
-        self._members: dict[TopicPartition, Wanted] = {}
-        self._told: dict[TopicPartition, bytes] = {}
+        self._partitions: dict[TopicPartition, FetchPosition] = {}
+        self._sent: dict[TopicPartition, bytes] = {}
         self._changed: dict[TopicPartition, None] = {}
-        self._gone: dict[TopicPartition, bytes] = {}
+        self._to_forget: dict[TopicPartition, bytes] = {}
         self._without_id = 0
-        self.by_key: dict[tuple[bytes | str, int], Wanted] = {}
+        self.by_key: dict[tuple[bytes | str, int], FetchPosition] = {}
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._partitions)
 
     def __contains__(self, tp: TopicPartition) -> bool:
-        return tp in self._members
+        return tp in self._partitions
 
-    def add(self, wanted: Wanted) -> None:
+    def add(self, position: FetchPosition) -> None:
         """Fetch a partition from the next request on."""
-        self.remove(wanted.tp)
-        self._members[wanted.tp] = wanted
-        self._changed[wanted.tp] = None
-        gone_id = self._gone.get(wanted.tp)
-        if gone_id == wanted.topic_id or not self._by_id:
-            self._gone.pop(wanted.tp, None)
-        if wanted.topic_id == ZERO_UUID:
+        self.remove(position.tp)
+        self._partitions[position.tp] = position
+        self._changed[position.tp] = None
+        gone_id = self._to_forget.get(position.tp)
+        if gone_id == position.topic_id or not self._by_id:
+            self._to_forget.pop(position.tp, None)
+        if position.topic_id == ZERO_UUID:
             self._without_id += 1
 
     def remove(self, tp: TopicPartition) -> None:
-        """Leave a partition out from the next request on."""
-        wanted = self._members.pop(tp, None)
-        if wanted is not None:
+        """Stop fetching a partition with the next request."""
+        position = self._partitions.pop(tp, None)
+        if position is not None:
             self._changed.pop(tp, None)
-            if tp in self._told:
-                self._gone[tp] = self._told[tp]
-            if wanted.topic_id == ZERO_UUID:
+            if tp in self._sent:
+                self._to_forget[tp] = self._sent[tp]
+            if position.topic_id == ZERO_UUID:
                 self._without_id -= 1
 
-    def changed(self, wanted: Wanted) -> None:
-        """Send a partition's parameters anew, if it is still fetched."""
-        if self._members.get(wanted.tp) is wanted:
-            self._changed[wanted.tp] = None
+    def changed(self, position: FetchPosition) -> None:
+        """Send a partition's parameters in the next request, if it is still fetched."""
+        if self._partitions.get(position.tp) is position:
+            self._changed[position.tp] = None
 
     def start_over(self) -> None:
         """Make the next request a full one."""
@@ -102,16 +105,16 @@ class LeaderSession:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH
         full = self._epoch == INITIAL_EPOCH
-        members = self._members
+        partitions = self._partitions
         if full:
-            if not members:
+            if not partitions:
                 return None
-            listed = list(members.values())
+            listed = list(partitions.values())
             forgotten: list[tuple[TopicPartition, bytes]] = []
         else:
-            listed = [members[tp] for tp in self._changed]
-            forgotten = list(self._gone.items())
-            if not members and not forgotten:
+            listed = [partitions[tp] for tp in self._changed]
+            forgotten = list(self._to_forget.items())
+            if not partitions and not forgotten:
                 return None
         version = self._top_version if by_id else min(self._top_version, LAST_VERSION_WITHOUT_IDS)
         request = FetchRequest(
@@ -124,38 +127,42 @@ class LeaderSession:
         return request, version
 
     def _note_sent(
-        self, listed: list[Wanted], forgotten: list[tuple[TopicPartition, bytes]], *, full: bool
+        self,
+        listed: list[FetchPosition],
+        forgotten: list[tuple[TopicPartition, bytes]],
+        *,
+        full: bool,
     ) -> None:
         if full:
-            self._told.clear()
+            self._sent.clear()
             self.by_key.clear()
         for tp, topic_id in forgotten:
-            del self._told[tp]
+            del self._sent[tp]
             self.by_key.pop((topic_id if self._by_id else tp.topic, tp.partition), None)
-        for wanted in listed:
-            wanted.sent_offset = wanted.offset
-            self._told[wanted.tp] = wanted.topic_id
-            key = wanted.topic_id if self._by_id else wanted.tp.topic
-            self.by_key[(key, wanted.tp.partition)] = wanted
+        for position in listed:
+            position.sent_offset = position.offset
+            self._sent[position.tp] = position.topic_id
+            key = position.topic_id if self._by_id else position.tp.topic
+            self.by_key[(key, position.tp.partition)] = position
         self._changed.clear()
-        self._gone.clear()
+        self._to_forget.clear()
 
     @staticmethod
-    def _topics(listed: list[Wanted]) -> list[FetchRequest.FetchTopic]:
+    def _topics(listed: list[FetchPosition]) -> list[FetchRequest.FetchTopic]:
         topics: dict[str, FetchRequest.FetchTopic] = {}
-        for wanted in listed:
-            topic = topics.get(wanted.tp.topic)
+        for position in listed:
+            topic = topics.get(position.tp.topic)
             if topic is None:
-                topic = topics[wanted.tp.topic] = FetchRequest.FetchTopic(
-                    topic=wanted.tp.topic, topic_id=wanted.topic_id
+                topic = topics[position.tp.topic] = FetchRequest.FetchTopic(
+                    topic=position.tp.topic, topic_id=position.topic_id
                 )
             topic.partitions.append(
                 FetchRequest.FetchPartition(
-                    partition=wanted.tp.partition,
-                    current_leader_epoch=wanted.leader_epoch,
-                    fetch_offset=wanted.offset,
-                    last_fetched_epoch=wanted.last_fetched_epoch,
-                    log_start_offset=wanted.log_start_offset,
+                    partition=position.tp.partition,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
                 )
             )
         return list(topics.values())

@@ -44,7 +44,7 @@ SLICE_S = 0.004
 RETRY_S = 0.01
 """How soon to look again at a flush that is under way."""
 CHECKPOINT_S = 1.0
-LONGEST_HOLD_S = 1.0
+MAX_THROTTLE_DELAY_S = 1.0
 """A throttled move is looked at again after so long at most: the throttle may be gone."""
 
 
@@ -56,7 +56,7 @@ class MovesHost(Protocol):
     broker_id: int
 
     def exists(self, topic: str, index: int) -> bool:
-        """Tell whether the cluster has such a partition, as far as this broker knows."""
+        """Return whether the cluster has such a partition, as far as this broker knows."""
         ...
 
 
@@ -210,7 +210,7 @@ class LogDirMoves:
                 due_s = min(m.not_before_s for m in self._moves.values())
                 await wait_at_most(self._wake, due_s - now_s)
                 continue
-            held_s = min(self._quota.until_ms(now_s * 1000) / 1000, LONGEST_HOLD_S)
+            held_s = min(self._quota.until_ms(now_s * 1000) / 1000, MAX_THROTTLE_DELAY_S)
             if held_s > 0:
                 await wait_at_most(self._wake, held_s)
                 continue

@@ -30,7 +30,7 @@ async def query_offsets(
     """Ask for LATEST or EARLIEST of (partition, current leader epoch or -1) pairs.
 
     `replica_id`: a broker's own id asks a leader, -2 (debugging replica) asks any replica.
-    A partition without an answer is missing in the result; ConnectionLostError if none came.
+    A partition without a response is missing in the result; ConnectionLostError if none came.
     """
     topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
     for tp, leader_epoch in wanted:
@@ -59,7 +59,7 @@ async def query_offsets(
 def offset_or_raise(results: OffsetResults, tp: TopicPartition) -> int:
     """Return the offset of a partition; OttlaError with the code that came instead."""
     if tp not in results:
-        raise OttlaError(f"{tp}: no offset in the answer")
+        raise OttlaError(f"{tp}: no offset in the response")
     code, offset = results[tp]
     if code:
         raise OttlaError(f"{tp}: {code.name}", code)

@@ -51,7 +51,7 @@ from ottla.wire.record_check import UNLIMITED, Effort
 logger = logging.getLogger(__name__)
 
 SWEEP_FROM = 256
-"""From so many waiting produces on, those that nobody waits for any more are removed."""
+"""From so many waiters on, those that are done are removed."""
 
 
 class Waiter(Protocol):
@@ -252,7 +252,7 @@ class Partition:
                 _, waiter, slot = waiters.popleft()
                 waiter.partition_done(slot, code)
         self.wake_consumers()
-        # Followers hear of it with the next answer; it is no reason to answer (as in Kafka).
+        # Followers get it with the next response; it completes no fetch (as in Kafka).
         self._notify_followers()
 
     # --- the leader's data path -----------------------------------------------------------------
@@ -334,7 +334,7 @@ class Partition:
         return self.state.low_watermark(lowest, self.host.alive)
 
     def delete_records_before(self, offset: int) -> None:
-        """Let the log begin at `offset`; followers hear of it with their next answer."""
+        """Let the log begin at `offset`; followers get it with their next response."""
         assert self.log is not None
         if self.log.maybe_increment_log_start_offset(offset):
             self._notify_followers()
@@ -409,7 +409,7 @@ class Partition:
             waiter.partition_done(slot, code)
 
     def _notify_followers(self) -> None:
-        """Have the next answer to each follower that waits mention this partition."""
+        """Have the next response to each follower that waits mention this partition."""
         for entry in self._at_end:
             entry.session.dirty[entry] = None
 
@@ -422,7 +422,7 @@ class Partition:
             self._perform(self.state.shrink_isr(facts_of(log), host.now_ms()))
 
     def isr_change_accepted(self, proposal: IsrState, change: LeaderAndIsr) -> None:
-        """Take over `change`, which the controller wrote in answer to `proposal`."""
+        """Take over `change`, which the controller wrote in response to `proposal`."""
         log, host = self.log, self.host
         if log is not None:
             now_ms, facts = host.now_ms(), facts_of(log)

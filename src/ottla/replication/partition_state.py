@@ -91,7 +91,7 @@ class WakeFetches(NamedTuple):
 
 
 class NotifyFollowers(NamedTuple):
-    """Effect: the next answer to each follower mentions this partition, also without records."""
+    """Effect: the next response to each follower mentions this partition, also without records."""
 
 
 class FailProduces(NamedTuple):
@@ -259,16 +259,16 @@ class HostedPartitionState:
             raise UnknownLeaderEpochError(facts)
 
     def check_readable(self, *, leader_only: bool) -> None:
-        """Refuse a reader whom this replica may not serve.
+        """Raise unless this replica may serve a reader.
 
-        About to lead (`await_leadership`) is neither leader nor follower: a consumer that is right
-        to ask here must not hear that its offset does not exist, because it is not back yet.
+        A replica that is about to lead (`await_leadership`) is neither leader nor follower: it must
+        not respond OFFSET_OUT_OF_RANGE to a consumer while its log is not recovered yet.
         """
         if not self.is_leader and (leader_only or self.leader == self.broker_id):
             raise self.not_leader()
 
     def not_leader(self) -> NotLeaderError:
-        """Return the error for whoever needs the leader."""
+        """Return the error for a request that needs the leader."""
         return NotLeaderError(f"{self.tp} is not led by broker {self.broker_id}")
 
     def follower(self, broker_id: int, epoch: int) -> Follower:
@@ -454,7 +454,7 @@ class HostedPartitionState:
         now_ms: float,
         alive: Container[int],
     ) -> Effects:
-        """Take over `change`, which the controller wrote in answer to `proposal` (R6)."""
+        """Take over `change`, which the controller wrote in response to `proposal` (R6)."""
         if self.isr is not proposal:
             return NOTHING  # a new epoch began meanwhile; LeaderAndIsr said what was written
         if (

@@ -30,7 +30,7 @@ AT_ONCE = 256
 
 
 class DelayedOperation(Protocol):
-    """An operation that waits. It is `done` once it completed, failed, or nobody waits for it."""
+    """An operation that waits. It is `done` once it completed, failed, or its client is gone."""
 
     done: bool
 
@@ -43,7 +43,7 @@ class DelayedOperation(Protocol):
         ...
 
     def fail(self, reason: str) -> None:
-        """End without an answer: something here is broken. Does nothing when this is done."""
+        """End without a response: something here is broken. Does nothing when this is done."""
         ...
 
 

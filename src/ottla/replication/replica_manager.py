@@ -2,7 +2,7 @@
 
 Who may call: the broker's handlers and its lifecycle. Invariants:
 - `partitions` holds what the controller gave us; `offline` what a failed log dir took away. Nothing
-  is in both, and what is in neither is not ours (the answer then depends on the metadata cache)
+  is in both, and what is in neither is not ours (the response then depends on the metadata cache)
 - `controller_epoch` never goes back (R10)
 - no call here blocks for long: whatever grows with the number of partitions goes in slices
 
@@ -58,7 +58,7 @@ LeadershipListener = Callable[[list[Partition], list[Partition]], None]
 """Called with (elected, resigned); `leader_epoch` of each is the epoch in which it happened.
 Elected: led by this broker from now on, and not before. Resigned: followed in a new epoch, deleted
 by StopReplica, or offline with its log dir; the listener knows whether it was led before.
-Called before the answer to the controller leaves, never during an append; it returns at once and
+Called before the response to the controller leaves, never during an append; it returns at once and
 never raises."""
 
 
@@ -266,11 +266,11 @@ class ReplicaManager:
         return nearest(rack, self._cluster.rack(self.broker_id, listener), near)
 
     def is_unclean(self, tp: TopicPartition) -> bool:
-        """Tell whether a log may have lost its tail, and was not shown to be complete since."""
+        """Return whether a log may have lost its tail, and was not shown to be complete since."""
         return tp in self.logs.unclean
 
     def leaves(self, topic: str, index: int) -> bool:
-        """Tell whether a damaged partition will soon be served by another replica."""
+        """Return whether a damaged partition will soon be served by another replica."""
         return self.damaged.leaves(TopicPartition(topic, index))
 
     def in_sync(self, tp: TopicPartition) -> None:
@@ -319,7 +319,7 @@ class ReplicaManager:
             self.topic_names.pop(partition.topic_id, None)
 
     def exists(self, topic: str, index: int) -> bool:
-        """Tell whether the cluster has such a partition, as far as this broker knows."""
+        """Return whether the cluster has such a partition, as far as this broker knows."""
         return self._cluster.partition(topic, index) is not None
 
     def leaders(self) -> Iterator[Partition]:

@@ -1,38 +1,51 @@
-"""Strays: replicas that are no longer ours, and whose StopReplica never came.
+"""Stray replicas: this broker is not assigned them any more, and their StopReplica never came.
 
 Who may call: the broker's handlers of UpdateMetadata and LeaderAndIsr, its lifecycle. A controller
 that dies between the end of a reassignment and its StopReplica leaves the removed replica running;
-if it led, it would go on taking acks=1 records that nobody will ever see. The next controller sends
-the metadata of every partition to every broker: there the replica is missing. Invariants:
-only a higher leader epoch than ours makes a replica a stray; its files stay, as Kafka's do (R14),
-until its topic is known to be deleted because the name has another id (R15). Kafka in ZooKeeper
-mode has no such steps: a stray of a deleted topic would keep the next topic of that name off this
-broker.
+if it led, it would go on accepting acks=1 records that no consumer will ever see. The next
+controller sends the metadata of every partition to every broker: there the replica is missing.
+Invariants:
+only a higher leader epoch than ours, or another topic id, makes a replica a stray; its files stay,
+as Kafka's do (R14), until its topic is known to be deleted because the name has another id (R15).
+Kafka in ZooKeeper mode has no such steps: a stray of a deleted topic would keep the next topic of
+that name off this broker.
 """
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from ottla.model.ids import TopicPartition
+from ottla.model.ids import ZERO_UUID, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
-Assignment = tuple[TopicPartition, int, Sequence[int]]
-"""A partition, its leader epoch and its replicas, as the controller sends them."""
+
+class Assignment(NamedTuple):
+    """A partition as the controller sends it; the topic id is ZERO_UUID where it sends none."""
+
+    tp: TopicPartition
+    topic_id: bytes
+    leader_epoch: int
+    replicas: Sequence[int]
 
 
 def stop_unassigned(
     replicas: ReplicaManager, assignments: Iterable[Assignment]
 ) -> list[TopicPartition]:
-    """Stop the replicas here that an assignment of a newer leader epoch does not name."""
+    """Stop the replicas here that an assignment of a newer leader epoch does not name.
+
+    Those of a former topic of the same name, too: its leader epochs were counted by themselves.
+    """
     stopped = []
-    for tp, leader_epoch, assigned in assignments:
+    for tp, topic_id, leader_epoch, assigned in assignments:
         partition = replicas.partitions.get(tp)
-        if partition is None or partition.leader_epoch >= leader_epoch:
+        if partition is None or replicas.broker_id in assigned:
             continue
-        if replicas.broker_id in assigned:
+        ids = {topic_id, partition.topic_id}
+        former_topic = len(ids) == 2 and ZERO_UUID not in ids
+        if partition.leader_epoch >= leader_epoch and not former_topic:
             continue
         logger.info(
             "stray replica partition=%s leader_epoch=%d newer=%d replicas=%s",
@@ -52,7 +65,7 @@ def stop_deleted(replicas: ReplicaManager, had: Iterable[Partition], gone: Colle
     """Stop those of the replicas we had whose topic was deleted, and no StopReplica came.
 
     The controller waits for the replicas of dead brokers, but not for one that was moved away while
-    this broker was cut off: nobody sends it anything of that topic any more.
+    this broker was cut off: no request about that topic comes any more.
     """
     stopped = []
     for partition in had:

@@ -1,31 +1,33 @@
 """Tail recovery: before a broker that crashed leads again, it copies what it lost from others.
 
-Who may call: `replica_manager` owns it, `control` hands partitions over. A power loss takes from a
-log what was not yet on disk, acknowledged records among it, and ZooKeeper's ISR does not know. If
-such a broker is made leader before its log was shown to be complete (everyone died, or it came
-back so fast that nobody noticed), it would make the others truncate what only they still have.
-Kafka does that in ZooKeeper mode (KIP-966 says why); here it asks first (R18, docs/adr/0005).
+Who may call: `replica_manager` owns it, `control` adds partitions. A power loss removes from a log
+what was not yet on disk, acknowledged records among it, and ZooKeeper's ISR does not show that. If
+such a broker became leader before its log was verified (all replicas died, or it restarted before
+the controller noticed), it would make the others truncate records that only they still have. Kafka
+does that in ZooKeeper mode; KIP-966 describes it as the last replica standing problem. Here the
+broker queries the other replicas first (R18, docs/adr/0005).
 
 Invariants:
-- only a partition whose log may have lost its tail waits; nobody else's leadership is delayed by a
-  single message
-- while it waits the partition neither leads nor follows: clients and followers are answered
-  NOT_LEADER_OR_FOLLOWER and come back
-- what is taken over continues our log by the epochs' own test (`truncation.divergence` at the other
-  end); only a history with a later epoch than all of ours makes us cut what it does not hold
-- who does not know the epoch that made us cut gives nothing back: its history was left at the cut.
-  Else two replicas could give and cut the same records for ever. If the replica that made us cut
-  is lost before we have all of it, the cut is forgotten
-- a replica is pending until it found our log to continue its own and, asked afterwards, answered a
-  log end that ours has reached, or answered that our offset lies outside of its log. An answer
-  without records, an error or a lost connection changes nothing
-- it leads when no other replica is pending, or one has answered that is in the ISR and whose own
-  log cannot have lost anything. Else it waits, however long, and logs for whom every
-  replica.lag.time.max.ms; only where an unclean election would be allowed too, it then leads
+- only a partition whose log may have lost its tail waits; the leadership of no other partition is
+  delayed
+- while it waits the partition neither leads nor follows: clients and followers get
+  NOT_LEADER_OR_FOLLOWER and try again
+- records are taken over only if they continue our log by the comparison of epochs
+  (`truncation.divergence` at the other replica); only a replica with a later epoch than all of ours
+  makes us truncate what it does not have
+- after such a truncation, records are taken over only from a replica that knows the epoch which
+  caused it. Else two replicas could give and truncate the same records for ever. If the replica
+  that caused the truncation fails before we have all its records, the truncation is forgotten
+- a replica is pending until it found our log to continue its own and then returned a log end that
+  ours has reached, or until it responded that our offset is out of its range. A response without
+  records, an error or a lost connection changes nothing
+- the partition leads when no other replica is pending, or one was confirmed that is in the ISR and
+  whose own log cannot have lost anything. Else it waits without a limit, and logs for which brokers
+  every replica.lag.time.max.ms; only where an unclean election would be allowed too, it then leads
 
-The question is a Fetch with replica id -3, which followers answer up to their log end, JVM brokers
-too, and ListOffsets with -2, which they answer with that end. Our own brokers also tell whether
-their log is whole (`WHOLE_LOG_QUESTION`).
+The query is a Fetch with replica id -3, which followers serve up to their log end, JVM brokers too,
+and ListOffsets with -2, to which they respond with that end. Our own brokers also report whether
+their log is complete (`COMPLETE_LOG_QUERY`).
 """
 
 import asyncio
@@ -42,7 +44,7 @@ from ottla.model.protocol import DEBUGGING_CONSUMER, EARLIEST, FUTURE_LOCAL_REPL
 from ottla.model.time_slices import InTimeSlices, TimeSlice, wait_at_most
 from ottla.net.peer import PeerConnection
 from ottla.replication.inter_broker import (
-    WHOLE_LOG_QUESTION,
+    COMPLETE_LOG_QUERY,
     FetcherSettings,
     fetch_version,
     list_offsets_version,
@@ -61,16 +63,16 @@ logger = logging.getLogger(__name__)
 SESSIONLESS = -1
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 1.0
-NOBODY = -1
-MOST_ASKED = 500
-"""Partitions in one question: the other broker reads them all in one go."""
+NO_BROKER = -1
+MAX_PARTITIONS = 500
+"""Partitions in one request: the other broker reads them all in one step."""
 NO_RESULT = ErrorCode.UNKNOWN_SERVER_ERROR, -1
-ASK_S = 2.0
-"""One question waits no longer than this: they are asked in turn, and who hangs is asked again."""
+MAX_REQUEST_S = 2.0
+"""One request waits no longer than this: brokers are queried in turn, each again and again."""
 
 
 class RecoveryHost(Protocol):
-    """What asking needs of the replica manager."""
+    """What tail recovery needs of the replica manager."""
 
     lag_ms: float
 
@@ -79,17 +81,15 @@ class RecoveryHost(Protocol):
     def endpoint(self, broker_id: int) -> Endpoint | None: ...
 
     async def make_truncations_durable(self) -> None:
-        """Wait until the truncations so far are durable: then records may be appended there."""
+        """Wait until the truncations so far are durable; only then may records be appended."""
         ...
 
 
 class Recovering:
-    """A partition that waits: for which replicas, and what happens then."""
+    """A partition that waits: for which replicas, and what is called then."""
 
     __slots__ = (
         "confirmed",
-        "cut_by",
-        "cut_by_epoch",
         "deadline_ms",
         "finish",
         "isr",
@@ -100,6 +100,8 @@ class Recovering:
         "partition",
         "pending_replicas",
         "taken",
+        "truncated_by",
+        "truncated_by_epoch",
     )
 
     def __init__(
@@ -116,35 +118,35 @@ class Recovering:
         self.pending_replicas = {r for r in update.replicas if r != ours}
         self.isr = frozenset(update.isr)
         self.leader_epoch = update.leader_epoch
-        self.cut_by = NOBODY
-        self.cut_by_epoch = NO_EPOCH
-        """the replica that made us cut, or that gave records after a cut, and its newest epoch. Our
-        log may never get that: of an epoch without records only its leader's log knows"""
+        self.truncated_by = NO_BROKER
+        self.truncated_by_epoch = NO_EPOCH
+        """The replica that made us truncate, or gave records after a truncation, and its newest
+        epoch. Our log may never get that epoch: without records only its leader's log has it."""
         self.may_lose = update.recovery_state == RECOVERING
-        """whether it was elected uncleanly: losing records was accepted then"""
+        """Whether it was elected uncleanly: losing records was accepted then."""
         self.confirmed = False
-        """whether a member of the ISR that cannot have lost anything has answered"""
+        """Whether a member of the ISR that cannot have lost anything was confirmed."""
         self.deadline_ms = self.next_warning_ms = deadline_ms
         self.finish = finish
         self.taken = 0
 
     @property
-    def shown(self) -> bool:
-        """Whether our log holds all that was acknowledged, as far as anybody kept it."""
+    def verified(self) -> bool:
+        """Whether our log has every acknowledged record that any replica has."""
         return self.confirmed or not self.pending_replicas
 
     @property
-    def was_cut(self) -> bool:
-        """Whether we were cut by an epoch that our log has not got since."""
-        return self.cut_by_epoch > self.log.latest_epoch
+    def was_truncated(self) -> bool:
+        """Whether we truncated because of an epoch that our log has not got since."""
+        return self.truncated_by_epoch > self.log.latest_epoch
 
     def replica_lost(self, broker: int) -> None:
-        """Forget the cut if this replica made it and does not tell what it has instead.
+        """Forget the truncation if this replica caused it and failed before it gave its records.
 
-        Another whose records were cut may still prove our log complete (`confirmed`).
+        Another replica that has the truncated records may still confirm our log (`confirmed`).
         """
-        if broker == self.cut_by and broker in self.pending_replicas:
-            self.cut_by, self.cut_by_epoch = NOBODY, NO_EPOCH
+        if broker == self.truncated_by and broker in self.pending_replicas:
+            self.truncated_by, self.truncated_by_epoch = NO_BROKER, NO_EPOCH
 
     @property
     def unclean_allowed(self) -> bool:
@@ -152,21 +154,21 @@ class Recovering:
 
 
 class TailRecovery:
-    """Asks other replicas for the ends of logs that may have lost theirs."""
+    """Recovers the tails of logs from the other replicas."""
 
     def __init__(self, world: World, host: RecoveryHost, settings: FetcherSettings) -> None:
         self._world = world
         self._host = host
         self._settings = settings
-        self._ask_s = min(settings.request_timeout_s, ASK_S)
+        self._request_timeout_s = min(settings.request_timeout_s, MAX_REQUEST_S)
         self._pending: dict[TopicPartition, Recovering] = {}
         self._peers: dict[int, PeerConnection] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self.asked_total = 0
         self.taken_over_total = 0
-        self.unproven_total = 0
-        """partitions led without the proof, where unclean elections are allowed"""
+        self.unverified_total = 0
+        """Partitions that lead unverified, where unclean elections are allowed."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -178,7 +180,7 @@ class TailRecovery:
         update: LeadershipUpdate,
         finish: Callable[[], None],
     ) -> None:
-        """Ask the other replicas of a partition that LeaderAndIsr makes us lead.
+        """Query the other replicas of a partition that LeaderAndIsr makes us lead.
 
         `finish` is called once, unless it is cancelled before.
         """
@@ -212,43 +214,43 @@ class TailRecovery:
             members = set[int]()
             for one in self._pending.values():
                 members |= one.pending_replicas
-            moved = False
+            progress = False
             for broker in sorted(members):
                 try:
-                    moved = await self._ask(broker) or moved
+                    progress = await self._query_broker(broker) or progress
                 except ConnectionLostError as error:
                     self._unreachable(broker, error)
                 except Exception:
                     logger.exception("recovery of log ends failed broker=%d", broker)
-                    self._forget_cuts(broker)
-            await self._finish_those_who_may()
-            if self._pending and not moved:
+                    self._forget_truncations(broker)
+            await self._finish_verified()
+            if self._pending and not progress:
                 await self._pause()
         self._close_peers()
 
     async def _pause(self) -> None:
-        """Wait before asking again: longer for those who have waited in vain for long."""
+        """Wait before the next queries: longer once all deadlines are over."""
         now_ms = self._host.now_ms()
         soon = any(now_ms < one.deadline_ms for one in self._pending.values())
         await wait_at_most(self._wake, FIRST_RETRY_S if soon else LONGEST_RETRY_S)
 
     def _unreachable(self, broker: int, error: ConnectionLostError) -> None:
         logger.debug("log ends not read broker=%d error=%s", broker, error)
-        self._forget_cuts(broker)
+        self._forget_truncations(broker)
         peer = self._peers.pop(broker, None)
         if peer is not None:
             peer.close()
 
-    def _forget_cuts(self, broker: int) -> None:
+    def _forget_truncations(self, broker: int) -> None:
         for one in self._pending.values():
             one.replica_lost(broker)
 
-    async def _finish_those_who_may(self) -> None:
+    async def _finish_verified(self) -> None:
         now_ms = self._host.now_ms()
         async for tp, one in InTimeSlices(list(self._pending.items()), self._world.clock):
             if self._pending.get(tp) is not one:
-                continue  # cancelled, or given anew
-            if not one.shown and (now_ms < one.deadline_ms or not self._late(one, now_ms)):
+                continue  # cancelled, or added anew
+            if not one.verified and (now_ms < one.deadline_ms or not self._late(one, now_ms)):
                 continue
             del self._pending[tp]
             if one.taken:
@@ -260,10 +262,10 @@ class TailRecovery:
             one.finish()
 
     def _late(self, one: Recovering, now_ms: float) -> bool:
-        """Say who is missing; True if the partition is to lead all the same."""
+        """Log which brokers are missing; True if the partition is to lead all the same."""
         tp, missing, end = one.partition.tp, sorted(one.pending_replicas), one.log.log_end_offset
         if one.unclean_allowed:
-            self.unproven_total += 1
+            self.unverified_total += 1
             logger.warning(
                 "leading without their log ends partition=%s brokers=%s log_end_offset=%d: "
                 "records that only "
@@ -276,7 +278,7 @@ class TailRecovery:
             logger.error(
                 "not leading partition=%s log_end_offset=%d: after a crash its log may lack "
                 "acknowledged "
-                "records, and brokers %s were not heard. Start them, or accept the loss with "
+                "records, and brokers %s did not respond. Start them, or accept the loss with "
                 "unclean.leader.election.enable=true",
                 tp, end, missing,
             )  # fmt: skip
@@ -295,73 +297,73 @@ class TailRecovery:
                 endpoint.host,
                 endpoint.port,
                 f"broker-{self._settings.broker_id}-recovery",
-                timeout_s=min(self._settings.connect_timeout_s, ASK_S),
+                timeout_s=min(self._settings.connect_timeout_s, MAX_REQUEST_S),
             )
         return peer
 
-    async def _ask(self, broker: int) -> bool:
-        """Ask a broker for all who want to hear it; True if anything came of it."""
+    async def _query_broker(self, broker: int) -> bool:
+        """Query a broker for all partitions that wait for it; True if any made progress."""
         peer = await self._peer(broker)
-        wanting = [o for o in self._pending.values() if broker in o.pending_replicas]
-        moved = False
-        for first in range(0, len(wanting), MOST_ASKED):
+        waiting = [o for o in self._pending.values() if broker in o.pending_replicas]
+        progress = False
+        for first in range(0, len(waiting), MAX_PARTITIONS):
             await self._host.make_truncations_durable()
-            some = [o for o in wanting[first : first + MOST_ASKED] if self._waits(o)]
+            some = [o for o in waiting[first : first + MAX_PARTITIONS] if self._is_pending(o)]
             if some:
-                moved = await self._ask_for(peer, broker, some) or moved
-        return moved
+                progress = await self._fetch_from(peer, broker, some) or progress
+        return progress
 
-    def _waits(self, one: Recovering) -> bool:
+    def _is_pending(self, one: Recovering) -> bool:
         return self._pending.get(one.partition.tp) is one
 
-    async def _ask_for(self, peer: PeerConnection, broker: int, some: list[Recovering]) -> bool:
+    async def _fetch_from(self, peer: PeerConnection, broker: int, some: list[Recovering]) -> bool:
         request, version = self._request(
             [(o, o.log.log_end_offset, o.log.latest_epoch) for o in some]
         )
-        response = await peer.send(request, version, self._ask_s)
+        response = await peer.send(request, version, self._request_timeout_s)
         by_key: dict[tuple[bytes | str, int], Recovering] = {}
         for one in some:
             tp = one.partition.tp
             by_key[tp.topic, tp.partition] = one
             by_key[one.partition.topic_id, tp.partition] = one
-        moved = False
-        silent: list[tuple[Recovering, bool]] = []
+        progress = False
+        empty: list[tuple[Recovering, bool]] = []
         time_slice = TimeSlice(self._world.clock)
         for topic in response.responses:
             for data in topic.partitions:
                 if time_slice.over:
                     await time_slice.next()
                 found = by_key.get((topic.topic or bytes(topic.topic_id), data.partition_index))
-                if found is None or not self._waits(found):
+                if found is None or not self._is_pending(found):
                     continue
-                if _says_nothing(data):
-                    silent.append((found, data.preferred_read_replica == broker))
+                if _is_empty(data):
+                    empty.append((found, data.preferred_read_replica == broker))
                 else:
-                    moved = await self._take(peer, broker, found, data) or moved
-        if silent:
-            moved = await self._hear_out(peer, broker, silent) or moved
-        return moved
+                    progress = await self._apply(peer, broker, found, data) or progress
+        if empty:
+            progress = await self._compare_log_ends(peer, broker, empty) or progress
+        return progress
 
-    async def _hear_out(
-        self, peer: PeerConnection, broker: int, silent: list[tuple[Recovering, bool]]
+    async def _compare_log_ends(
+        self, peer: PeerConnection, broker: int, empty: list[tuple[Recovering, bool]]
     ) -> bool:
-        """Find out which of those that gave no records have none: their logs end where ours do.
+        """Confirm the replicas that have no records to give: their logs end where ours do.
 
-        An answer without records may have been cut short by any limit at the other end.
+        A response without records may have been cut short by any limit of the other broker.
         """
-        results = await self._query(peer, [one for one, _ in silent], LATEST)
+        results = await self._query(peer, [one for one, _ in empty], LATEST)
         answered = False
-        for one, whole in silent:
+        for one, complete in empty:
             code, end = results.get(one.partition.tp, NO_RESULT)
-            if self._waits(one) and not code and 0 <= end <= one.log.log_end_offset:
-                self._heard(broker, one, whole=whole)
+            if self._is_pending(one) and not code and 0 <= end <= one.log.log_end_offset:
+                self._confirm(broker, one, complete=complete)
                 answered = True
         return answered
 
-    def _heard(self, broker: int, one: Recovering, *, whole: bool) -> bool:
-        """Note that our log has what this replica has, as far as it may be needed; return True."""
+    def _confirm(self, broker: int, one: Recovering, *, complete: bool) -> bool:
+        """Note that our log has every record of this replica that may be needed; return True."""
         one.pending_replicas.discard(broker)
-        if whole and broker in one.isr:
+        if complete and broker in one.isr:
             one.confirmed = True
         return True
 
@@ -370,10 +372,12 @@ class TailRecovery:
     ) -> OffsetResults:
         version = list_offsets_version(self._settings.level)
         pairs = [(one.partition.tp, NO_EPOCH) for one in wanted]
-        return await query_offsets(peer, version, self._ask_s, DEBUGGING_CONSUMER, pairs, timestamp)
+        return await query_offsets(
+            peer, version, self._request_timeout_s, DEBUGGING_CONSUMER, pairs, timestamp
+        )
 
     def _request(self, wanted: list[tuple[Recovering, int, int]]) -> tuple[FetchRequest, int]:
-        """Return a fetch from offsets with the epochs that lead to them, and its version."""
+        """Return a Fetch from offsets with their last fetched epochs, and its version."""
         settings = self._settings
         version = fetch_version(settings.level)
         if any(one.partition.topic_id == ZERO_UUID for one, _, _ in wanted):
@@ -383,7 +387,7 @@ class TailRecovery:
             min_bytes=0,
             max_wait_ms=0,
             max_bytes=settings.max_bytes,
-            rack_id=WHOLE_LOG_QUESTION,
+            rack_id=COMPLETE_LOG_QUERY,
         )
         if version >= FIRST_VERSION_WITH_REPLICA_STATE:
             request.replica_state = FetchRequest.ReplicaState(replica_id=FUTURE_LOCAL_REPLICA)
@@ -405,28 +409,28 @@ class TailRecovery:
             )
         return request, version
 
-    async def _take(
+    async def _apply(
         self, peer: PeerConnection, broker: int, one: Recovering, data: FetchResponse.PartitionData
     ) -> bool:
-        """Take over what a replica has beyond our end; True if it has been heard out, or gave."""
+        """Append a replica's records beyond our end; True if it gave any, or was confirmed."""
         tp = one.partition.tp
         try:
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return await self._start_over_if_behind(peer, broker, one)
             if data.error_code:
-                # Mostly NOT_LEADER_OR_FOLLOWER: it has not been told of its partition yet.
+                # Mostly NOT_LEADER_OR_FOLLOWER: it has not got LeaderAndIsr for the partition yet.
                 one.replica_lost(broker)
                 return False
             if data.diverging_epoch.epoch >= 0:
                 return await self._diverged(peer, broker, one, data)
             end = one.log.log_end_offset
-            if one.was_cut and not await self._knows_later_epoch(peer, broker, one, end):
+            if one.was_truncated and not await self._knows_later_epoch(peer, broker, one, end):
                 return broker not in one.pending_replicas
-            assert data.records  # else it was silent
+            assert data.records  # else `_is_empty`
             one.log.append_as_follower(data.records)
             one.taken += one.log.log_end_offset - end
             self.taken_over_total += one.log.log_end_offset - end
-            # Not through the partition: about to lead, it gives its log to nobody.
+            # Not through the partition: it is about to lead, and gives its log to no caller.
             one.log.set_high_watermark(max(one.log.high_watermark, data.high_watermark))
         except StorageError:
             self._pending.pop(tp, None)  # offline by now
@@ -434,7 +438,7 @@ class TailRecovery:
         except ConnectionLostError:
             raise
         except OttlaError as error:
-            # It may have what cannot be read there: that is no word of having nothing.
+            # It may have records that cannot be read there: it is not confirmed.
             logger.warning(
                 "log end not recovered partition=%s broker=%d error=%s", tp, broker, error
             )
@@ -444,10 +448,10 @@ class TailRecovery:
     async def _diverged(
         self, peer: PeerConnection, broker: int, one: Recovering, data: FetchResponse.PartitionData
     ) -> bool:
-        """Cut our end if the other replica knows a later epoch than all of ours, which left it out.
+        """Truncate our log if the other replica knows a later epoch than all of ours.
 
-        Else it has only less of our last epoch; our log stands. Who led in a later epoch had all
-        that was acknowledged before, also if it wrote nothing in that epoch.
+        Else it has only less of our last epoch, and our log stays. The leader of a later epoch had
+        every record acknowledged before, even if it wrote nothing in that epoch.
         """
         there, log = data.diverging_epoch, one.log
         latest = log.latest_epoch
@@ -471,30 +475,30 @@ class TailRecovery:
     async def _start_over_if_behind(
         self, peer: PeerConnection, broker: int, one: Recovering
     ) -> bool:
-        """Begin anew where a replica's log begins, if ours ends before that (an empty disk)."""
+        """Start over where a replica's log begins, if ours ends before that (an empty disk)."""
         code, start = (await self._query(peer, [one], EARLIEST)).get(one.partition.tp, NO_RESULT)
-        if not self._waits(one) or code or start < 0:
+        if not self._is_pending(one) or code or start < 0:
             return False
         if start > one.log.log_end_offset:
-            if one.was_cut and not await self._knows_later_epoch(peer, broker, one, start):
+            if one.was_truncated and not await self._knows_later_epoch(peer, broker, one, start):
                 return broker not in one.pending_replicas
             one.log.truncate_fully_and_start_at(start)
             return True
         # It has nothing that continues our log: no epoch as late as ours, or less of it.
-        whole = await self._is_whole(peer, broker, one, start)
-        return self._waits(one) and self._heard(broker, one, whole=whole)
+        complete = await self._is_complete(peer, broker, one, start)
+        return self._is_pending(one) and self._confirm(broker, one, complete=complete)
 
     async def _knows_later_epoch(
         self, peer: PeerConnection, broker: int, one: Recovering, offset: int
     ) -> bool:
-        """Whether a replica knows a later epoch than our log has, not older than what made us cut.
+        """Return whether a replica knows a later epoch than our log, and the one that truncated it.
 
-        If so its newest epoch is from now on what made us cut: nobody who does not know it may
-        give or cut. If not, it has been heard, but for two cases: it did not say, or who made us
-        cut has not given all yet. `offset` lies in its log, so that it refuses only epochs later
-        than all it knows.
+        If so, its newest epoch becomes `truncated_by_epoch`: no replica that does not know it may
+        give records or make us truncate. If not, the replica is confirmed, except in two cases: it
+        did not respond, or the replica that made us truncate has not given all its records yet.
+        `offset` lies in its log, so that it refuses only epochs later than all it knows.
         """
-        first = max(one.log.latest_epoch + 1, one.cut_by_epoch)
+        first = max(one.log.latest_epoch + 1, one.truncated_by_epoch)
         newest, last = first - 1, max(first, one.leader_epoch)
         epoch = first
         while newest < last:
@@ -506,43 +510,47 @@ class TailRecovery:
             elif epoch > first:
                 last = epoch - 1
             else:
-                await self._hear_older(peer, broker, one, offset)
+                await self._confirm_older(peer, broker, one, offset)
                 return False
             epoch = (newest + last + 1) // 2
-        one.cut_by, one.cut_by_epoch = broker, newest
+        one.truncated_by, one.truncated_by_epoch = broker, newest
         return True
 
-    async def _hear_older(
+    async def _confirm_older(
         self, peer: PeerConnection, broker: int, one: Recovering, offset: int
     ) -> None:
-        """Hear a replica that has less of our last epoch, or what the epoch that cut us left out.
+        """Confirm a replica that has less of our last epoch, or records that we truncated.
 
-        In the latter case we need not have all it has: then it does not vouch for us.
+        In the latter case our log need not have all its records: it is no proof for our log.
         """
         probe = await self._probe(peer, one, offset, NO_EPOCH)
         if probe is None or probe.error_code:
             return  # its log may begin after `offset` by now
-        one.replica_lost(broker)  # if it made the cut: it has changed since
-        if not one.was_cut:
-            self._heard(broker, one, whole=probe.preferred_read_replica == broker)
-        elif one.cut_by not in one.pending_replicas:
-            self._heard(broker, one, whole=False)
+        one.replica_lost(broker)  # if it caused the truncation: it has changed since
+        if not one.was_truncated:
+            self._confirm(broker, one, complete=probe.preferred_read_replica == broker)
+        elif one.truncated_by not in one.pending_replicas:
+            self._confirm(broker, one, complete=False)
 
     async def _probe(
         self, peer: PeerConnection, one: Recovering, offset: int, epoch: int
     ) -> FetchResponse.PartitionData | None:
-        """Fetch one partition from an offset, as if we had read up to there in `epoch`."""
+        """Fetch one partition from an offset, with `epoch` as the last fetched epoch."""
         request, version = self._request([(one, offset, epoch)])
-        response = await peer.send(request, version, self._ask_s)
-        if not self._waits(one) or not response.responses or not response.responses[0].partitions:
+        response = await peer.send(request, version, self._request_timeout_s)
+        if (
+            not self._is_pending(one)
+            or not response.responses
+            or not response.responses[0].partitions
+        ):
             return None
         found: FetchResponse.PartitionData = response.responses[0].partitions[0]
         return found
 
-    async def _is_whole(
+    async def _is_complete(
         self, peer: PeerConnection, broker: int, one: Recovering, offset: int
     ) -> bool:
-        """Ask whether a replica's log cannot have lost anything, at an offset that it has."""
+        """Query whether a replica's log cannot have lost anything, at an offset that it has."""
         probe = await self._probe(peer, one, offset, NO_EPOCH)
         return probe is not None and not probe.error_code and probe.preferred_read_replica == broker
 
@@ -551,9 +559,9 @@ class TailRecovery:
             "waiting": len(self._pending),
             "asked_total": self.asked_total,
             "records_taken_over_total": self.taken_over_total,
-            "led_unproven_total": self.unproven_total,
+            "led_unverified_total": self.unverified_total,
         }
 
 
-def _says_nothing(data: FetchResponse.PartitionData) -> bool:
+def _is_empty(data: FetchResponse.PartitionData) -> bool:
     return not data.error_code and data.diverging_epoch.epoch < 0 and not data.records

@@ -5,7 +5,7 @@ it fetches as follower; `fetching` and `fetcher` ask them. A decider: time is an
 milliseconds of a clock that never goes back. Invariants:
 - in-sync replicas are never held back; the callers see to it, for only they know who is in sync
 - what passes counts whether the replica is in sync or not, so that all of it stays near the bound
-- one answer may overshoot; the next one then waits until the rate over the window is down again
+- one response may overshoot; the next one then waits until the rate over the window is down again
 
 Kafka: `ReplicationQuotaManager` and `SimpleRate`.
 """
@@ -111,7 +111,7 @@ class ReplicationQuota:
             self.topics.pop(topic, None)
 
     def throttles(self, topic: str, partition: int) -> bool:
-        """Tell whether a partition is under the bound."""
+        """Return whether a partition is under the bound."""
         named = self.topics.get(topic)
         return named is not None and (named == EVERY_PARTITION or partition in named)
 
@@ -121,7 +121,7 @@ class ReplicationQuota:
         self._rate.record(size, now_ms)
 
     def record_answer(self, size: int, now_ms: float) -> None:
-        """Count an answer to a follower and what of it is throttled: an empty one has bytes, too.
+        """Count a response to a follower and what of it is throttled: an empty one has bytes, too.
 
         So a bound below a few bytes per second lets nothing pass, as Kafka's (its
         `sizeOfThrottledPartitions`).
@@ -130,11 +130,11 @@ class ReplicationQuota:
         self._rate.record(EMPTY_ANSWER_BYTES + size, now_ms)
 
     def exceeded(self, now_ms: float) -> bool:
-        """Tell whether more passed than may."""
+        """Return whether more passed than may."""
         return self.bound != UNBOUNDED and self._rate.bytes_per_s(now_ms) > self.bound
 
     def until_ms(self, now_ms: float) -> float:
-        """Return how long whoever is throttled waits before looking again."""
+        """Return how long throttled reads or appends wait before the next check."""
         return 0.0 if self.bound == UNBOUNDED else self._rate.until_ms(self.bound, now_ms)
 
     def statistics(self, now_ms: float) -> dict[str, object]:

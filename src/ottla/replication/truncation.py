@@ -8,7 +8,7 @@ Invariants:
 - R2: truncation goes by epochs, never by the high watermark, except where the leader knows no
   epoch at all. It walks back epoch by epoch, so that two elections in a row cannot leave a record
   of a lost epoch in the middle (KIP-279).
-- R11: an answer that says "diverged" carries no records and no high watermark that count.
+- R11: a response that says "diverged" carries no records and no high watermark that count.
 
 Kafka: `AbstractFetcherThread.getOffsetTruncationState` and the check in
 `Partition.readRecords` (KIP-101, KIP-279, KIP-595).
@@ -59,9 +59,9 @@ def divergence(
 def truncation_point(
     leader: EpochEnd, own: EpochEnd, own_end_offset: int, fallback_offset: int
 ) -> Truncation:
-    """Return where a follower cuts, given the leader's answer about the follower's last epoch.
+    """Return where a follower cuts, given the leader's response about the follower's last epoch.
 
-    `own` is the follower's largest epoch not above the leader's answer, with that epoch's end
+    `own` is the follower's largest epoch not above the leader's response, with that epoch's end
     in the follower's log. `fallback_offset` (the initial fetch offset) is used only when the leader
     knows no epochs at all.
     """

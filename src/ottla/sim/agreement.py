@@ -173,12 +173,15 @@ def replicas_against(manager: ReplicaManager, context: Context) -> Iterator[str]
         if leadership is None:
             continue
         state = leadership.leader_and_isr
-        role: tuple[Any, ...] = (ours.is_leader, ours.leader, ours.leader_epoch, ours.replicas)
+        # The order does not count: a controller that dies after it wrote another order of the same
+        # replicas leaves it at that, as Kafka's does, and brokers make no use of it.
+        replicas = sorted(ours.replicas)
+        role: tuple[Any, ...] = (ours.is_leader, ours.leader, ours.leader_epoch, replicas)
         true_role: tuple[Any, ...] = (
             state.leader == manager.broker_id,
             state.leader,
             state.leader_epoch,
-            context.assignment(tp).replicas,
+            sorted(context.assignment(tp).replicas),
         )
         yield from _differ(f"{tp} role", role, true_role)
         yield from _differ(f"{tp} topic id", bytes(ours.topic_id), context.topic_id(tp.topic))

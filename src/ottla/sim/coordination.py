@@ -5,10 +5,11 @@ their own and read what the plain producers write; the internal topics have few 
 small segments, so that they move, are compacted and get new coordinators within a run.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from ottla.admin.operations.coordinators import GROUP
+from ottla.broker.broker import Broker
 from ottla.coordinators.transaction_states import MAY_EXPIRE
 from ottla.model.errors import RETRIABLE
 from ottla.model.ids import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -19,7 +20,7 @@ from ottla.sim.client_roles import Actor, ClientRoles
 from ottla.sim.cooperative_reader import CooperativeReader
 from ottla.sim.coordinated import Coordinator
 from ottla.sim.group_checkers import check_groups
-from ottla.sim.history import Commit
+from ottla.sim.history import Commit, History
 from ottla.sim.members import GroupReader, partition_codes
 from ottla.sim.plans import Plan
 from ottla.sim.transaction_checkers import (
@@ -29,10 +30,8 @@ from ottla.sim.transaction_checkers import (
     transactions_in,
 )
 from ottla.sim.transactors import TRANSACTION_TIMEOUT_MS, Copier
+from ottla.sim.world import Simulation
 from ottla.wire.messages.offset_commit import OffsetCommitRequest
-
-if TYPE_CHECKING:
-    from ottla.sim.cluster import Cluster
 
 COPIES = "copies"
 """What transactional copiers write to."""
@@ -67,10 +66,38 @@ def coordinator_settings(plan: Plan) -> dict[str, str]:
     return {name: f"{value:g}" for name, value in settings.items()}
 
 
+class CoordinatedCluster(Protocol):
+    """What members and copiers need of the cluster of a run."""
+
+    plan: Plan
+    simulation: Simulation
+    history: History
+    brokers: dict[str, Broker]
+    firm: list[TopicPartition]
+    """The partitions that never lose what they acknowledged."""
+
+    @property
+    def bootstrap(self) -> list[tuple[str, int]]: ...
+
+    def end(self, tp: TopicPartition) -> int:
+        """Return the offset after the last record of the longest replica."""
+        ...
+
+    def logs(
+        self, tps: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, dict[int, list[LogRecord]]]:
+        """Return every assigned replica's records, without markers."""
+        ...
+
+    def raw_logs(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, bytes]]:
+        """Return the bytes of every assigned replica."""
+        ...
+
+
 class Coordination:
     """Members and copiers over one cluster; without any of them it does nothing."""
 
-    def __init__(self, cluster: "Cluster") -> None:
+    def __init__(self, cluster: CoordinatedCluster) -> None:
         self._cluster = cluster
         self._plan = plan = cluster.plan
         self._history = cluster.history

@@ -117,7 +117,7 @@ class Churn:
         return True
 
     async def _read(self, partition: int) -> None:
-        """Read by topic id: no record of the name's earlier registrations is there."""
+        """Read by topic id: no record of a former topic of that name is there."""
         topic_id = await self._topic_id()
         leader = await self.client.leader(self.topic, partition)
         request = FetchRequest(

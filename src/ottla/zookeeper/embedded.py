@@ -155,7 +155,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def answers(port: int, timeout_s: float = 1.0) -> bool:
-    """Tell whether a ZooKeeper on this port opens a session (and close it again)."""
+    """Return whether a ZooKeeper on this port opens a session (and close it again)."""
     hello = jute.ConnectRequest(0, 10_000, 0, bytes(16)).encode()
     try:
         with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:

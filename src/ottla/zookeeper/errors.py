@@ -37,7 +37,7 @@ class RuntimeInconsistencyError(ZooKeeperError):
 
 
 class ConnectionLossError(ZooKeeperError):
-    """The connection was lost before the answer came: the operation may or may not be done."""
+    """The connection was lost before the response came: the operation may or may not be done."""
 
     zk_code = -4
 
@@ -149,7 +149,7 @@ class RequestTooLargeError(ZooKeeperError):
 
 
 class TooManyRequestsError(ZooKeeperError):
-    """Too many requests wait for their answers; nothing was sent."""
+    """Too many requests wait for their responses; nothing was sent."""
 
 
 class MultiError(ZooKeeperError):
@@ -182,5 +182,5 @@ def by_code(zk_code: int, path: str | None = None) -> ZooKeeperError:
     kind = _BY_CODE.get(zk_code)
     if kind is None:
         where = f" for {path}" if path is not None else ""
-        return ZooKeeperError(f"ZooKeeper answered with the unknown error {zk_code}{where}")
+        return ZooKeeperError(f"ZooKeeper responded with the unknown error {zk_code}{where}")
     return kind(path=path)

@@ -30,6 +30,8 @@ from ottla.zookeeper.watches import WatchCallback
 
 log = logging.getLogger(__name__)
 
+SESSION_FILE = ".ottla-session"
+"""In the first log dir: the ZooKeeper session of the process that has the dir locked."""
 HIGHEST_EPOCH = 2**30
 """A controller epoch above it was written by hand, and would leave none above itself."""
 

@@ -138,7 +138,7 @@ class Session:
             left_s = give_up_s - world.clock.monotonic()
             if left_s <= 0:
                 raise OperationTimeoutError(
-                    f"no ZooKeeper answered at {connect_string} within {connect_timeout_ms} ms "
+                    f"no response from ZooKeeper at {connect_string} in {connect_timeout_ms} ms "
                     f"({problem}); is it running, and is zookeeper.connect right?"
                 )
             try:
@@ -355,13 +355,13 @@ class Session:
             if xid == jute.XID_PING and self._pings:
                 self._answered(self._pings.popleft())
             if err:
-                raise WireError(f"ZooKeeper answered error {err} to request {xid}")
+                raise WireError(f"ZooKeeper responded with error {err} to request {xid}")
         else:
-            raise WireError(f"an answer to request {xid}, which was never sent")
+            raise WireError(f"a response to request {xid}, which was never sent")
 
     def _on_reply(self, xid: int, zxid: int, err: int, buf: bytes, pos: int, end: int) -> None:
         if not self._pending or self._pending[0].xid != xid:
-            raise WireError(f"an answer to request {xid} out of order")
+            raise WireError(f"a response to request {xid} out of order")
         if zxid > 0:
             self._last_zxid = zxid
         _, future, read, sent_s, path, watches, watch = self._pending.popleft()

@@ -1,8 +1,14 @@
 """What shells offer: by the candidates themselves, and by a real bash."""
 
+import contextlib
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,6 +116,23 @@ def test_bash(ottla, line, wanted):
     assert done.stdout.split() == wanted, done.stderr
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_takes_a_name_with_a_colon_and_a_blank_for_one(tmp_path):
+    program = tmp_path / "ottla"
+    program.write_text("#!/bin/sh\nprintf 'team:one x\\tits meaning\\n'\n")
+    program.chmod(0o755)
+    line = f"{program} groups lag team:o"
+    code = (
+        SCRIPTS["bash"]
+        + f'COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _ottla; '
+        + 'printf "%s\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "one\\ x\n"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_find_nothing_wrong_with_the_scripts(shell, tmp_path):
     if shutil.which(shell) is None:
@@ -117,3 +140,69 @@ def test_shells_find_nothing_wrong_with_the_scripts(shell, tmp_path):
     file = tmp_path / "script"
     file.write_text(SCRIPTS[shell])
     subprocess.run([shell, "-n", str(file)], check=True, timeout=30)
+
+
+STARTS = {
+    "bash": (["bash", "--norc", "-i"], "PS1='> '; source <(ottla completion bash)"),
+    "zsh": (["zsh", "-f", "-i"], "PS1='> '; source <(ottla completion zsh)"),
+    "fish": (["fish", "--no-config", "-i"], "ottla completion fish | source"),
+}
+ERASE_LINE = "\x15"
+
+
+@contextlib.contextmanager
+def at_a_terminal(command, environment):
+    """Run a shell at a terminal; yield what types a text and waits until others are shown."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, environment)
+    readable = select.poll()
+    readable.register(fd, select.POLLIN)
+
+    def typed(text, *shown):
+        os.write(fd, text.encode())
+        seen, until = "", time.monotonic() + 30
+        while not all(s in seen for s in shown):
+            assert time.monotonic() < until, (shown, seen)
+            if readable.poll(100):  # select takes no descriptor above 1,023
+                seen += os.read(fd, 65536).decode(errors="replace")
+
+    try:
+        yield typed
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(fd)
+
+
+@pytest.mark.parametrize("shell", STARTS)
+def test_a_person_at_a_terminal_presses_tab(ottla, shell, tmp_path):
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell}")
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[profiles.staging]\ndir = "a"\n[profiles.production]\ndir = "b"\n')
+    (tmp_path / "only-this-file").write_text("")
+    command, begin = STARTS[shell]
+    environment = {
+        "PATH": f"{ottla}:/usr/bin:/bin",
+        "PYTHONPATH": ":".join(sys.path),
+        "HOME": str(tmp_path),
+        "TERM": "dumb" if shell == "bash" else "xterm",
+        "OTTLA_CONFIG": str(profiles),
+    }
+    with at_a_terminal(command, environment) as typed:
+        typed(f"{begin}; echo rea''dy\n", "ready\r\n")
+        typed("ottla top\t", "topics")
+        typed("describe --under-r\t", "eplicated" if shell == "fish" else "--under-replicated")
+        typed(ERASE_LINE + "ottla topics de\t\t", "delete-records", "describe")
+        typed(ERASE_LINE + "ottla profile use st\t", "aging" if shell == "fish" else "staging")
+        typed(ERASE_LINE + "ottla topics list --output=y\t", "aml" if shell == "fish" else "yaml")
+        typed(ERASE_LINE + f"ottla logs {tmp_path}/only-th\t", "is-file")
+
+
+def test_names_that_nobody_can_type_are_not_offered(capsys, monkeypatch):
+    from ottla.admin.commands import shell
+
+    monkeypatch.setattr(shell, "_names", lambda *_: ["fine", "two\nlines", "\x1b[2J", "a b"])
+    shell.complete(all_commands(), ["groups", "lag", ""])
+    assert capsys.readouterr().out == "fine\na b\n"

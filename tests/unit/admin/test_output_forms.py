@@ -18,7 +18,8 @@ from ottla.admin.connection import options as connection_options
 from ottla.admin.output_schemas import SCHEMAS
 from ottla.admin.yaml_text import to_yaml
 from ottla.explain.entries import of_other_rooms
-from schemas import problems
+from ottla.net import client
+from support.schemas import problems
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -95,6 +96,7 @@ def profiles(tmp_path, monkeypatch):
     monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "config" / "config.toml"))
     for name in ("OTTLA_BOOTSTRAP_SERVERS", "OTTLA_PROFILE", "OTTLA_DIR"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(client, "RETRY_WAIT_S", 0.001)
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""A small simulated cluster whose brokers a test starts, stops and asks one by one."""
+"""A small simulated cluster whose brokers a test starts, stops and sends requests one by one."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ FOLDER = "/data"
 
 
 class Scene:
-    """an in-memory ZooKeeper on a node, brokers on theirs, and a node to ask from."""
+    """an in-memory ZooKeeper on a node, brokers on theirs, and a node for clients."""
 
     def __init__(self, simulation):
         self.simulation = simulation
@@ -110,7 +110,7 @@ class Scene:
         return node.call(go())
 
     def produce(self, topic, count=1, *, index=0, size=2, key=None, **header):
-        """Append a batch with acks=all, through whoever leads."""
+        """Append a batch with acks=all at the current leader."""
         r = ProduceRequest
         records = [Record(key=key, value=b"%d" % n + b"x" * size) for n in range(count)]
         data = r.PartitionProduceData(index=index, records=build_batch(records, **header))

@@ -1,4 +1,4 @@
-"""What administrators ask of a simulated cluster: topics, partitions, settings, leadership."""
+"""Requests of administrators to a simulated cluster: topics, partitions, settings, leadership."""
 
 import pytest
 
@@ -166,7 +166,7 @@ def test_settings_of_brokers_and_repeated_keys_are_refused(cluster):
     assert settings(cluster, "t") == {}
 
 
-def test_settings_replaced_as_a_whole(cluster):
+def test_all_settings_replaced_at_once(cluster):
     assert change(cluster, "t", ("retention.ms", SET, "5")) == 0
     r = AlterConfigsRequest
     entry = r.AlterConfigsResource(
@@ -255,7 +255,7 @@ def test_the_preferred_leader_is_elected_on_request(cluster):
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_an_election_is_refused_partition_by_partition(cluster, all_of_them):
-    # Kafka 3.9's answer has no error of its own, but one for each partition.
+    # Kafka 3.9's response has no error of its own, but one for each partition.
     named = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 1])
     asked = None if all_of_them else [named]
     answer = cluster.ask(2, ElectLeadersRequest(topic_partitions=asked), 2)
@@ -292,7 +292,7 @@ def test_topics_are_deleted_by_name_and_by_id(cluster):
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_deletion_whose_mark_was_never_answered_is_waited_for(cluster, done):
+def test_a_deletion_whose_mark_got_no_response_is_waited_for(cluster, done):
     store = cluster.brokers["b1"].services.current_store
     mark = store.create_delete_topic_path
 
@@ -322,7 +322,7 @@ def test_a_deletion_that_cannot_even_be_looked_up_is_for_the_next_controller(clu
 
 
 def test_a_topic_that_is_going_already_is_unknown(cluster):
-    """One of its replicas is dead: it stays in ZooKeeper, yet nobody is told of it any more."""
+    """One of its replicas is dead: it stays in ZooKeeper, but is in no metadata any more."""
     cluster.simulation.node("b2").crash()
     cluster.wait(lambda: list(cluster.brokers["b1"].services.metadata.snapshot.brokers) == [1])
     r = DeleteTopicsRequest
@@ -379,7 +379,7 @@ def test_folders_and_what_lies_in_them(cluster):
     ]
 
 
-def test_a_topic_comes_into_being_by_being_asked_for(cluster):
+def test_a_topic_is_created_by_a_request_for_its_metadata(cluster):
     topics = [MetadataRequest.MetadataRequestTopic(name=n) for n in ("new", "t", "a b")]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
     answer = cluster.ask(2, request, 12)

@@ -1,4 +1,4 @@
-"""Topics that come into being by being asked for: only as the settings and the request have it."""
+"""Topics created by metadata requests: only as the settings and the request allow."""
 
 import pytest
 

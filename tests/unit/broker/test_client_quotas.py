@@ -1,4 +1,4 @@
-"""Client quotas: whose bound counts, how it is kept and told, and how a client is held back."""
+"""Client quotas: which bound applies, how it is stored and described, and how clients wait."""
 
 import asyncio
 
@@ -59,7 +59,7 @@ def test_the_most_specific_bound_counts():
     ("entity", "shared"),
     [(("u", ANY), ("u", "c")), ((ANY, None), ("u", None)), ((None, ANY), (None, "c"))],
 )
-def test_who_shares_a_bound(entity, shared):
+def test_clients_that_share_a_bound(entity, shared):
     quotas = ClientQuotas(11, 1000)
     quotas.set(entity, {PRODUCER_RATE: 1})
     assert quotas.bound(PRODUCER_RATE, "u", "c") == (1, shared)
@@ -115,7 +115,7 @@ def described(scene, *components, strict=False):
     ]
 
 
-def test_bounds_are_kept_told_and_taken_away(cluster):
+def test_bounds_are_stored_described_and_removed(cluster):
     both = {USER: "a b", CLIENT: "c"}
     assert alter(cluster, both, producer_byte_rate=100_000.0, consumer_byte_rate=2e5) == (0, None)
     assert alter(cluster, {USER: None}, request_percentage=12.5) == (0, None)
@@ -170,7 +170,7 @@ def test_what_is_refused(cluster, entity, bounds, message):
 # Held back -------------------------------------------------------------------------------
 
 
-def test_a_producer_over_its_bound_is_answered_told_and_not_read_for_a_while(cluster):
+def test_a_producer_over_its_bound_gets_a_response_with_throttle_time_and_is_muted(cluster):
     assert alter(cluster, {CLIENT: "slow"}, producer_byte_rate=100.0) == (0, None)
     quotas = cluster.brokers["b1"].services.quotas
     cluster.wait(lambda: quotas.active)
@@ -198,7 +198,7 @@ def test_a_producer_over_its_bound_is_answered_told_and_not_read_for_a_while(clu
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     assert at_once_s < 1
     assert 10_000 < answer.throttle_time_ms < 13_000
-    # The throttle time begins when the broker answers, a moment before the answer arrives.
+    # The throttle time begins when the broker answers, a moment before the response arrives.
     assert answer.throttle_time_ms / 1000 - 0.001 <= held_s < answer.throttle_time_ms / 1000 + 1
     answer, _, free_s = node.call(twice("free"))
     assert answer.throttle_time_ms == 0
@@ -241,11 +241,11 @@ def test_a_consumer_over_its_bound_gets_nothing_and_waits(filled):
     assert second.responses == []
     # 2,256 bytes, and ten windows of a second may hold 2,000.
     assert second.throttle_time_ms == 1280
-    # What was not sent does not count: nobody waits longer for having asked.
+    # Bytes that were not sent do not count: another request makes no client wait longer.
     assert filled.ask(1, fetch_of(1), 12).throttle_time_ms == second.throttle_time_ms
 
 
-def test_an_answer_that_is_kept_back_changes_nothing_in_a_session(filled):
+def test_a_response_that_is_kept_back_changes_nothing_in_a_session(filled):
     opened = filled.ask(1, fetch_of(0, session=(0, 0)), 12)
     assert opened.session_id > 0
     session = opened.session_id
@@ -269,8 +269,8 @@ def test_a_full_request_that_is_kept_back_opens_no_session(filled):
     assert len(sessions) == before
 
 
-def test_a_parked_fetch_is_judged_when_it_would_be_answered(filled):
-    """Whoever waits for records is over the bound only once there are some."""
+def test_a_parked_fetch_counts_when_it_would_complete(filled):
+    """A fetch that waits for records is over the bound only once there are some."""
     filled.ask(1, fetch_of(0), 12)
     node = filled.simulation.node("client")
     late = fetch_of(5)
@@ -299,8 +299,8 @@ def test_a_parked_fetch_is_judged_when_it_would_be_answered(filled):
     assert answer.responses == []
 
 
-def test_metadata_tells_how_long_to_wait_too(cluster):
-    """It is made of encoded parts, and not like other answers."""
+def test_metadata_has_the_throttle_time_too(cluster):
+    """It is made of encoded parts, and not like other responses."""
     assert alter(cluster, {CLIENT: "t"}, request_percentage=1.0) == (0, None)
     quotas = cluster.brokers["b1"].services.quotas
     cluster.wait(lambda: quotas.active)

@@ -47,7 +47,7 @@ def test_values_are_printed_as_java_prints_them():
     assert topic("min.cleanable.dirty.ratio").value == "0.5"
 
 
-def test_a_broker_setting_of_the_file_and_of_nobody():
+def test_a_broker_setting_of_the_file_and_the_default():
     entry = broker("num.partitions", num_partitions="4")
     assert (entry.value, entry.source, entry.read_only) == ("4", 4, True)
     assert broker("num.partitions").source == Source.DEFAULT_CONFIG

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ConnectionLostError, ErrorCode
+from ottla.net.client import PeerConnection
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.metadata import MetadataRequest
@@ -14,7 +15,7 @@ REQUESTS = [(LeaderAndIsrRequest, 7), (StopReplicaRequest, 4), (UpdateMetadataRe
 
 @pytest.mark.parametrize(("kind", "version"), REQUESTS, ids=lambda v: getattr(v, "__name__", v))
 def test_a_newer_broker_epoch_than_ours_is_taken(scene, kind, version):
-    """The controller read a registration that our own answer has not told us of yet."""
+    """The controller read our registration before we got ZooKeeper's response to it."""
     broker = scene.up(1)
     epoch = broker.services.broker_epoch
     for difference, expected in (
@@ -33,8 +34,8 @@ def led_by(scene, broker):
     return partition.leader_id, partition.leader_epoch
 
 
-def test_no_leader_is_told_that_the_controller_has_not_announced(scene):
-    """Who is made leader knows it at once; its clients hear of it with UpdateMetadata only."""
+def test_metadata_names_no_leader_that_the_controller_has_not_sent(scene):
+    """A new leader leads at once; its clients see it with UpdateMetadata only."""
     for broker in (1, 2):
         scene.up(broker)
     scene.wait(lambda: len(scene.brokers["b2"].services.metadata.snapshot.brokers) == 2)
@@ -78,3 +79,39 @@ def test_no_leader_is_told_that_the_controller_has_not_announced(scene):
     told = r(topic_states=[states], live_brokers=live, **epochs)
     assert scene.ask(2, told, 8).error_code == ErrorCode.NONE
     assert led_by(scene, 2) == (2, 7)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(("kind", "version"), REQUESTS, ids=lambda v: getattr(v, "__name__", v))
+def test_r10_what_a_former_connection_still_delivers_changes_nothing(scene, kind, version, large):
+    """Seed 9992102: TCP sent a segment again long after the controller had connected again."""
+    broker = scene.up(1)
+    services = broker.services
+    epochs = {
+        "controller_id": 1,
+        "controller_epoch": services.replicas.controller_epoch,
+        "broker_epoch": services.broker_epoch,
+    }
+    update = UpdateMetadataRequest
+    brokers = [update.UpdateMetadataBroker(id=n, endpoints=[]) for n in range(2, 2 + 9000 * large)]
+
+    async def go():
+        world = scene.simulation.node("client").world
+        former = await PeerConnection.open(world, "b1", 9092, "t", timeout_s=5)
+        later = await PeerConnection.open(world, "b1", 9092, "t", timeout_s=5)
+        for peer in (former, later):
+            assert (await peer.send(update(**epochs), 8, 9)).error_code == ErrorCode.NONE
+        request = kind(**epochs)
+        if kind is update:
+            request.live_brokers = brokers
+        with pytest.raises(ConnectionLostError):
+            await former.send(request, version, 9)
+        assert services.metadata.snapshot.brokers == {}
+        assert (await later.send(kind(**epochs), version, 9)).error_code == ErrorCode.NONE
+        # A controller whose connection is taken for a former one connects again, and is accepted.
+        again = await PeerConnection.open(world, "b1", 9092, "t", timeout_s=5)
+        assert (await again.send(kind(**epochs), version, 9)).error_code == ErrorCode.NONE
+        for peer in (former, later, again):
+            peer.close()
+
+    scene.simulation.node("client").call(go())

@@ -150,7 +150,7 @@ def waits(code, throttle_ms):
     return code == ErrorCode.NONE and 0 < throttle_ms <= 20_000
 
 
-def test_the_bound_is_told(cluster):
+def test_the_bound_is_described(cluster):
     answer = cluster.ask(1, DescribeClientQuotasRequest(components=[]), 1)
     (entry,) = answer.entries
     assert [(v.key, v.value) for v in entry.values] == [(MUTATION_RATE, RATE)]

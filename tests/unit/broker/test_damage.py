@@ -34,7 +34,7 @@ def create(scene, config):
 
 
 def state(scene):
-    """Return who leads and who is in sync, as the brokers that run were told last."""
+    """Return leader and ISR by the last metadata of the running brokers."""
     known = [b.services.metadata.partition(*TP) for b in scene.brokers.values()]
     return max((p for p in known if p is not None), key=lambda p: p.leader_epoch, default=None)
 
@@ -87,7 +87,7 @@ def fetch(scene, number, offset):
 
 
 def consume(scene, end=COUNT):
-    """Read all as a consumer does that asks who leads after each error."""
+    """Read all as a consumer does that finds the leader after each error."""
     found = {}
     offset = 0
     seen = set()
@@ -140,7 +140,7 @@ def test_f20_no_record_is_lost_however_brokers_die_meanwhile(seed):
         flip(scene, victim, rng)
         node = simulation.node(f"b{victim}")
         for _ in range(rng.randrange(3)):
-            # Somebody reads the victim, whatever it is by now; it dies at a moment of its own.
+            # A consumer reads from the victim, whatever its state; it dies at a drawn moment.
             offset = rng.randrange(COUNT)
             if scene.heard(f"b{victim}"):
                 fetch(scene, victim, offset)
@@ -150,7 +150,7 @@ def test_f20_no_record_is_lost_however_brokers_die_meanwhile(seed):
         found, seen = consume(scene)
         assert sorted(found) == list(range(COUNT))
         assert ErrorCode.CORRUPT_MESSAGE not in seen
-        # A consumer of each replica finds what nobody has read yet.
+        # A consumer of each replica finds damage that was not read yet.
         for number in BROKERS:
             for log in scene.brokers[f"b{number}"].logs.logs():
                 log._tail.clear()

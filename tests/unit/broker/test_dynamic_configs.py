@@ -1,4 +1,4 @@
-"""Settings of brokers that change while they run, in the words of a JVM broker asked the same.
+"""Settings of brokers that change while they run, with the error texts of a JVM broker.
 
 Each refusal's text is what Apache Kafka 3.9.1 in ZooKeeper mode answered.
 """
@@ -246,7 +246,7 @@ def test_only_checked(cluster):
     assert described(cluster, "") == {}
 
 
-def test_replaced_as_a_whole(cluster):
+def test_settings_replaced_at_once(cluster):
     assert change(cluster, "1", ("log.retention.ms", SET, "500000")) == (0, None)
     r = AlterConfigsRequest
     entry = r.AlterConfigsResource(
@@ -264,7 +264,7 @@ def test_replaced_as_a_whole(cluster):
 
 
 def test_bad_settings_in_zookeeper_are_survived(cluster):
-    """F41: whoever writes znodes by hand may write anything; the good ones count."""
+    """F41: znodes written by hand may hold anything; the valid ones are used."""
     path = "/config/brokers/<default>"
     assert change(cluster, "", ("log.retention.ms", SET, "400000")) == (0, None)
     node = cluster.znode(path)

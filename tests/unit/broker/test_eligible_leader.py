@@ -1,4 +1,4 @@
-"""R13 on whole brokers: who left the ISR below min.insync.replicas leads when the last is gone."""
+"""R13 on brokers: a replica that left the ISR below min.insync.replicas leads after the last."""
 
 from ottla.model.ids import TopicPartition
 from ottla.wire.messages.create_topics import CreateTopicsRequest

@@ -43,11 +43,11 @@ def codes(struct):
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
-def test_a_failure_can_be_told(key, version):
+def test_every_api_has_an_error_response(key, version):
     request = fill(request_class(key)(), version)
     response = ROUTES[key].error_response(request, version, BrokenError("no disk"))
     raw = b"".join(encode_response(response, version))
     decoded = decode_response(key, version, raw)
     if (key, version) in {(35, 0), (35, 1), (35, 2)}:
-        return  # had no field for it; the JVM's answer names no folders either
+        return  # had no field for it; the JVM's response names no folders either
     assert ErrorCode.KAFKA_STORAGE_ERROR in codes(decoded)

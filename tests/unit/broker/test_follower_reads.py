@@ -107,7 +107,7 @@ def test_everybody_else_stays_with_the_leader(cluster, request_):
     assert len(found.records) > 0
 
 
-def test_nobody_is_sent_to_a_replica_that_is_not_there_yet(cluster):
+def test_no_consumer_is_sent_to_a_replica_without_the_offset(cluster):
     """Not in sync, or without the offset: the leader serves, and tells of wrong offsets."""
     assert part(read(cluster, LEADER, 3)).preferred_read_replica == FOLLOWER
     beyond = part(read(cluster, LEADER, 4))
@@ -118,7 +118,7 @@ def test_nobody_is_sent_to_a_replica_that_is_not_there_yet(cluster):
     assert len(part(read(cluster, LEADER)).records) > 0
 
 
-def test_nobody_is_sent_to_a_replica_out_of_sync(cluster):
+def test_no_consumer_is_sent_to_a_replica_out_of_sync(cluster):
     led = replica(cluster, LEADER)
     choose = cluster.brokers["b1"].services.replicas.preferred_replica
     assert choose(led, ("rack2", "PLAINTEXT"), 0) == FOLLOWER
@@ -127,7 +127,7 @@ def test_nobody_is_sent_to_a_replica_out_of_sync(cluster):
     assert choose(led, ("rack2", "PLAINTEXT"), 0) is None
 
 
-def test_a_session_says_again_where_to_go(cluster):
+def test_a_session_repeats_the_preferred_replica(cluster):
     opened = read(cluster, LEADER, 3, session=(0, 0))
     again = FetchRequest(
         replica_id=-1, max_wait_ms=20_000, min_bytes=1, max_bytes=10**6, rack_id="rack2",
@@ -143,7 +143,7 @@ def test_epochs_are_checked_wherever_one_reads(cluster):
     assert part(read(cluster, FOLLOWER, epoch=0)).error_code == ErrorCode.NONE
 
 
-def test_a_fetch_parked_at_a_follower_is_answered_when_its_high_watermark_moves(cluster):
+def test_a_fetch_parked_at_a_follower_completes_when_its_high_watermark_moves(cluster):
     node = cluster.simulation.node("client")
 
     async def both():
@@ -166,7 +166,7 @@ def test_a_fetch_parked_at_a_follower_is_answered_when_its_high_watermark_moves(
     assert len(answer.records) > 0
 
 
-def test_a_follower_answers_fetches_of_consumers_only(cluster):
+def test_a_follower_serves_fetches_of_consumers_only(cluster):
     assert part(read(cluster, FOLLOWER, 4)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     old = part(read(cluster, FOLLOWER, version=10))
     assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 class Client:
-    """Asks as a member would; `at` is the coordinator once `find` knows it."""
+    """Sends requests as a member would; `at` is the coordinator once `find` knows it."""
 
     def __init__(self, scene, number=0, group="g"):
         self.scene, self.at, self.group = scene, number, group
@@ -214,7 +214,7 @@ def test_offset_commit_and_fetch(one):
             assert client.fetch(None, version) == {("t", 0): 7, ("t", 1): 3}
 
 
-def test_version_0_speaks_of_znodes(one):
+def test_version_0_uses_znodes(one):
     client = Client(one)
     client.find()
     assert client.commit({("t", 0): 7}, 0) == [E.NONE]

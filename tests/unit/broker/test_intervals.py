@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from logs import SystemClock
 from ottla.broker.broker import server_limits
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.model.config import BrokerConfig
@@ -13,6 +12,7 @@ from ottla.net.limits import ServerLimits
 from ottla.net.server import Server
 from ottla.replication.inter_broker import FetcherSettings
 from ottla.replication.replica_manager import ReplicaManager
+from support.logs import SystemClock
 
 SECONDS, MOST = 0.3, 10
 

@@ -103,7 +103,7 @@ def weigh(holder, path):
 
 
 @pytest.mark.parametrize(("key", "version"), CUT)
-def test_f46_portions_are_the_request_and_their_answers_the_answer(key, version):
+def test_f46_portions_are_the_request_and_their_responses_the_response(key, version):
     shape = shape_of(key, version)
     request = about(key, version, counts_for(key, version, 1500))
     whole = error_response(key, version, request, REFUSAL)
@@ -133,7 +133,7 @@ def test_f46_topics_without_partitions_are_in_a_portion_too():
     assert portion == request
 
 
-def test_f46_who_asks_for_all_topics_of_many_groups_still_does():
+def test_f46_a_request_for_all_topics_of_many_groups_is_kept():
     request = about(9, 9, (300, 0, 0))
     for group in request.groups[::2]:
         group.topics = None
@@ -158,7 +158,7 @@ def test_f46_what_is_named_twice_stays_together_however_far_apart():
 
 
 class Client:
-    """Stands for a connection: what a handler may ask of it, and the answer that came."""
+    """Stands for a connection: what a handler may ask of it, and the response that came."""
 
     def __init__(self):
         self.peer = ("127.0.0.1", 1)
@@ -263,7 +263,7 @@ async def test_f46_a_request_about_too_many_things_closes_its_connection():
 
 
 @on_a_loop
-async def test_f46_nothing_more_is_done_for_who_is_gone():
+async def test_f46_no_further_portion_is_handled_for_a_client_that_is_gone():
     bench, client = Bench(15), Client()
     bench.dispatch(client, about(15, 5, (20_000,)), 5)
     while not sum(bench.turns):
@@ -276,7 +276,7 @@ async def test_f46_nothing_more_is_done_for_who_is_gone():
 
 
 @on_a_loop
-async def test_f46_a_handler_that_answers_later_is_waited_for():
+async def test_f46_a_handler_that_responds_later_is_waited_for():
     async def later(pending, parts):
         await asyncio.sleep(0.001)
         pending.complete(parts)

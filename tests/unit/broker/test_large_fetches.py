@@ -58,7 +58,7 @@ def led(scene):
     return scene
 
 
-def test_a_large_fetch_is_answered_as_a_small_one(led):
+def test_a_large_fetch_gets_the_response_of_a_small_one(led):
     large = fetch(3000)
     assert len(b"".join(encode_request(large, VERSION))) > LARGE_FRAME_BYTES
     led.ask(1, batch(1), 9)

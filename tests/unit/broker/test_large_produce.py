@@ -100,7 +100,7 @@ def test_a_bomb_does_not_grow_on_disk(scene):
 
 
 def pipelined(scene, requests, version=9):
-    """Send requests on one connection without waiting; return the answers in order."""
+    """Send requests on one connection without waiting; return the responses in order."""
     node = scene.simulation.node("client")
 
     async def go():

@@ -1,4 +1,4 @@
-"""Large control requests: read and applied in slices, refused whole, seen at once."""
+"""Large control requests: read and applied in slices, refused completely, visible at once."""
 
 import asyncio
 import functools
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.requests.control import replica_control, update_metadata
+from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import ErrorCode
@@ -28,9 +29,10 @@ def on_a_loop(test):
 
 
 class Answer:
-    """Stands for a connection and its answer to come."""
+    """Stands for a connection and its response to come."""
 
     peer, closed, parts = ("127.0.0.1", 1), None, None
+    listener, id = "PLAINTEXT", 1
 
     def pending(self, pipelined):
         return self
@@ -56,6 +58,7 @@ def make():
         served=(),
         epoch=0,
         broker_epoch=2,
+        control_connection=ControlConnection(),
     )
 
     def accept(epoch):
@@ -212,7 +215,7 @@ def test_the_state_change_log_counts_what_was_taken_in(caplog):
 
 
 @on_a_loop
-async def test_c5_a_bug_in_a_large_update_is_answered():
+async def test_c5_a_bug_in_a_large_update_becomes_a_response():
     server, router = make()
     server.metadata.apply_in_slices = None
     conn = Answer()

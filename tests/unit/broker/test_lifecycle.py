@@ -1,4 +1,4 @@
-"""A whole broker's life in the simulated world: starts, ends, crashes, lost sessions, refusals."""
+"""A broker's lifecycle in the simulated world: starts, ends, crashes, lost sessions, refusals."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ from ottla.zookeeper.znodes import encode_controller
 FOLDER = "/data"
 
 
-def test_a_start_registers_elects_and_hears_of_itself(scene):
+def test_a_start_registers_elects_and_gets_its_own_metadata(scene):
     broker = scene.up(1)
     assert broker.services.broker_epoch == scene.znode("/brokers/ids/1").czxid
     assert broker.services.controller.is_active
@@ -45,7 +45,7 @@ def test_a_start_registers_elects_and_hears_of_itself(scene):
     assert f"cluster.id={broker.services.cluster_id}" in meta
 
 
-def test_each_listener_is_told_its_own_addresses(scene):
+def test_each_listener_gets_its_own_addresses(scene):
     two = {
         "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         "inter_broker_listener_name": "INSIDE",
@@ -180,14 +180,14 @@ def test_a_promise_that_would_be_broken_is_refused(scene, key, value):
     assert key.replace("_", ".") in str(scene.errors[name])
 
 
-def test_what_is_ignored_is_said(scene, caplog):
+def test_ignored_znodes_are_logged(scene, caplog):
     scene.up(1, my_plugin_setting="1")
     assert "keys=my.plugin.setting" in caplog.text
 
 
 @pytest.mark.parametrize("level", ["2.2", "2.6-IV0"])
 def test_r6_a_protocol_in_which_leaders_write_the_isr_is_refused(scene, level):
-    """Below 2.7 the controller would not be asked; the line names key, value, reason, way out."""
+    """Below 2.7 the controller would get no request; the line names key, value, reason, way out."""
     name = scene.boot(1, inter_broker_protocol_version=level)
     scene.wait(lambda: name in scene.errors)
     said = str(scene.errors[name])
@@ -238,7 +238,7 @@ def test_leadership_is_handed_over_before_the_end(scene):
     assert scene.simulation.now - before < 3.0
 
 
-def test_only_the_controller_answers_for_the_controller(scene):
+def test_only_the_controller_serves_requests_to_the_controller(scene):
     scene.up(1)
     scene.up(2)
     request = ControlledShutdownRequest(broker_id=2, broker_epoch=0)
@@ -341,10 +341,8 @@ def delete_znode(scene, broker, topic):
     scene.simulation.node("b1").call(work)
 
 
-def test_f11_what_was_told_to_a_former_registration_is_no_word_of_the_present_one(
-    scene, monkeypatch
-):
-    """C3, R15: the topic was told of until the new registration; its deletion never came."""
+def test_f11_requests_to_a_former_registration_do_not_count_for_the_current_one(scene, monkeypatch):
+    """C3, R15: the metadata had the topic until the new registration; its deletion never came."""
     broker = beside_a_frozen_controller(scene)
     delete_znode(scene, broker, "ghost")
     register = Store.register_broker
@@ -367,8 +365,8 @@ def test_f11_what_was_told_to_a_former_registration_is_no_word_of_the_present_on
     assert list(broker.services.replicas.partitions) == [TopicPartition("kept", 0)]
 
 
-def test_f11_what_was_deleted_before_the_controller_heard_of_us_is_forgotten(scene):
-    """C3, R15: at our registration it was there; the deletion was told to the former one only."""
+def test_f11_topics_deleted_before_the_controller_saw_our_registration_are_forgotten(scene):
+    """C3, R15: it existed when we registered; its deletion was sent to the former one only."""
     broker = beside_a_frozen_controller(scene)
     entry = scene.znode("/brokers/ids/1")
     scene.simulation.node("zk").loop.call_soon(scene.zookeeper.expire, entry.owner)
@@ -383,7 +381,7 @@ def test_f11_what_was_deleted_before_the_controller_heard_of_us_is_forgotten(sce
     assert list(broker.services.replicas.partitions) == [TopicPartition("kept", 0)]
 
 
-def test_f6_deleted_topics_are_looked_for_until_zookeeper_answers(scene):
+def test_f6_deleted_topics_are_looked_for_until_zookeeper_responds(scene):
     broker = scene.up(1)
     assert scene.ask(1, told_of(broker, 2, ("ghost", b"g" * 16)), 8).error_code == 0
     scene.simulation.node("zk").pause()
@@ -457,7 +455,7 @@ def says_whole(scene, number):
     return b'"logs_whole":true' in said.data if said.mzxid == entry.czxid else None
 
 
-def test_r13_a_broker_says_with_its_registration_whether_it_kept_its_logs(scene):
+def test_r13_a_broker_registers_with_whether_it_kept_its_logs(scene):
     """adr/0007: after a clean stop of all log dirs, or if only the process died; no empty disk."""
     scene.up(1)
     assert says_whole(scene, 1) is False, "an empty disk"
@@ -503,7 +501,7 @@ def test_f43_brokers_tell_where_their_logs_end(scene):
     node = scene.simulation.node("b1")
     asked = []
     node.loop.call_soon(
-        lambda: asked.append(node.loop.create_task(questions.ask({b: [tp] for b in (1, 2, 3)})))
+        lambda: asked.append(node.loop.create_task(questions.fetch({b: [tp] for b in (1, 2, 3)})))
     )
     scene.wait(lambda: asked and asked[0].done())
     epoch = logs()[leader].latest_epoch
@@ -567,13 +565,13 @@ def asked_for_t(scene):
     return topic.error_code
 
 
-def test_no_topic_is_unknown_before_a_controller_has_told_of_topics(scene, monkeypatch):
+def test_no_topic_is_unknown_before_the_first_metadata_of_a_controller(scene, monkeypatch):
     slow_election(monkeypatch, 0.5)
     restarted_with_a_topic(scene)
     assert asked_for_t(scene) == ErrorCode.NONE
 
 
-def test_a_client_is_sent_elsewhere_while_no_controller_tells_of_topics(scene, monkeypatch):
+def test_a_client_is_sent_elsewhere_before_the_first_metadata_of_a_controller(scene, monkeypatch):
     slow_election(monkeypatch, 60)
     restarted_with_a_topic(scene)
     before = scene.simulation.now

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from logs import HandClock, file_world, framed
-from metered import MeteredFiles
 from ottla.broker.requests.records import list_offsets
 from ottla.log.files import OsFiles
 from ottla.log.log import Log
@@ -23,6 +21,8 @@ from ottla.wire.codec import decode_response
 from ottla.wire.headers import RequestHeader, decode_response_header
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.records import Record
+from support.logs import HandClock, file_world, framed
+from support.metered import MeteredFiles
 
 TP = TopicPartition("t", 0)
 VERSION = 7
@@ -155,7 +155,7 @@ def test_f46_a_search_begins_again_when_the_log_is_truncated_meanwhile(scene):
     assert (answer.timestamp, answer.offset) == scene.expected(1395)
 
 
-def test_f46_who_leads_no_more_after_the_search_says_so(scene):
+def test_f46_a_broker_that_leads_no_more_after_the_search_responds_with_the_error(scene):
     def lose():
         scene.error = NotLeaderError("t-0 is not led here")
 
@@ -163,7 +163,7 @@ def test_f46_who_leads_no_more_after_the_search_says_so(scene):
     assert scene.ask(1500).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_f46_the_latest_offset_is_answered_at_once(scene):
+def test_f46_the_latest_offset_is_sent_at_once(scene):
     answer = scene.ask(-1)
     assert answer.offset == scene.log.log_end_offset
     assert (scene.watched.jobs, scene.watched.by_loop) == (0, 0)

@@ -1,4 +1,4 @@
-"""A coordinator that starts amid a commit, before it is told of any partition (seed 9100046)."""
+"""A coordinator that starts amid a commit, before it gets any metadata (seed 9100046)."""
 
 import pytest
 

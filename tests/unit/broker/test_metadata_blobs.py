@@ -47,7 +47,7 @@ def request(topics=3, leader=1, brokers=(1, 2)):
 
 @pytest.mark.parametrize("version", range(13))
 @pytest.mark.parametrize("topics", [0, 1, 130])
-def test_assembled_equals_encoded_whole(version, topics):
+def test_assembled_equals_encoded(version, topics):
     cache = cache_of(topics)
     blobs = MetadataBlobs(cache)
     head = MetadataResponse(

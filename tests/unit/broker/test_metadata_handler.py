@@ -120,7 +120,7 @@ def test_an_id_before_its_version_is_an_invalid_request():
 
 
 @pytest.mark.parametrize("version", [8, 10, 12])
-def test_operations_are_told_when_asked_for(version):
+def test_authorized_operations_only_when_requested(version):
     plain = ask(version, ["a"])
     assert plain.topics[0].topic_authorized_operations == NO_OPERATIONS
     fields = {"include_topic_authorized_operations": True}

@@ -90,7 +90,7 @@ def test_a_dead_follower_shows_and_its_return_too(pair):
     assert metrics.document() == json.dumps(found, separators=(",", ":")).encode() + b"\n"
 
 
-def test_an_unclean_election_is_counted_by_who_held_it(pair):
+def test_an_unclean_election_is_counted_by_the_controller_that_held_it(pair):
     r = CreateTopicsRequest
     topic = r.CreatableTopic(
         name="u",
@@ -162,7 +162,7 @@ class Line:
             self.times.answered(pending)
 
 
-def test_an_answer_that_comes_later_is_timed_until_it_is_there():
+def test_a_response_that_comes_later_is_timed_until_it_is_there():
     hand = Hand()
     times = RequestTimes(lambda: hand.now)
     pending = Pending(Line(times), pipelined=True)

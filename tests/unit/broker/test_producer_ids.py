@@ -43,7 +43,7 @@ def test_ids_come_in_order_and_each_once():
     assert set(asked) == {42}
 
 
-def test_the_next_block_is_asked_for_before_the_first_is_used_up():
+def test_the_next_block_is_requested_before_the_first_is_used_up():
     async def go():
         controller = Controller()
         ids = ProducerIds(1, lambda: 1, controller.send)
@@ -72,7 +72,7 @@ def test_nothing_at_hand_is_none_not_an_error():
 @pytest.mark.parametrize(
     "trouble", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NOT_CONTROLLER, ConnectionLostError("x")]
 )
-def test_a_refusal_is_asked_again(trouble, monkeypatch):
+def test_after_a_refusal_the_request_is_sent_again(trouble, monkeypatch):
     monkeypatch.setattr("ottla.broker.requests.transactions.producer_ids.RETRY_BACKOFF_S", 0)
 
     async def go():
@@ -83,7 +83,7 @@ def test_a_refusal_is_asked_again(trouble, monkeypatch):
     assert run(go()) == (0, 3)
 
 
-def test_a_controller_that_never_answers_is_given_up(monkeypatch):
+def test_a_controller_that_never_responds_is_given_up(monkeypatch):
     monkeypatch.setattr("ottla.broker.requests.transactions.producer_ids.GIVE_UP_AFTER_S", 0.01)
 
     async def silence(request, version, timeout_s):

@@ -1,8 +1,7 @@
-"""AlterReplicaLogDirs on whole brokers in the simulated world: placed, moved, described."""
+"""AlterReplicaLogDirs on brokers in the simulated world: placed, moved, described."""
 
 import pytest
 
-from logs import facts_of
 from ottla.log import checkpoints
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -13,6 +12,7 @@ from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from support.logs import facts_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -134,7 +134,7 @@ def dirs(scene):
     return Dirs(scene)
 
 
-def test_a_replica_is_created_where_it_was_asked_for(scene):
+def test_a_replica_is_created_in_the_requested_log_dir(scene):
     logs = scene.up(1, log_dirs=f"{ONE},{TWO}").logs
     # By itself each of them would lie in the emptier dir, so: in turn.
     codes = place(scene, TWO, "t", 0, 1, 2)

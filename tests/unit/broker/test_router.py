@@ -112,7 +112,7 @@ def test_a_frame_too_short_for_a_header():
         make().dispatch(CONN, memoryview(b"\x00\x12\x00"))
 
 
-def test_random_bytes_are_a_wire_error_or_an_answer():
+def test_random_bytes_are_a_wire_error_or_a_response():
     chance = random.Random(1)
     router = make()
     for _ in range(2000):
@@ -130,7 +130,7 @@ def test_bytes_behind_a_request_are_ignored_as_the_jvm_does():
     assert make().dispatch(CONN, raw)
 
 
-def test_an_error_becomes_the_answer_of_its_api():
+def test_an_error_becomes_the_response_of_its_api():
     response = call(make(), InitProducerIdRequest(), 2)
     assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (response.producer_id, response.producer_epoch) == (-1, -1)
@@ -169,7 +169,7 @@ class Waiting:
     ],
     ids=["an error", "a bug", "a decision"],
 )
-def test_a_handler_that_waits_is_a_coroutine_whose_errors_are_answered(raised, code):
+def test_a_handler_that_waits_is_a_coroutine_whose_errors_become_responses(raised, code):
     async def wait(server, conn, header, request):
         await asyncio.sleep(0)
         raise raised
@@ -195,8 +195,8 @@ def test_a_handler_that_waits_is_a_coroutine_whose_errors_are_answered(raised, c
     [(LeaderAndIsrRequest(), 7), (StopReplicaRequest(), 4), (UpdateMetadataRequest(), 8)],
     ids=["LeaderAndIsr", "StopReplica", "UpdateMetadata"],
 )
-def test_f15_a_bug_in_a_control_request_is_answered(request_, version, caplog):
-    """C5: of a closed connection the controller learns nothing; it would ask again for ever."""
+def test_f15_a_bug_in_a_control_request_becomes_a_response(request_, version, caplog):
+    """C5: a closed connection shows the controller nothing; it would send again for ever."""
     router = make(k4=break_down, k5=break_down, k6=break_down)
     response = call(router, request_, version)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

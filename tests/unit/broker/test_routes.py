@@ -56,7 +56,7 @@ def test_the_control_plane_is_kafkas():
     assert {api.key for api in ROUTES.values() if api.control_plane} == CONTROL_PLANE
 
 
-def test_connections_are_told_of_each_special_request_by_the_two_bytes_of_its_key():
+def test_connections_know_each_special_request_by_the_two_bytes_of_its_key():
     rules = Router(SimpleNamespace(served=()), ROUTES.values()).frame_rules
     large = {api.key for api in ROUTES.values() if api.large_response}
     assert rules == FrameRules(

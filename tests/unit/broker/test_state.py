@@ -31,7 +31,7 @@ def test_the_numbers_are_those_of_kafkas_metric():
     }
 
 
-def test_a_whole_life_is_legal():
+def test_all_states_from_start_to_stop_are_legal():
     for before, after in itertools.pairwise(LIFE):
         check_broker_transition(before, after)
 

@@ -100,7 +100,7 @@ def test_lines_are_those_of_kafka(tmp_path, logger):
     ]
 
 
-def test_replicas_are_told_of_at_trace(tmp_path, logger):
+def test_replicas_are_logged_at_trace(tmp_path, logger):
     text = "\n".join(lines_of(tmp_path, trace=True))
     assert "Changed state of replica 1 for partition flights-0 from NonExistentReplica" in text
     assert "Changed partition flights-0 state from OnlinePartition to OfflinePartition" in text

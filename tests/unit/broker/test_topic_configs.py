@@ -173,7 +173,7 @@ def test_a_session_that_ends_meanwhile_is_no_error(caplog):
     assert "failed" not in caplog.text
 
 
-def test_a_topic_made_anew_is_read_anew_although_nobody_notifies():
+def test_a_topic_made_anew_is_read_anew_without_a_notification():
     async def go():
         configs, told = scene()
         store = FakeStore(a={"min.insync.replicas": "2"})

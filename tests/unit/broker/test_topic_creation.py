@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from logs import SystemClock
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
@@ -19,6 +18,7 @@ from ottla.wire.headers import RequestHeader, decode_response_header
 from ottla.wire.messages.create_topics import CreateTopicsRequest as Create
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest as Update
 from ottla.zookeeper.errors import NodeExistsError
+from support.logs import SystemClock
 
 VERSION = 7
 
@@ -142,7 +142,7 @@ def test_refused_and_nothing_written(topic, code):
     asyncio.run(go())
 
 
-def test_created_config_first_and_answered_when_the_leaders_are_known():
+def test_created_config_first_and_the_response_when_the_leaders_are_known():
     async def go():
         store = FakeStore()
         server = scene(store)

@@ -1,4 +1,4 @@
-"""Transactional produce: whose batches are asked about, and whose are not."""
+"""Transactional produce: which batches are verified, and which are not."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def produced(scene, **header):
     return scene.ask(1, request, 9).responses[0].partition_responses[0].error_code
 
 
-def test_only_batches_of_a_producer_are_asked_about(scene):
+def test_only_batches_of_a_producer_are_verified(scene):
     scene.up(1)
     r = CreateTopicsRequest
     topic = r.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
@@ -30,6 +30,6 @@ def test_only_batches_of_a_producer_are_asked_about(scene):
     log = scene.brokers["b1"].logs.get(TopicPartition("t", 0))
     assert produced(scene, producer_id=7, producer_epoch=0, base_sequence=0) != ErrorCode.NONE
     assert log.log_end_offset == 0
-    # Marked as transactional, but of nobody: as in Kafka there is nobody to ask about.
+    # Marked as transactional, but without a producer: as in Kafka nothing is verified.
     assert produced(scene) == ErrorCode.NONE
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (1, 1, 1)

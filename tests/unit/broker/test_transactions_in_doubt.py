@@ -1,4 +1,4 @@
-"""A transaction whose record waits for a follower that does not come: nobody hears of success."""
+"""A transaction whose record waits for a follower that does not come: no client gets a success."""
 
 import pytest
 
@@ -75,7 +75,7 @@ def ready(scene):
     return scene.simulation.node(f"b{1 - number}"), client, shard.transactions[ID]
 
 
-def test_a_transaction_in_doubt_is_answered_when_the_log_is_known(scene):
+def test_a_transaction_in_doubt_completes_when_the_log_is_known(scene):
     follower, client, transaction = ready(scene)
     assert client.add() == E.NONE
     assert client.end(committed=False) == E.NONE

@@ -38,7 +38,7 @@ STANDING = {"f": 3}
         ("g", 1, UPGRADE, NOT_SUPPORTED),
     ],
 )
-def test_what_is_said_of_an_update(feature, level, kind, says):
+def test_the_errors_of_an_update(feature, level, kind, says):
     problem = judge(Update(feature, level, kind), STANDING)
     assert problem is says if says is None else says in problem
 
@@ -79,7 +79,7 @@ def test_what_changes_nothing_is_not_written(scene):
     assert scene.znode("/feature").data is before
 
 
-def test_only_the_controller_is_asked(scene):
+def test_only_the_controller_gets_the_request(scene):
     scene.up(1)
     scene.up(2)
     answer = update(scene, ("f", 1, UPGRADE), broker=2)

@@ -45,7 +45,7 @@ def lead(c, batch, *tps, brokers=(1, 2), is_new=False):
         batch.lead_or_follow(brokers, tp, c.leadership[tp], c.assignment(tp), is_new=is_new)
 
 
-def test_leader_and_isr_comes_first_and_everybody_hears_of_it():
+def test_leader_and_isr_comes_first_and_metadata_goes_to_all_brokers():
     c = context()
 
     def fill(batch):
@@ -118,7 +118,7 @@ def test_a_topic_being_deleted_has_leader_minus_two():
     assert stop.topic_states[0].partition_states[0].leader_epoch == -2
 
 
-def test_dead_brokers_are_told_nothing():
+def test_dead_brokers_are_sent_nothing():
     c = context()
 
     def fill(batch):
@@ -142,7 +142,7 @@ def test_new_and_delete_stick_within_a_batch():
     assert sent[-1][2].topic_states[0].partition_states[0].delete_partition
 
 
-def test_summaries_and_deletes_for_the_answer():
+def test_summaries_and_deletes_for_the_response():
     c = context()
     batch = RequestBatch(c, 1, "PLAINTEXT")
     batch.stop([1], T0, delete=True)
@@ -152,7 +152,7 @@ def test_summaries_and_deletes_for_the_answer():
     assert out.partitions == 2
 
 
-def test_brokers_that_shut_down_are_told_like_live_ones():
+def test_brokers_that_shut_down_are_sent_requests_like_live_ones():
     c = context()
     c.shutting_down.add(2)
 
@@ -196,7 +196,7 @@ def test_requests_are_in_the_versions_of_3_9():
     assert versions == {LEADER_AND_ISR: 7, UPDATE_METADATA: 8, STOP_REPLICA: 4}
 
 
-def test_joined_parts_are_the_bytes_of_the_whole_request():
+def test_joined_parts_are_the_bytes_of_the_request():
     c = context()
     for n in range(300):
         c.assignments["t"][n] = ReplicaAssignment((1, 2), (2,), ())

@@ -13,7 +13,7 @@ BROKER = BrokerInfo(1, (Endpoint("h", 1),))
 
 
 class Line:
-    """A broker that fails as often as it is told to."""
+    """A broker that fails as often as the test sets."""
 
     def __init__(self, refuse=0, lose=0):
         self.refuse, self.lose = refuse, lose
@@ -110,7 +110,7 @@ def test_a_broker_that_is_gone_gets_nothing_more(monkeypatch):
     run(story, monkeypatch)
 
 
-def test_a_queue_too_long_keeps_deletions_and_asks_to_tell_all_anew(monkeypatch):
+def test_a_queue_too_long_keeps_deletions_and_requests_a_full_resync(monkeypatch):
     async def story():
         monkeypatch.setattr(channels, "MAX_QUEUED", 4)
         line = Line(refuse=10**9)
@@ -148,7 +148,7 @@ def test_a_request_that_cannot_be_encoded_does_not_stop_the_line(monkeypatch):
     run(story, monkeypatch)
 
 
-def test_f15_what_a_broker_never_answers_is_sent_more_and_more_rarely(monkeypatch, caplog):
+def test_f15_a_request_without_a_response_is_sent_more_and_more_rarely(monkeypatch, caplog):
     """C5: it fails at the request and closes; ten times a second would keep it busy for ever."""
     pauses = []
 
@@ -175,11 +175,11 @@ def test_f15_what_a_broker_never_answers_is_sent_more_and_more_rarely(monkeypatc
     assert pauses[-1] == 5.0
     said = [r for r in caplog.records if r.levelname == "ERROR"]
     assert len(said) == 1
-    assert "request not answered" in said[0].message
+    assert "no response to request" in said[0].message
 
 
-def test_c3_a_queue_too_long_keeps_what_says_that_topics_are_deleted(monkeypatch):
-    """Nobody says it again: a broker told everything anew is told of what there is."""
+def test_c3_a_queue_too_long_keeps_the_metadata_of_deleted_topics(monkeypatch):
+    """It is not sent again: a full resync sends a broker what exists now."""
 
     async def story():
         monkeypatch.setattr(channels, "MAX_QUEUED", 4)

@@ -49,7 +49,7 @@ def test_offline_leaders_are_found_and_deletion_hides_them():
     assert c.stop_epoch(T0) == -2
 
 
-def test_led_by_leaves_out_what_nobody_else_could_lead():
+def test_led_by_leaves_out_partitions_with_one_replica():
     c = context(1, 2, 3)
     assert c.led_by(1) == [T0]
     assert c.led_by(3) == []

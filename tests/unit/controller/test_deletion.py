@@ -1,4 +1,4 @@
-"""What a broker's answer to StopReplica does to a deletion, by itself."""
+"""What a broker's response to StopReplica does to a deletion, by itself."""
 
 import asyncio
 import types
@@ -79,7 +79,7 @@ def test_only_topics_whose_deletion_began_are_touched(term):
     assert answered(term, [FOO, BAR]) == [(PartitionReplica(FOO, 2), "DELETION_SUCCESSFUL")]
 
 
-def test_an_answer_to_a_stop_without_deletion_is_not_one_to_a_deletion(term):
+def test_a_response_to_a_stop_without_deletion_is_not_one_to_a_deletion(term):
     term.context.deleting["foo"] = None
     term.context.deletion_started.add("foo")
     assert answered(term, []) == []

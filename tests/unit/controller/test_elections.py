@@ -1,4 +1,4 @@
-"""Who may lead: each kind of election, by example and by law."""
+"""Elections of each kind, by example and by property."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def test_offline_takes_the_first_live_isr_member_in_assignment_order():
     assert dict(outcome.rejected) == {1: "offline", 3: "later in the assignment"}
 
 
-def test_offline_without_live_isr_elects_nobody():
+def test_offline_without_live_isr_elects_none():
     outcome = elect(K.OFFLINE, A123, state(1, 1), online(2, 3))
     assert outcome.state is None
     assert dict(outcome.rejected) == {
@@ -67,7 +67,7 @@ def test_reassignment_elects_within_the_target_and_keeps_the_isr():
     assert elect(K.REASSIGNMENT, assignment, state(1, 1, 2), online(1, 2, 4, 5)).state is None
 
 
-def test_preferred_is_the_first_replica_or_nobody():
+def test_preferred_is_the_first_replica_or_none():
     outcome = elect(K.PREFERRED, A123, state(2, 2, 1), online(1, 2, 3))
     assert outcome.state == LeaderAndIsr(1, 6, (2, 1), 7)
     assert elect(K.PREFERRED, A123, state(2, 2, 3), online(1, 2, 3)).state is None
@@ -75,7 +75,7 @@ def test_preferred_is_the_first_replica_or_nobody():
     assert elect(K.PREFERRED, ReplicaAssignment(()), state(2, 2), online(2)).state is None
 
 
-def test_controlled_shutdown_leaves_out_all_who_leave():
+def test_controlled_shutdown_leaves_out_all_brokers_that_shut_down():
     outcome = elect(
         K.CONTROLLED_SHUTDOWN,
         A123,

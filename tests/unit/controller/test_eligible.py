@@ -1,4 +1,4 @@
-"""Who besides the ISR may lead: R13, adr/0007."""
+"""Eligible leader replicas besides the ISR: R13, adr/0007."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def after(c, before, isr, min_isr=2, config=TWO, **changes):
     return None if found is None else found.broker_epochs
 
 
-def test_who_leaves_below_min_isr_is_eligible_with_the_life_it_was_in_sync_in():
+def test_a_replica_that_leaves_below_min_isr_is_eligible_with_its_broker_epoch_in_the_isr():
     full = LeaderAndIsr(1, 5, (1, 2, 3), 9)
     assert after(context(), full, (1, 2)) is None
     assert after(context(), full, (1,)) == ((2, 102), (3, 103))
@@ -49,7 +49,7 @@ def test_who_leaves_below_min_isr_is_eligible_with_the_life_it_was_in_sync_in():
     assert after(context(), full, (1, 2), min_isr=9) == ((3, 103),), "capped at the replicas"
 
 
-def test_nobody_is_eligible_after_an_unclean_election():
+def test_no_replica_is_eligible_after_an_unclean_election():
     before = LeaderAndIsr(1, 5, (1,), 9)
     assert after(context(), before, (3,), leader=3, recovery_state=RECOVERING) is None
 
@@ -63,7 +63,7 @@ def test_nobody_is_eligible_after_an_unclean_election():
         ({"zxid": 5}, False),  # the topic's settings changed since
     ],
 )
-def test_who_was_eligible_stays_so_while_the_record_stands(changes, stays):
+def test_an_eligible_replica_stays_so_while_the_record_is_valid(changes, stays):
     c = context()
     record = Eligible(ID, 9, 2, ((2, 102), (3, 103)), zxid=20)
     c.eligible[TP] = replace(record, **changes)
@@ -72,18 +72,18 @@ def test_who_was_eligible_stays_so_while_the_record_stands(changes, stays):
 
 
 def test_f11_a_member_that_crashed_is_not_noted_unless_it_joined_since():
-    """It was in the ISR before it crashed, and nobody took it out: it may lack what it had."""
+    """It was in the ISR before it crashed and stayed in it: it may have lost records."""
     c = context(whole=(1, 3))
     before = LeaderAndIsr(1, 5, (1, 2), 9)
     assert after(c, before, (1,)) is None
     eligible.note_isr(c, TP, (1,), (1, 2))
     assert after(c, before, (1,)) == ((2, 102),)
     eligible.note_isr(c, TP, (1, 2), (1,))
-    assert not eligible.believed(c, 2, TP)
+    assert not eligible.has_complete_log(c, 2, TP)
     eligible.note_isr(c, TP, (1,), (1, 2))
     c.remove_broker(2)
     c.add_broker(BrokerInfo(2, (), epoch=500))
-    assert not eligible.believed(c, 2, TP), "that was another registration"
+    assert not eligible.has_complete_log(c, 2, TP), "that was another registration"
 
 
 def test_f17_a_member_whose_log_dir_failed_is_not_eligible():
@@ -92,7 +92,7 @@ def test_f17_a_member_whose_log_dir_failed_is_not_eligible():
     assert after(c, LeaderAndIsr(1, 5, (1, 2), 9), (1,)) is None
 
 
-def test_who_is_eligible_now():
+def test_eligible_replicas_of_a_record():
     c = context()
     c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102), (3, 103)), zxid=20)
     state = LeaderAndIsr(-1, 6, (1,), 9)

@@ -1,4 +1,4 @@
-"""Who restarted while there was no controller (R8, F11)."""
+"""Brokers that restarted while there was no controller (R8, F11)."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def context(epochs, isr, leader):
         ({1: 10, 2: 11, 3: 12}, (1, 2, 3), []),
         ({1: 60, 2: 11, 3: 12}, (1, 2, 3), [1]),
         ({1: 60, 2: 11, 3: 61}, (1, 2, 3), [1, 3]),
-        # Nobody is known to have lived on: nobody is better than another.
+        # No broker is known to have stayed up: none is better than another.
         ({1: 60, 2: 61, 3: 62}, (1, 2, 3), []),
         ({1: 60}, (1,), []),
         # The others of the ISR are gone, or the one that lived on is not in it.

@@ -1,4 +1,4 @@
-"""What a leader is told that asks for another ISR."""
+"""The response to a leader that proposes another ISR."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_refusals(request_, code):
     assert len(judgement.reasons) == 1
 
 
-def test_the_same_again_gets_the_same_answer_even_with_a_stale_version():
+def test_a_repeated_request_gets_the_same_response_even_with_a_stale_version():
     judgement = validate(context(), ask(1, 2, version=8), 3)
     assert judgement.answers == {TP: CURRENT}
 
@@ -122,13 +122,13 @@ def test_a_recovering_leader_is_alone_until_it_has_recovered():
 
 
 @pytest.mark.parametrize("broker_epoch", [100, 102])
-def test_another_incarnation_is_refused_as_a_whole(broker_epoch):
+def test_a_request_of_another_registration_is_refused(broker_epoch):
     judgement = validate(context(), ask(1, broker_epoch=broker_epoch), 3)
     assert judgement.error == ErrorCode.STALE_BROKER_EPOCH
     assert respond(context(), {}, 3, judgement).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_an_unknown_topic_id_is_answered_per_partition():
+def test_an_unknown_topic_id_is_an_error_per_partition():
     c = context()
     judgement = validate(c, ask(1, topic_id=b"?" * 16), 3)
     response = respond(c, {}, 3, judgement)
@@ -137,7 +137,7 @@ def test_an_unknown_topic_id_is_answered_per_partition():
     assert [p.error_code for p in topic.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_answers_carry_the_new_state():
+def test_responses_carry_the_new_state():
     c = context()
     judgement = validate(c, ask(1, 2), 3)
     response = respond(c, {TP: LeaderAndIsr(1, 5, (1, 2), 10)}, 3, judgement)
@@ -147,7 +147,7 @@ def test_answers_carry_the_new_state():
 
 
 def named(*lives):
-    """Ask for an ISR by (broker, broker epoch)."""
+    """Propose an ISR by (broker, broker epoch)."""
     request = ask(*(b for b, _ in lives))
     for member, (_, epoch) in zip(
         request.topics[0].partitions[0].new_isr_with_epochs, lives, strict=True
@@ -205,7 +205,7 @@ def test_f11_a_newcomer_without_an_epoch_that_died_since_needs_a_new_leader_epoc
 
 
 def test_r8_a_death_that_was_written_needs_no_new_leader_epoch():
-    """2 leaves the ISR as it dies: whatever was asked for before has another partition epoch."""
+    """2 leaves the ISR as it dies: every earlier proposal has another partition epoch."""
     c = context()
     c.remove_broker(2)
     written = plan_isr_removal(c, 2, [TP], {TP: c.leadership[TP]}).writes[TP]

@@ -7,13 +7,13 @@ import pytest
 
 from ottla.controller.elections import ElectionKind, elect
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import Resigned
 from ottla.controller.plan import Decision
 from ottla.controller.states import PartitionReplica
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
+from ottla.model.journal_schema import Resigned
 
 TP = TopicPartition("t", 0)
 

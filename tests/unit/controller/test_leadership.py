@@ -54,7 +54,7 @@ def test_a_plan_decides_from_what_was_read():
     assert plan.decisions[T[0]].before == LeaderAndIsr(1, 2, (1, 2), 9)
 
 
-def test_unclean_is_asked_only_where_the_isr_is_gone():
+def test_unclean_election_only_where_the_isr_is_dead():
     c = context(2, 3)
     states = {T[0]: read(1, 1, 2), T[1]: read(1, 1)}
     assert needs_unclean_config(c, T[:1], states) == []

@@ -54,6 +54,6 @@ def test_replicas_already_there_may_be_dead():
         ((2, 4, 0), (), False),
     ],
 )
-def test_nobody_in_sync_may_be_dropped_as_the_last_one(target, isr, expected):
+def test_the_last_replica_in_sync_may_not_be_dropped(target, isr, expected):
     moving = reassign_to(ReplicaAssignment((2, 4, 0)), (3, 0, 4))
     assert strands(reassign_to(moving, target), isr) is expected

@@ -407,7 +407,7 @@ def test_replica_online_to_offline():
         (R.DELETION_STARTED, R.DELETION_SUCCESSFUL),
     ],
 )
-def test_replica_changes_that_nobody_is_sent(before, after):
+def test_replica_changes_that_no_broker_is_sent(before, after):
     world = World(1)
     assert world.replica(before, after) is after
     assert not world.sent

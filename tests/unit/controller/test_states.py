@@ -1,4 +1,4 @@
-"""The transition tables are Kafka's, and a refused move tells how the subject came there."""
+"""The transition tables are Kafka's, and the error of an illegal change has the history."""
 
 import importlib.util
 import itertools
@@ -114,7 +114,7 @@ def test_subjects_that_came_the_same_way_share_their_history_and_others_do_not()
     assert machine[subjects[0]] is PartitionState.ONLINE
 
 
-def test_legal_divides_and_tells_the_history_of_the_refused():
+def test_legal_divides_and_has_the_history_of_the_refused():
     machine = partition_machine()
     good, bad = TopicPartition("t", 0), TopicPartition("t", 1)
     machine.begin(good, PartitionState.OFFLINE, 1)

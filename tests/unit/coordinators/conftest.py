@@ -40,7 +40,7 @@ RANGE = (("range", subscription("t")),)
 
 
 class Request:
-    """A request that waits for its answer. It may be answered once."""
+    """A request that waits for its response. It may be answered once."""
 
     def __init__(self):
         self.answers = []

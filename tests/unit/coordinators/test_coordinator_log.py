@@ -6,7 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.coordinators import coordinator_log
-from ottla.coordinators.coordinator_log import AppendSettings, CoordinatorLog, Producer
+from ottla.coordinators.coordinator_log import (
+    AppendSettings,
+    CoordinatorLog,
+    DelayedAppend,
+    Producer,
+)
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.group_events import Sync
@@ -146,7 +151,7 @@ class Listener:
 
 
 class Workers:
-    """Threads, as far as the loop can tell: what they do is done in a later turn."""
+    """Threads, as the loop sees them: their results come in a later turn."""
 
     def __init__(self):
         self.ran = []
@@ -155,6 +160,25 @@ class Workers:
         self.ran.append(function)
         await asyncio.sleep(0)
         return function(*args)
+
+
+class RecordedAppend(DelayedAppend):
+    """Keeps what it is called with: (code, base offset)."""
+
+    def __init__(self):
+        super().__init__()
+        self.results = []
+        self.outcomes = []
+
+    def completed(self, code):
+        self.results.append((code, self.base_offset))
+
+    def settled(self, code):
+        self.outcomes.append((code, self.base_offset))
+
+
+class LateAppend(RecordedAppend):
+    settles_late = True
 
 
 class Rig:
@@ -184,11 +208,10 @@ class Rig:
             await asyncio.sleep(0)
         raise AssertionError(self.log.check_status(index))
 
-    def append(self, index=0, **more):
-        heard = []
-        record = Record(key=b"k", value=b"v")
-        self.log.append(index, [record], lambda error, at: heard.append((error, at)), **more)
-        return heard
+    def append(self, index=0, append=None, **more):
+        append = append or RecordedAppend()
+        self.log.append(index, [Record(key=b"k", value=b"v")], append, **more)
+        return append.results
 
 
 def run(scenario):
@@ -228,7 +251,7 @@ def test_what_was_appended_while_it_was_read_is_read_too():
 
 
 def test_what_is_not_committed_is_not_served_before_it_is():
-    """A record that only this leader has may be lost with it; nobody may have been told of it."""
+    """A record that only this leader has may be lost with it; no response may contain it."""
 
     async def scenario():
         first, second = FakePartition(6), FakePartition(3, index=1)
@@ -453,16 +476,16 @@ def test_an_append_that_waits_too_long_or_loses_its_leader_fails():
 
 
 @pytest.mark.parametrize("end", [E.NONE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.NOT_COORDINATOR])
-def test_what_became_of_an_append_in_doubt_is_told_later(end):
-    """R4: whoever must know whether the log has it hears it, however late."""
+def test_an_append_in_doubt_gets_its_outcome_later(end):
+    """R4: a caller that must know whether the log has the batch gets to know it, however late."""
 
     async def scenario():
         partition = FakePartition(3)
         rig = Rig(partition, timeout_ms=10)
         rig.log.on_elected(partition)
         await rig.loaded()
-        later = []
-        heard = rig.append(on_settled=lambda error, at: later.append((error, at)))
+        append = LateAppend()
+        heard, later = rig.append(append=append), append.outcomes
         rig.clock.now_s += 1
         while not heard:
             await asyncio.sleep(0.01)
@@ -481,7 +504,7 @@ def test_what_became_of_an_append_in_doubt_is_told_later(end):
 
 
 @pytest.mark.parametrize("refusal", [NotLeaderError("x"), NotEnoughReplicasError("x")])
-def test_an_append_that_is_refused_says_why(refusal):
+def test_an_append_that_is_refused_has_the_error(refusal):
     async def scenario():
         rig = Rig(FakePartition(3))
         rig.log.on_elected(rig.partitions[0])
@@ -559,7 +582,7 @@ def coordinator_of(partition):
 
 
 @pytest.mark.parametrize("end", ["committed", "lost"])
-def test_an_assignment_that_was_read_is_told_when_it_is_committed(end):
+def test_a_loaded_assignment_is_sent_when_it_is_committed(end):
     """The simulator's seed 9620293: generation 3 had two owners of a partition.
 
     A leader read it beyond its high watermark and told it. The next leader, in sync, did not have

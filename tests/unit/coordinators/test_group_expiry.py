@@ -39,7 +39,7 @@ def test_of_an_empty_group_they_expire_by_when_it_became_empty(quick):
     assert group.expired_offsets(1_100, RETENTION) == [T]
 
 
-def test_of_an_active_group_only_topics_that_nobody_reads_expire(quick):
+def test_of_an_active_group_only_topics_without_a_subscription_expire(quick):
     quick.stable(protocols=[("range", subscription("t"))])
     group = quick.group()
     commit(group, T, 100)

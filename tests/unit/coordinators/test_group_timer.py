@@ -11,7 +11,7 @@ from ottla.coordinators.timers import SetTimer
 
 
 class Loop:
-    """A loop and its clock: time passes only by the delays that are asked for."""
+    """A loop and its clock: time passes only by the delays of the timers."""
 
     def __init__(self, now_s):
         self.now_s = now_s

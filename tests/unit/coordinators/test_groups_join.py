@@ -198,7 +198,7 @@ def test_last_joining_members_are_kicked_out_when_rejoining_with_max_size():
     assert ids[2] not in desk.group().members
 
 
-# --- who comes late -----------------------------------------------------------------------------
+# --- members that are late ------------------------------------------------------------------------
 
 
 def test_new_member_join_expiration(quick):
@@ -301,7 +301,7 @@ def test_generation_id_increments_on_rebalance(quick):
         quick.sync(leader, generation, {leader: b"x"})
 
 
-def test_a_group_that_all_left_is_empty_and_says_so_in_the_log(quick):
+def test_a_group_that_all_left_is_stored_as_empty(quick):
     (leader,) = quick.stable()
     quick.stored.clear()
     assert quick.leave(leader) == [E.NONE]
@@ -376,7 +376,7 @@ def test_unloading_sends_everybody_to_the_new_coordinator(quick):
     assert quick.heartbeat(follower, 1) is E.UNKNOWN_MEMBER_ID
 
 
-def test_unloading_answers_who_waits_for_an_assignment(quick):
+def test_unloading_completes_requests_that_wait_for_an_assignment(quick):
     first, second = quick.join(), quick.join()
     quick.run(0)
     waiting = quick.sync(second.result.member_id)

@@ -31,7 +31,7 @@ def test_the_old_id_is_fenced(quick):
     assert quick.heartbeat(follower) is E.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_comes_back_is_not_told_that_it_leads_unless_it_understands(quick):
+def test_a_static_leader_that_returns_leads_only_where_it_can_skip_the_assignment(quick):
     leader, _ = quick.static_pair()
     back = quick.join(instance="L")
     assert back.result.leader == leader
@@ -84,7 +84,7 @@ def test_a_return_that_could_not_be_stored_changes_nothing(quick):
     assert set(quick.group().members) == {leader, follower}
 
 
-def test_a_return_is_answered_by_the_rebalance_that_overtakes_it(quick):
+def test_a_return_is_completed_by_the_rebalance_that_overtakes_it(quick):
     leader, _ = quick.static_pair()
     quick.holding = True
     back = quick.join(instance="F")
@@ -94,7 +94,7 @@ def test_a_return_is_answered_by_the_rebalance_that_overtakes_it(quick):
     assert len(back.answers) == 1
 
 
-def test_a_return_written_while_a_rebalance_waits_is_answered_by_that(quick):
+def test_a_return_written_while_a_rebalance_waits_is_completed_by_that(quick):
     quick.static_pair()
     quick.holding = True
     back = quick.join(instance="F")

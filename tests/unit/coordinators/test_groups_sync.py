@@ -84,7 +84,7 @@ def test_an_assignment_that_could_not_be_stored_makes_all_join_anew(quick):
     assert quick.state() == "PreparingRebalance"
 
 
-def test_an_assignment_of_a_generation_that_is_over_reaches_nobody(quick):
+def test_an_assignment_of_a_former_generation_reaches_no_member(quick):
     leader, follower = completing(quick)
     quick.holding = True
     waiting = quick.sync(leader, assignment={leader: b"old", follower: b"old"})
@@ -120,7 +120,7 @@ def test_a_stable_group_repeats_the_assignment(quick):
     assert quick.sync(leader, assignment={leader: b"new"}).result.assignment == leader.encode()
 
 
-def test_sync_while_preparing_is_told_to_join(quick):
+def test_sync_while_preparing_gets_rebalance_in_progress(quick):
     leader, follower = quick.stable(2)
     quick.join(leader)
     assert quick.sync(follower).error is E.REBALANCE_IN_PROGRESS
@@ -228,7 +228,7 @@ def test_thousands_of_heartbeats_cost_no_heap(quick):
     assert len(quick.timers) <= before
 
 
-def test_a_rebalance_does_not_end_the_session_of_who_waits(quick):
+def test_a_rebalance_does_not_end_the_session_of_a_member_that_waits(quick):
     leader, follower = quick.stable(2, rebalance_ms=60_000)
     waiting = quick.join(leader)
     for _ in range(6):
@@ -258,14 +258,14 @@ def test_valid_leave_group(quick):
     assert quick.join(follower).result.leader == follower
 
 
-def test_leaving_while_joining_answers_the_join(quick):
+def test_leaving_while_joining_completes_the_join(quick):
     leader, _ = quick.stable(2)
     waiting = quick.join(leader)
     assert quick.leave(leader) == [E.NONE]
     assert waiting.error is E.UNKNOWN_MEMBER_ID
 
 
-def test_leaving_while_syncing_answers_the_sync(quick):
+def test_leaving_while_syncing_completes_the_sync(quick):
     leader, follower = completing(quick)
     waiting = quick.sync(follower)
     assert quick.leave(follower) == [E.NONE]
@@ -282,7 +282,7 @@ def test_batch_leave(quick):
     assert not quick.group().pending_members
 
 
-# --- who may commit -----------------------------------------------------------------------------
+# --- valid commits -----------------------------------------------------------------------------
 
 
 def test_commit_offset_from_unknown_group(quick):

@@ -54,7 +54,7 @@ def test_commit_with_another_pending():
     assert offsets.get(T0) == second
 
 
-def test_the_record_further_along_wins_whatever_the_order_of_the_answers():
+def test_the_record_with_the_larger_offset_wins_whatever_the_order_of_the_responses():
     offsets = GroupOffsets()
     offsets.prepare({T0: commit(1)})
     offsets.prepare({T0: commit(2)})

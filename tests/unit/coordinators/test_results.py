@@ -1,4 +1,4 @@
-"""What a coordinator keeps of a request is the answer that waits, never a function of somebody."""
+"""A coordinator keeps the response token of a request that waits, never a caller's function."""
 
 import inspect
 

@@ -1,6 +1,6 @@
-"""Markers on their way: to whoever leads, again until done, and never for a coordination that went.
+"""Markers: sent to the current leaders, again until written, and never after a resignation.
 
-Verification beside it: who is asked, and what producers are told of the answer.
+Verification beside it: who is asked, and what producers are told of the response.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Cluster:
         self.script = []
         self.asked = []
         self.deleted = set()
-        """What ZooKeeper says is deleted; an error: it cannot be asked."""
+        """The partitions that ZooKeeper has deleted; an error: it cannot be read."""
         self.checked = []
 
     async def deleted_of(self, partitions):
@@ -156,7 +156,7 @@ def test_each_leader_gets_its_partitions_in_one_request(run):
         E.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_what_fails_goes_to_whoever_leads_by_then(run, failure):
+def test_failed_markers_go_to_the_current_leader(run, failure):
     cluster = Cluster(p0=1, p1=1)
     cluster.script = [failure, failure]
 
@@ -221,7 +221,7 @@ def test_while_zookeeper_cannot_tell_nothing_counts_as_deleted(run, failure):
     assert [tp for _, tp in marked] == [A, B]
 
 
-def test_a_coordination_that_is_over_asks_about_nothing(run):
+def test_a_resigned_coordinator_sends_no_markers(run):
     cluster = Cluster()
     send, resigned = send_of(), set()
 
@@ -235,7 +235,7 @@ def test_a_coordination_that_is_over_asks_about_nothing(run):
 
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])
-def test_whoever_is_overtaken_is_silent(run, code):
+def test_markers_of_a_fenced_coordinator_are_not_sent_again(run, code):
     cluster = Cluster(p0=1, p1=1)
     cluster.script = [code]
     assert run(cluster, [send_of()], 2, lambda _: None) == []
@@ -299,7 +299,7 @@ class Asked(Cluster):
 
 
 def verify(monkeypatch, cluster, questions, codes=None):
-    """Ask all at once; return the verdicts in order."""
+    """Verify all at once; return the results in order."""
     monkeypatch.setattr(transaction_verifier, "Channel", cluster.channel)
 
     async def work():
@@ -357,7 +357,7 @@ def test_a_coordinator_that_cannot_tell(monkeypatch, answer, told):
     assert len(far.asked) == 1, "one request for both"
 
 
-def test_without_a_coordinator_there_is_nobody_to_ask(monkeypatch):
+def test_without_a_coordinator_no_request_is_sent(monkeypatch):
     unavailable = [[{B: E.COORDINATOR_NOT_AVAILABLE}]]
     assert verify(monkeypatch, Asked(p0=-1), [("id", ME, True)]) == unavailable
     assert verify(monkeypatch, Asked(), [("id", ME, True)]) == unavailable

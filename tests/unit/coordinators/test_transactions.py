@@ -111,13 +111,13 @@ class Bench:
         return self.shard.transactions[ID]
 
     def ask(self, event_of):
-        """Pass in a request; return the answer, None if there is none yet."""
+        """Pass in a request; return the response, None if there is none yet."""
         self.requests += 1
         self.handle(event_of(self.requests))
         return self.answer()
 
     def answer(self):
-        """Return the answer to the last request."""
+        """Return the response to the last request."""
         return self.answers.get(self.requests)
 
     def init(self, expected=None, timeout_ms=60_000):
@@ -233,7 +233,7 @@ def test_while_an_append_is_under_way_all_must_wait(bench):
     assert bench.it.partitions == {A}
 
 
-def test_who_is_not_the_producer(bench):
+def test_requests_of_another_producer(bench):
     nobody = ProducerIdAndEpoch(5, 0)
     assert bench.add(A, who=nobody) is E.INVALID_PRODUCER_ID_MAPPING
     assert bench.end(who=nobody) is E.INVALID_PRODUCER_ID_MAPPING
@@ -293,7 +293,7 @@ def test_a_fence_that_was_not_written_does_not_use_up_an_epoch(bench):
     assert bench.init() == InitResult(E.NONE, 101, 2)
 
 
-def test_epochs_are_raised_for_whoever_goes_on_after_an_error(bench):
+def test_epochs_are_raised_for_a_producer_that_goes_on_after_an_error(bench):
     """KIP-360: the producer names what it has, and may repeat the question."""
     bench.init()
     me = bench.me()
@@ -374,7 +374,7 @@ def test_a_transactions_time_does_not_jump_with_the_wall_clock(bench, by_ms):
 
 
 @pytest.mark.parametrize("by_ms", [JUMP_MS, -JUMP_MS, 0])
-def test_a_transaction_that_was_read_has_its_whole_time_again(bench, by_ms):
+def test_a_transaction_that_was_loaded_has_its_full_timeout_again(bench, by_ms):
     """F23: the former coordinator's clock may be another."""
     shard = bench.decider.start_loading(1, 9)
     shard.transactions["o"] = Transaction(
@@ -551,7 +551,7 @@ def test_many_unused_ids_are_removed_in_batches(bench):
     assert all(t.pending is None for t in bench.decider)
 
 
-def test_ids_nobody_uses_are_forgotten(bench):
+def test_unused_ids_expire(bench):
     bench.init()
     bench.now += 999
     assert bench.expire(bench.now) == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ottla.controller import log_ends
-from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.explain.journals import Damage, find, read
+from ottla.model.journal_schema import JOURNAL_NAME
 
 STORIES = Path(__file__).parents[2] / "stories"
 

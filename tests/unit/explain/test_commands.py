@@ -8,9 +8,9 @@ import pytest
 
 from ottla.admin import cli
 from ottla.controller import elections
-from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.explain.entries import of_other_rooms
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
+from ottla.model.journal_schema import JOURNAL_NAME
 
 
 @pytest.fixture

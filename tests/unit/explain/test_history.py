@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.controller.journal_schema import partition_of
 from ottla.explain.history import PartitionHistory
 from ottla.explain.rendering import _leader
 from ottla.explain.replay import Replay
+from ottla.model.journal_schema import partition_of
 
 
 def story_of(told, text):

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.controller.journal import Journal
-from ottla.controller.journal_schema import JOURNAL_NAME, Elected, partition_of
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, NoJournalError, find, read
@@ -16,6 +15,7 @@ from ottla.explain.procedures import Procedures
 from ottla.explain.replay import Replay
 from ottla.log.files import OsFiles
 from ottla.log.rolling_file import RollingFile
+from ottla.model.journal_schema import JOURNAL_NAME, Elected, partition_of
 
 
 def line(epoch, cause=1, ts=1000, **more):

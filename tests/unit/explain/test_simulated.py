@@ -2,11 +2,11 @@
 
 import pytest
 
-from ottla.controller.journal_schema import JOURNAL_NAME
 from ottla.explain.cluster_state import ClusterState
 from ottla.explain.history import PartitionHistory
 from ottla.explain.journals import Damage, find, read
 from ottla.explain.replay import Replay
+from ottla.model.journal_schema import JOURNAL_NAME
 from ottla.sim.cluster import Cluster, Plan
 from ottla.sim.world import Simulation
 

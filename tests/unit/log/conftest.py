@@ -43,7 +43,7 @@ class Inline:
 
 
 class FailingFiles:
-    """Files whose writes, fsyncs or reads fail once they are told to."""
+    """Files whose writes, fsyncs or reads fail once a test sets it."""
 
     def __init__(self, files: OsFiles) -> None:
         self._files = files

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from logs import folder_config
 from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.manager import LogManager
 from ottla.model.errors import StorageError
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import DiedError, SimDisk, SimFiles
+from support.logs import folder_config
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 3)

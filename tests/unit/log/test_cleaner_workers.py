@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from metered import MeteredFiles
 from ottla.log import cleaner_batches
 from ottla.log.cleaner import LogCleaner
 from ottla.model.ids import TopicPartition
 from ottla.wire import compression
 from ottla.wire.records import Record, build_batch, iter_batches, iter_records
+from support.metered import MeteredFiles
 
 TP = TopicPartition("t", 0)
 MIB = 1 << 20

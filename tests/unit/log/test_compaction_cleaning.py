@@ -1,4 +1,4 @@
-"""Cleaning whole logs: what stays, what goes, and the bytes of it."""
+"""Cleaning of logs: which records stay, which are removed, and the bytes of both."""
 
 import asyncio
 from dataclasses import replace
@@ -143,7 +143,7 @@ def test_record_without_a_key_is_refused(bench):
         bench.put(("k", "x"), (None, "x"), codec=3)
 
 
-def test_batches_without_losses_are_copied_whole(bench):
+def test_batches_without_losses_are_copied_unchanged(bench):
     bench.put(("a", "1"), ("b", "1"), codec=1)
     bench.put(("c", "1"), codec=4)
     before = bench.data()
@@ -230,7 +230,7 @@ def test_open_transactions_and_unreplicated_records_stay(bench):
 
 
 def test_the_cleaner_goes_on_where_it_stopped_after_a_restart(bench):
-    """RecoveryAfterCrash: what is on disk is whole, and the checkpoint is Kafka's."""
+    """RecoveryAfterCrash: the files on disk are complete, and the checkpoint is Kafka's."""
     for number in range(60):
         bench.put((f"k{number % 7}", str(number)), ("x" * 40, str(number)))
     bench.log.assign_epoch_start(4, bench.log.log_end_offset)
@@ -434,7 +434,7 @@ def test_the_oldest_records_of_a_compacted_topic_expire_too(kit):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_start_finishes_a_whole_swap_and_undoes_a_part(bench, whole):
+def test_a_start_finishes_a_complete_swap_and_undoes_a_part(bench, whole):
     """RecoveryAfterCrash."""
     bench.put(("a", "1"))
     bench.put(("b", "1"))

@@ -1,4 +1,4 @@
-"""Damage in a log (F20): what is whole is served, what is not is noted once and remembered."""
+"""Damage in a log (F20): intact batches are served, damage is recorded once and durably."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def readable(log) -> dict[int, bytes]:
 @pytest.mark.parametrize("number", [0, 3, 7])
 @pytest.mark.parametrize("clean", [True, False])
 def test_f20_what_lies_before_and_after_a_damaged_batch_is_served(kit, number, at, clean):
-    """Also where its size is nonsense, so that nobody can walk over it, or its format is old."""
+    """Also where its size is wrong, so that the next batch is not found, or its format is old."""
     log = kit.open(**SETTINGS)
     kit.fill(log, END)
     log.flush()
@@ -109,7 +109,7 @@ def test_f20_the_log_end_behind_a_damaged_header_is_found_or_refused(kit):
     assert log.log_end_offset == 3
 
 
-def test_f20_the_mark_says_what_was_written_and_garbage_says_damaged():
+def test_f20_the_mark_reads_as_written_and_garbage_as_damaged():
     tp = TopicPartition("t", 0)
     data = damage.encode(tp, [(3, 5), (9, 10)], 7)
     assert damage.decode(data) == damage.DamageFile("t-0", ((3, 5), (9, 10)), 7)

@@ -39,7 +39,7 @@ def exhausted():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_f45_files_are_opened_from_the_reserve_and_it_is_said_once_a_minute(tmp_path, caplog):
+def test_f45_files_are_opened_from_the_reserve_with_one_log_line_a_minute(tmp_path, caplog):
     files = OsFiles(max_open=64)
     files.open(str(tmp_path / "first"), create=True).close()
     with exhausted():

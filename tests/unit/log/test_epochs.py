@@ -1,4 +1,4 @@
-"""Leader epochs: what KIP-101 and KIP-279 ask of a log's memory."""
+"""Leader epochs: what KIP-101 and KIP-279 require of a log's epoch cache."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next():
     assert epochs.end_offset_for(5, 40) == (5, 40)
 
 
-def test_kip_279_an_epoch_never_seen_is_answered_with_the_one_before():
+def test_kip_279_for_an_unknown_epoch_the_one_before_is_returned():
     # The follower saw epoch 3 or 4, this leader did not: it must learn the largest one both may
     # share, or it truncates too little after a fast double failover.
     epochs = cache((1, 0), (2, 10), (5, 25))
@@ -82,13 +82,13 @@ def test_truncate_from_the_start_moves_the_covering_epoch():
     assert not epochs.changed
 
 
-def test_who_wrote_an_offset():
+def test_the_epoch_of_an_offset():
     epochs = cache((1, 5), (2, 10))
     assert [epochs.epoch_of(o) for o in (4, 5, 9, 10, 99)] == [-1, 1, 1, 2, 2]
     assert [epochs.previous(e) for e in (1, 2, 3)] == [-1, 1, 2]
 
 
-def test_a_log_answers_by_its_end(kit):
+def test_a_log_uses_its_end_for_the_last_epoch(kit):
     log = kit.open()
     assert log.end_offset_for_epoch(0) == (-1, -1)
     kit.fill(log, 3, epoch=2)
@@ -100,7 +100,7 @@ def test_a_log_answers_by_its_end(kit):
 
 
 def test_a_truncation_that_cuts_no_record_still_cuts_epochs(kit):
-    # The broker led epoch 4 and wrote nothing; the next leader must not be told of it (R11).
+    # The broker led epoch 4 and wrote nothing; the next leader must not get it (R11).
     log = kit.open()
     kit.fill(log, 3, epoch=2)
     log.assign_epoch_start(4, 3)

@@ -7,13 +7,13 @@ import asyncio
 
 import pytest
 
-from logs import Inline
 from ottla.log import checkpoints
 from ottla.log.checkpoint_writer import CheckpointWriter, Snapshot
 from ottla.log.files import OsFiles
 from ottla.log.log_dir import REPLACED_BY
 from ottla.model.ids import TopicPartition
 from ottla.net.runtime import RealWorkers
+from support.logs import Inline
 
 TP = TopicPartition("topic", 0)
 OLD, NEW = bytes(range(16)), bytes(range(1, 17))
@@ -102,7 +102,7 @@ def test_f17_coinciding_checkpoints_take_no_log_dir_offline(kit):
     assert not [n for n in names if n.endswith(".tmp")]
 
 
-def test_who_asks_meanwhile_shares_one_further_write_of_the_latest_state(tmp_path):
+def test_callers_meanwhile_share_one_further_write_of_the_latest_state(tmp_path):
     path = tmp_path / "c"
     state = {"now": 0}
     writer = CheckpointWriter(OsFiles(), pytest.fail)

@@ -8,11 +8,11 @@ import asyncio
 
 import pytest
 
-from metered import MeteredFiles
 from ottla.log.log import MAX_SEGMENTS_AT_ONCE
 from ottla.log.results import NotInMemoryError
 from ottla.model.ids import TopicPartition
 from ottla.wire.records import iter_batches
+from support.metered import MeteredFiles
 
 ID = bytes(range(16))
 TP = TopicPartition("topic", 0)
@@ -105,7 +105,7 @@ def test_a_segment_that_was_cut_meanwhile_takes_over_nothing(kit, metered):
         assert header.base_offset == offset
 
 
-def test_a_log_that_is_deleted_meanwhile_harms_nobody(kit, metered):
+def test_a_log_that_is_deleted_meanwhile_raises_nothing(kit, metered):
     stopped(kit)
     log = reopened(kit)
     with pytest.raises(NotInMemoryError) as place:

@@ -216,7 +216,7 @@ def test_recovery_points_move_only_with_a_flush(kit):
     assert points == {tp: n + 1 for n, tp in enumerate(tps(3))}
 
 
-def test_damage_is_counted_for_the_whole_broker(kit):
+def test_damage_is_counted_for_the_broker(kit):
     manager = flushed(kit, 2)
     assert manager.statistics()["corrupt_reads"] == 0
     log = manager.logs()[1]

@@ -18,7 +18,7 @@ from ottla.model.errors import (
 from ottla.wire.records import ABORT, COMMIT
 
 
-def test_a_repeated_batch_is_answered_with_its_first_offsets(kit):
+def test_a_repeated_batch_returns_its_first_offsets(kit):
     log = kit.open()
     for sequence in range(0, 12, 2):
         kit.send(log, sequence=sequence, count=2)

@@ -186,7 +186,7 @@ def test_a_wrong_base_offset_is_not_served(kit, flipped):
     ],
     ids=["missing", "empty", "half", "zeros", "ones", "zero tail", "flipped"],
 )
-def test_damaged_indexes_give_the_same_answers(kit, clean, suffix, damage):
+def test_damaged_indexes_give_the_same_results(kit, clean, suffix, damage):
     settings = {"segment_bytes": 2000, "index_interval_bytes": 100}
     log = kit.open(**settings)
     kit.fill(log, 60)
@@ -228,7 +228,7 @@ def test_damaged_leader_epochs_are_read_from_the_batches(kit, clean, content):
     assert log.epoch_entries() == want == [(1, 0), (2, 3), (4, 6), (7, 9)]
 
 
-def test_epochs_written_by_nobody_yet_come_back_from_the_batches(kit):
+def test_epochs_without_a_checkpoint_come_back_from_the_batches(kit):
     log = kit.open()
     kit.fill(log, 2, epoch=1)
     log.flush()

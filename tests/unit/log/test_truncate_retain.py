@@ -67,7 +67,7 @@ def test_truncate_below_the_first_segment_starts_over(kit):
     assert (log.log_start_offset, log.log_end_offset) == (50, 51)
 
 
-def test_truncation_lowers_the_recovery_point_and_says_so_before_the_next_append(kit):
+def test_truncation_lowers_the_recovery_point_before_the_next_append(kit):
     log = kit.open()
     kit.fill(log, 5)
     log.flush()
@@ -176,7 +176,7 @@ def test_nothing_at_or_above_the_high_watermark_goes(kit):
     assert log.log_start_offset <= 4
 
 
-def test_the_active_segment_goes_only_when_nobody_writes(kit):
+def test_the_active_segment_is_deleted_only_without_writers(kit):
     log = kit.open(retention_ms=1000)
     kit.fill(log, 3)
     log.set_high_watermark(3)

@@ -145,7 +145,7 @@ def test_a_truncation_amid_settling_is_settled_as_well(kit, counted):
 
 
 def test_without_settling_the_append_itself_waits(kit, counted):
-    """Whoever appends at once, as a leader might: no record is counted as flushed."""
+    """A caller that appends at once, as a leader might: no record counts as flushed."""
     manager = flushed(kit, 3)
     counted.waits.update(loop=0)
     for log in manager.logs():

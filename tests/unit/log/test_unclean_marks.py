@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from logs import folder_config
 from ottla.log.boot_ids import BOOT_ID_FILE
 from ottla.log.manager import LogManager
 from ottla.model.ids import TopicPartition
 from ottla.sim.files import DiedError, SimDisk, SimFiles
+from support.logs import folder_config
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 3)
@@ -129,7 +129,7 @@ def test_a_log_whose_end_the_clean_marker_lied_about_is_marked(kit):
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a crash"])
-def test_a_start_that_is_given_up_says_nothing_of_what_it_did_not_load(kit, clean):
+def test_a_start_that_is_given_up_writes_nothing_about_logs_it_did_not_load(kit, clean):
     """At whatever step it ends: nothing is taken for clean, nothing clean is recovered again."""
     manager = started(kit, "a", "b")
     for index in range(4):

@@ -109,7 +109,7 @@ def test_headers_a_client_may_not_send(kit, at, form, value):
     refused(kit, patch(kit.batch(), at, form, value), InvalidRecordError)
 
 
-def test_records_that_are_not_what_the_header_says(kit):
+def test_records_that_differ_from_the_header(kit):
     batch = kit.batch(3)
     patch(batch, 57, ">i", 2)
     refused(kit, patch(batch, 23, ">i", 1), InvalidRecordError)

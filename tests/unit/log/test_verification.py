@@ -1,4 +1,4 @@
-"""Verified transactions (KIP-890): a first batch needs the guard its question was asked under."""
+"""Verified transactions (KIP-890): a first batch needs the guard of its verification."""
 
 import pytest
 
@@ -103,7 +103,7 @@ def test_a_higher_epoch_counts_its_sequences_anew(log):
     append(log, batch(4, epoch=EPOCH + 1), guard)
 
 
-def test_whoever_is_trusted_needs_none(log):
+def test_trusted_callers_need_none(log):
     append(log, batch(), TRUSTED)
 
 

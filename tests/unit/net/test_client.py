@@ -26,7 +26,7 @@ PORT = 9092
 
 
 class Host:
-    """A small broker. Answers what `answers` says per api key; keeps what it was asked."""
+    """A small broker. `answers` has its response by API key; it keeps the requests."""
 
     def __init__(self, simulation, broker_id, cluster):
         self.id = broker_id
@@ -125,7 +125,7 @@ async def open_peer(world, host="b0"):
     return await PeerConnection.open(world, host, PORT, "me", timeout_s=2.0)
 
 
-def test_requests_are_pipelined_and_answered_in_order(net):
+def test_requests_are_pipelined_with_responses_in_order(net):
     async def main(world):
         peer = await open_peer(world)
         futures = [peer.send(MetadataRequest(topics=[]), v, 5.0) for v in (1, 9, 12, 0)]
@@ -141,7 +141,7 @@ def test_requests_are_pipelined_and_answered_in_order(net):
     net.run(main)
 
 
-def test_a_request_not_answered_in_time_ends_the_connection(net):
+def test_a_request_without_a_response_in_time_ends_the_connection(net):
     net.hosts[0].answers[3] = lambda connection, request: connection.pending(pipelined=False)
 
     async def main(world):
@@ -213,7 +213,7 @@ def test_close_sends_what_was_written(net):
     ],
     ids=["another correlation id", "unreadable", "short"],
 )
-def test_an_answer_that_is_none_ends_the_connection(net, garbage):
+def test_an_invalid_response_ends_the_connection(net, garbage):
     net.hosts[0].answers[3] = lambda connection, request: garbage
 
     async def main(world):
@@ -310,7 +310,7 @@ def test_the_controller_is_followed_when_it_moves(net):
 
 
 @pytest.mark.parametrize(("moves_after_s", "patience_s"), [(8.0, 30.0), (8.0, 0.0), (99.0, 30.0)])
-def test_a_dead_controller_is_waited_for_as_long_as_somebody_answers(
+def test_a_dead_controller_is_waited_for_as_long_as_any_broker_responds(
     net, moves_after_s, patience_s
 ):
     net.cluster["controller"] = 7  # until its session ends
@@ -337,7 +337,7 @@ def test_a_dead_controller_is_waited_for_as_long_as_somebody_answers(
         assert patience_s <= took_s < patience_s + 3
 
 
-def test_nobody_is_waited_for_where_nobody_answers(net):
+def test_no_wait_where_no_broker_responds(net):
     async def main(world):
         began_s = world.clock.monotonic()
         client = Client(world, "b0:1,b1:1", timeout_s=5.0, patience_s=600.0)

@@ -30,7 +30,7 @@ def echo(connection, frame):
 
 
 class Dropped(Pending):
-    """Calls `on_drop` if the connection goes away before the answer came."""
+    """Calls `on_drop` if the connection goes away before the response came."""
 
     on_drop = None
 
@@ -54,7 +54,7 @@ class Parker:
         return pending
 
 
-def test_answers_of_one_chunk_leave_in_one_write(bench, run):
+def test_responses_of_one_chunk_leave_in_one_write(bench, run):
     async def main():
         tap = (await bench(echo).start()).connect()
         tap.receive(framed(b"one!", b"two!", b""))
@@ -65,7 +65,7 @@ def test_answers_of_one_chunk_leave_in_one_write(bench, run):
 
 
 def test_what_waits_is_counted(bench, run):
-    """Kafka's RequestQueueSize and ResponseQueueSize, looked up when somebody asks."""
+    """Kafka's RequestQueueSize and ResponseQueueSize, counted when they are read."""
 
     async def main():
         parker = Parker()
@@ -83,7 +83,7 @@ def test_what_waits_is_counted(bench, run):
     run(main)
 
 
-def test_produce_is_pipelined_and_answered_in_order(bench, run):
+def test_produce_is_pipelined_with_responses_in_order(bench, run):
     async def main():
         parker = Parker()
         tap = (await bench(parker).start()).connect()
@@ -137,7 +137,7 @@ def test_other_requests_wait_for_those_before_and_block_those_behind(bench, run)
     run(main)
 
 
-def test_a_direct_answer_queues_behind_open_produces(bench, run):
+def test_a_direct_response_queues_behind_open_produces(bench, run):
     answers = iter(["pending", "direct", "none", "done"])
     held = []
 
@@ -165,7 +165,7 @@ def test_a_direct_answer_queues_behind_open_produces(bench, run):
     run(main)
 
 
-def test_a_pending_completed_before_it_is_returned_is_a_direct_answer(bench, run):
+def test_a_pending_completed_before_it_is_returned_is_a_direct_response(bench, run):
     def dispatch(connection, frame):
         pending = connection.pending(pipelined=False)
         pending.complete([b"now"])
@@ -209,7 +209,7 @@ def test_fail_closes_the_connection(bench, run):
 
 
 @pytest.mark.parametrize("error", [CloseConnection("no"), WireError("bad"), ValueError("bug")])
-def test_errors_of_a_dispatch_close_after_earlier_answers(bench, run, error):
+def test_errors_of_a_dispatch_close_after_earlier_responses(bench, run, error):
     def dispatch(connection, frame):
         if frame == b"bad":
             raise error
@@ -361,7 +361,7 @@ def test_throttle_stops_reading_for_a_while(bench, run):
     run(main)
 
 
-def test_closing_a_server_sends_what_was_answered(bench, run):
+def test_closing_a_server_sends_the_responses_that_are_ready(bench, run):
     async def main():
         at = await bench(echo).start()
         tap = at.connect()

@@ -29,7 +29,7 @@ def test_settings_below_the_descriptors_count_as_they_are():
     assert connection_quotas.total == 350
 
 
-def test_refused_connections_are_said_once_a_minute(bench, run, caplog):
+def test_refused_connections_are_logged_once_a_minute(bench, run, caplog):
     async def main():
         at = await bench(lambda c, f: [b""], max_connections=3).start()
         taps = [at.connect() for _ in range(50)]

@@ -1,4 +1,4 @@
-"""Memory of frames under way: charged for what came, nobody waits for what was announced (R19)."""
+"""Memory of frames under way: charged for received bytes, none waits for announced bytes (R19)."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ def answers(tap):
     return len(tap.output()) // 12
 
 
-def test_announced_frames_hold_up_nobody(bench, run):
+def test_announced_frames_delay_no_other_connection(bench, run):
     """F47: a hundred clients announce 100 MiB each and send 70 KB; others are served at once."""
 
     async def main():
@@ -90,7 +90,7 @@ def test_large_frames_leave_room_for_small_ones_and_for_control_requests(bench, 
     run(main)
 
 
-def test_those_who_send_too_slowly_are_closed_while_others_wait(bench, run, caplog):
+def test_connections_that_send_too_slowly_are_closed_while_others_wait(bench, run, caplog):
     """F47: no frame waits for memory that a stalled one holds, which is said once a second."""
 
     async def main():

@@ -1,4 +1,4 @@
-"""Framing: sizes are checked first, frames are whole, own, writable memory."""
+"""Framing: sizes are checked first; a frame is complete, in writable memory of its own."""
 
 import random
 import struct
@@ -107,7 +107,7 @@ def test_a_large_frame_comes_whole_and_may_be_changed(size):
     assert bytes(frame[:4]) == b"abc\x03"
 
 
-def test_partial_tells_how_far_a_frame_is():
+def test_partial_shows_how_far_a_frame_is():
     reader = FrameReader()
     assert not reader.partial
     feed(reader, b"\x00\x00", 9)

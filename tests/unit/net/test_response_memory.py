@@ -1,4 +1,4 @@
-"""Memory of answers that nobody takes: bounded in total, the slowest readers go first (R19)."""
+"""Memory of responses that clients do not read: bounded, the slowest are closed first (R19)."""
 
 import asyncio
 import struct
@@ -33,7 +33,7 @@ class Reader:
 
 
 def test_three_hundred_readers_that_never_read(bench, run):
-    """F47: together they hold no more than the bound, whatever they ask for."""
+    """F47: together they hold no more than the bound, whatever their requests."""
 
     async def main():
         reader = Reader()
@@ -55,7 +55,7 @@ def test_three_hundred_readers_that_never_read(bench, run):
     run(main)
 
 
-def test_whoever_reads_goes_on_while_others_never_do(bench, run):
+def test_clients_that_read_go_on_while_others_never_do(bench, run):
     async def main():
         at = await bench(Reader(), queued_response_bytes=16 * MIB, max_connection_rate=1e6).start()
         for _ in range(300):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 def shown(path, make, ask):
-    """Show a page while `ask` runs in a thread; return what it returned."""
+    """Serve a page while `ask` runs in a thread; return its result."""
 
     async def main():
         page = StatusSocket(path, make)

@@ -8,11 +8,11 @@ import json
 import msgspec
 import pytest
 
-import planted
-from drill_world import BEGAN, OFFSETS, START_MS, TOPIC, World, role
 from ottla.pipelines import audit, drill
 from ottla.pipelines.auditing.judging import Finding
 from ottla.pipelines.drilling import here
+from support import planted
+from support.drill_world import BEGAN, OFFSETS, START_MS, TOPIC, World, role
 
 
 @pytest.fixture

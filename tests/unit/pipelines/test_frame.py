@@ -111,9 +111,20 @@ def test_client_settings_from_a_properties_file(tmp_path):
         "sasl.jaas.config": "a=b;",
         "sasl.mechanism": "PLAIN",
     }
-    path.write_text("nothing\n")
-    with pytest.raises(ConfigError, match="line 1: write key=value"):
-        cluster.client_options()
+    # As Java reads it, and so Kafka's tools: continued lines, escapes, other separators.
+    path.write_text(
+        'sasl.jaas.config=Login required \\\n   user="u" ;\nssl.key : a\\\\b\\u00e9\n! no\nempty\n'
+    )
+    assert cluster.client_options() == {
+        "sasl.jaas.config": 'Login required user="u" ;',
+        "ssl.key": "a\\b\u00e9",
+        "empty": "",
+        "sasl.mechanism": "PLAIN",
+    }
+    for damaged in (b"a=\\uzzzz", b"a=\xff"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"client\.properties: "):
+            cluster.client_options()
 
 
 def settings(wanted=None, file=None, submitted=None, defaults=None):

@@ -14,7 +14,6 @@ pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402 - needs pyarrow
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from delta_readers import by_delta_rs, by_protocol, versions  # noqa: E402 - tests are no package
 from ottla.model.errors import OttlaError  # noqa: E402
 from ottla.pipelines.landing import table as tables  # noqa: E402
 from ottla.pipelines.landing.asking import Topic  # noqa: E402
@@ -28,6 +27,7 @@ from ottla.pipelines.landing.table import (  # noqa: E402
     open_landed,
     open_table,
 )
+from support.delta_readers import by_delta_rs, by_protocol, versions  # noqa: E402 - tests are no package
 
 TOPIC = Topic("t", "cluster-1", "id-1", (0,))
 SIZE = 6

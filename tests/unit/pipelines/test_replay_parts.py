@@ -1,10 +1,13 @@
 """The replay's plain parts: coordinates, bytes, plans, what differs, the offset map."""
 
+import asyncio
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
-from batches import validate_batch
-from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.errors import ConfigError, ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.replaying import comparing, offset_map, origins, progress
@@ -14,8 +17,10 @@ from ottla.pipelines.replaying.origins import Origin
 from ottla.pipelines.replaying.plan import mapped, next_round
 from ottla.pipelines.replaying.settings import Settings
 from ottla.pipelines.replaying.sums import content_hash
+from ottla.pipelines.replaying.transactions import Encoded, TransactionalWriter
 from ottla.pipelines.replaying.translating import Run, translated
 from ottla.wire.batch_header import LOG_APPEND_TIME
+from ottla.wire.messages.produce import ProduceResponse
 from ottla.wire.records import (
     Record,
     build_batch,
@@ -24,6 +29,7 @@ from ottla.wire.records import (
     parse_batch_header,
     read_payload,
 )
+from support.batches import validate_batch
 
 ORIGIN = Origin("c1uster", "orders", "dkmKQ9OgRhCSi52cLfvKsw", 3, 12345)
 
@@ -233,3 +239,49 @@ def test_settings_that_make_no_sense_are_refused(setting, said):
         read_config(None, sets, Settings)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Answering:
+    """A leader that answers each batch with the next of some (error, offset, time)."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def leader(self, *_tp):
+        return 1
+
+    async def metadata(self, _topics):
+        return None
+
+    async def call(self, _request, _leader):
+        code, offset, ms = self.answers.pop(0)
+        one = ProduceResponse.PartitionProduceResponse(
+            index=0, error_code=code, base_offset=offset, log_append_time_ms=ms
+        )
+        topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=[one])
+        return ProduceResponse(responses=[topic])
+
+
+class Patience:
+    async def wait(self, error):
+        if not error.retriable:
+            raise error
+
+
+def sent(*answers):
+    """Send a batch of the time 1000 to that leader; return its first offset."""
+    cluster = SimpleNamespace(
+        client=Answering(*answers), patience=Patience,
+        options=SimpleNamespace(request_timeout_ms=1000),
+    )  # fmt: skip
+    writer = TransactionalWriter(cluster, "id")
+    writer._added.add(TopicPartition("t", 0))
+    return asyncio.run(writer.send(TopicPartition("t", 0), Encoded(bytearray(b"x"), 1, 900, 1000)))
+
+
+def test_a_batch_that_a_broker_has_already_is_answered_with_its_own_time():
+    """So do Kafka's brokers and ours, where the answer to the first attempt was lost."""
+    assert sent((0, 7, -1)) == 7
+    assert sent((ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), (0, 7, 1000)) == 7
+    with pytest.raises(ConfigError, match="sets timestamps itself"):
+        sent((0, 7, 1795451116328))

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import planted
 from ottla.log import checkpoints
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.replica_files import finding as kinds
@@ -20,6 +19,7 @@ from ottla.pipelines.replica_files.replica import SegmentFacts, Truth
 from ottla.pipelines.segments.folders import EVERYTHING, Place, logs_in
 from ottla.pipelines.segments.source import summarize
 from ottla.wire.records import iter_batches
+from support import planted
 
 TP = TopicPartition("t", 0)
 RUNS = [(0, 6), (2, 5), (3, 5)]

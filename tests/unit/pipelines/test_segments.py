@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import planted
 from ottla.log import checkpoints
 from ottla.model.errors import CorruptRecordError, OttlaError
 from ottla.model.ids import TopicPartition
@@ -27,6 +26,7 @@ from ottla.pipelines.segments.source import SegmentsReader, summarize, tasks_of
 from ottla.wire import compression
 from ottla.wire.batch_header import crc32c
 from ottla.wire.records import Record, build_batch, build_control_batch, iter_records
+from support import planted
 
 COLUMNS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "broker", "file",

@@ -132,12 +132,19 @@ def test_journals():
         "partition_epoch": 1,
         "recovery_state": 0,
     }
+    decision = {
+        "election": "offline",
+        "rule": "first live ISR member",
+        "before": None,
+        "after": after,
+        "replicas": [2, 10],
+    }
     (decided,) = journals.parse(
-        line("decision", partition="a.b-c-3", after=after, outcome="written")
+        line("decision", partition="a.b-c-3", **decision, outcome="written")
     )
     assert {k: getattr(decided, k) for k in SAID} == SAID
     assert (decided.kind, decided.broker, decided.epoch) == ("decided", 1, 2)
-    assert journals.parse(line("decision", partition="t-0", after=after, outcome="raced")) == []
+    assert journals.parse(line("decision", partition="t-0", **decision, outcome="raced")) == []
     moved = journals.parse(
         line("states", before="OnlinePartition", after="OfflinePartition", subjects=["t-0", "t-1"])
     )
@@ -151,20 +158,35 @@ def test_journals():
         == []
     )
     events = journals.parse(
-        line("event", event="BrokersChanged", inputs={"dead": [4], "new": [5], "bounced": [6]})
+        line(
+            "event",
+            event="BrokersChanged",
+            inputs={"present": [[5, 9, None]], "dead": [4], "new": [5], "bounced": [6]},
+        )
     )
     assert [(x.kind, x.about) for x in events] == [
         ("broker-gone", 4), ("broker-gone", 6), ("broker-came", 5), ("broker-came", 6),
     ]  # fmt: skip
     (known,) = journals.parse(
-        line("snapshot", part="topic", facts={"topic": "t", "partitions": {"0": after, "1": {}}})
+        line(
+            "snapshot",
+            part="topic",
+            facts={
+                "topic": "t",
+                "id": "",
+                "partitions": {"0": {**after, "replicas": [2, 10]}, "1": {"replicas": [2]}},
+            },
+        )
     )
     assert (known.kind, known.leader, known.isr) == ("known", 2, "2,10")
     assert journals.parse('{"kind":"dropped","lines":7}')[0].offset == 7
+    assert journals.parse(line("event", event="FromALaterVersion", inputs={"x": 1})) == []
     for damaged in (
         '{"kind":"dec',
         "x",
-        line("decision", partition="t", after=after, outcome="written"),
+        line("decision", partition="t", **decision, outcome="written"),
+        line("decision", partition="t-0", after=after, outcome="written"),
+        line("event", event="BrokersChanged", inputs={"dead": [4]}),
     ):
         assert journals.parse(damaged) is None
 

@@ -12,7 +12,7 @@ from ottla.pipelines.timeline.facts import NEW, NONE_YET, Brokers
 from ottla.pipelines.timeline.gathered import Gathered, signs
 from ottla.pipelines.timeline.history import history
 from ottla.pipelines.timeline.packed import pieces, ruled, unpacked
-from ottla.pipelines.timeline.partition_facts import Agreed, by_partition, leads
+from ottla.pipelines.timeline.partition_facts import Agreed, by_partition, leads, ordered
 
 FILES = ("file:/a", "file:/b", "file:/c")
 BASE_MS = 1_700_000_000_000
@@ -74,7 +74,8 @@ def test_the_rules_find_the_same_as_without_putting_together(drawn, shifts):
     packed = [piece for some in (rows[:half], rows[half:]) for _, piece in pieces(some, texts, 4)]
     agreed = Agreed(shifts, {name: number for number, name in enumerate(FILES)})
     if packed:
-        for topic, partition, facts in by_partition(*unpacked(packed), agreed):
+        unordered, texts = unpacked(packed)
+        for topic, partition, facts in by_partition(*ordered(unordered, texts, agreed), texts):
             told[topic, partition] = facts
     expected = here._facts(found)
     assert told.keys() == expected.keys()

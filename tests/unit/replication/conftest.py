@@ -1,24 +1,22 @@
-"""Brokers' data paths wired in memory: real logs, codec, connections, handlers and fetchers.
+"""Brokers' data paths on the simulated world: real logs, codec, connections, handlers, fetchers.
 
-What is stood in for: sockets (bytes handed over on the loop), time (it jumps to the next timer),
-the controller and the metadata cache (the test says who leads). Nothing sleeps, nothing waits.
+Loop, clock, network, disks and workers are those of `ottla.sim`. The brokers share one loop, that
+of the node `test`, so that a scenario can call their parts. Stand-ins are the controller and the
+metadata cache: the test decides who leads.
 """
 
 import asyncio
-import pathlib
+import fnmatch
 import random
-import selectors
-import shutil
 import types
 
 import pytest
 
 from ottla.broker.requests.control import replica_control
+from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.broker.requests.records import fetch, list_offsets, offset_for_leader_epoch, produce
 from ottla.broker.requests.router import Router
 from ottla.broker.tasks import Tasks
-from ottla.log.boot_ids import BOOT_ID_FILE
-from ottla.log.files import OsFiles
 from ottla.log.manager import LogManager
 from ottla.model.cluster import BrokerInfo, Endpoint
 from ottla.model.config import BrokerConfig
@@ -28,6 +26,10 @@ from ottla.model.ports import World
 from ottla.net.peer import PeerConnection
 from ottla.net.server import Server
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.sim.clock import SimWorkers
+from ottla.sim.files import SimDisk, SimFile, SimFiles
+from ottla.sim.network import SimNetwork
+from ottla.sim.world import Simulation
 from ottla.wire.codec import decode_request, encode_response
 from ottla.wire.headers import decode_request_header, response_header
 from ottla.wire.messages.alter_partition import AlterPartitionResponse
@@ -41,6 +43,7 @@ from ottla.wire.records import Record, build_batch, iter_batches, iter_records
 
 LISTENER = "PLAINTEXT"
 TOPIC_ID = bytes(range(16))
+CONTROLLER = "controller"
 CONTROLLER_PORT = 9000
 APIS = (
     produce.PRODUCE,
@@ -52,170 +55,85 @@ APIS = (
 )
 
 
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """Time stands still while anything can run, then jumps to the next timer."""
+class CountingFile(SimFile):
+    """A simulated file that counts what workers prefetch, and whose methods a test can replace."""
 
-    def __init__(self):
-        self.now = 1000.0
-        loop = self
-
-        class Selector(selectors.SelectSelector):
-            def select(self, timeout=None):
-                if timeout is None:
-                    raise RuntimeError("the test waits for something that will never happen")
-                loop.now += timeout
-                return []
-
-        super().__init__(Selector())
-
-    def time(self):
-        return self.now
+    def prefetch(self, size, offset):
+        self._files.prefetches += 1
+        super().prefetch(size, offset)
 
 
-class Clock:
-    def __init__(self, loop):
-        self._loop = loop
-
-    def monotonic(self):
-        return self._loop.now
-
-    def wall_ms(self):
-        return 1_700_000_000_000 + int(self._loop.now * 1000)
-
-
-class Proxy:
-    """A file in the place of another; unlike a SimpleNamespace it can be a key."""
-
-
-class Disk(OsFiles):
-    """Real files of one broker; nothing can be written while `broken`.
-
-    Nothing is in memory while `cold`, until a worker brings it; if `gone`, not even then.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.broken = self.cold = self.gone = False
-        self.brought = 0
+class CountingFiles(SimFiles):
+    prefetches = 0
 
     def open(self, path, *, create=False):
         file = super().open(path, create=create)
-        write = file.pwrite
-
-        def pwrite(parts, offset):
-            if self.broken:
-                raise OSError(5, "Input/output error")
-            return write(parts, offset)
-
-        def prefetch(size, offset):
-            file.prefetch(size, offset)
-            self.brought += 1
-            self.cold = self.gone
-
-        proxy = Proxy()
-        proxy.pwrite, proxy.prefetch = pwrite, prefetch
-        proxy.in_memory = lambda size, offset: not self.cold
-        names = ("path", "reader", "worker_lock", "pread", "size", "truncate", "fsync", "close")
-        for name in names:
-            setattr(proxy, name, getattr(file, name))
-        return proxy
+        return CountingFile(self, file._path, file._inode)
 
 
-class Workers:
-    async def run(self, function, *args):
-        return function(*args)
+class DiskPath:
+    """A path on a simulated disk, with what tests use of `pathlib.Path`."""
+
+    def __init__(self, disk, path):
+        self._disk, self._path = disk, str(path)
+
+    def __repr__(self):
+        return self._path
+
+    def __eq__(self, other):
+        return self._path == other._path
+
+    def __hash__(self):
+        return hash(self._path)
+
+    def __lt__(self, other):
+        return self._path < other._path
+
+    def __truediv__(self, name):
+        return DiskPath(self._disk, f"{self._path}/{name}")
+
+    @property
+    def parent(self):
+        return DiskPath(self._disk, self._path.rpartition("/")[0])
+
+    def exists(self):
+        return self._path in self._disk.inodes or self._path in self._disk.folders
+
+    def glob(self, pattern):
+        names = self._disk.children(self._path)
+        return [self / name for name in names if fnmatch.fnmatch(name, pattern)]
+
+    def read_bytes(self):
+        return bytes(self._disk.inodes[self._path].data)
+
+    def write_bytes(self, data):
+        """Change what lies on the disk, also what was synced."""
+        inode = self._disk.inodes[self._path]
+        inode.sync()
+        inode.changes += 1
+        inode.data[:] = inode.durable[:] = data
 
 
-class Transport(asyncio.Transport):
-    """One end of a pair; what is written arrives in the next turn."""
+class Network(SimNetwork):
+    """A host's network. What is in `cluster.cuts` is refused."""
 
-    def __init__(self, network, ours, peer):
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self._network, self.protocol, self.other, self.peer = network, ours, None, peer
-        self.closed = self.paused = False
-        self.inbox = bytearray()
+    def __init__(self, cluster, host):
+        super().__init__(cluster.simulation.internet, host, cluster.loop)
+        self._cluster = cluster
 
-    def write(self, data):
-        if not self.closed and not self._network.cut(self.peer):
-            self.other.inbox += data
-            asyncio.get_running_loop().call_soon(self.other.deliver)
+    async def connect(self, host, port, factory, *, timeout_s):
+        self._refuse(host)
+        transport, protocol = await super().connect(host, port, factory, timeout_s=timeout_s)
+        try:
+            self._refuse(host)  # it was cut off meanwhile
+        except ConnectionRefusedError:
+            transport.abort()
+            raise
+        return transport, protocol
 
-    def writelines(self, parts):
-        self.write(b"".join(parts))
-
-    def deliver(self):
-        while self.inbox and not self.paused and not self.closed:
-            space = self.protocol.get_buffer(len(self.inbox))
-            size = min(len(space), len(self.inbox))
-            space[:size] = self.inbox[:size]
-            del self.inbox[:size]
-            self.protocol.buffer_updated(size)
-
-    def pause_reading(self):
-        self.paused = True
-
-    def resume_reading(self):
-        self.paused = False
-        asyncio.get_running_loop().call_soon(self.deliver)
-
-    def set_write_buffer_limits(self, high=None, low=None):
-        pass
-
-    def get_write_buffer_size(self):
-        return 0
-
-    def is_closing(self):
-        return self.closed
-
-    def close(self):
-        if not self.closed:
-            self.closed = True
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self.protocol.connection_lost, None)
-            loop.call_soon(self.other.close)
-
-    abort = close
-
-
-class Network:
-    def __init__(self):
-        self.listeners = {}
-        self.cuts = set()
-        self.transports = []
-
-    def cut(self, pair):
-        return pair in self.cuts
-
-    def of(self, broker):
-        return types.SimpleNamespace(
-            connect=lambda *a, **k: self.connect(broker, *a, **k),
-            listen=self.listen,
-        )
-
-    async def listen(self, host, port, factory):
-        self.listeners[port] = factory
-        return types.SimpleNamespace(port=port, close=lambda: self.listeners.pop(port, None))
-
-    async def connect(self, broker, host, port, factory, *, timeout_s):
-        if port not in self.listeners or self.cut((broker, port)) or self.cut((port, broker)):
-            raise ConnectionRefusedError(f"nobody at {port}")
-        near = Transport(self, factory(), (broker, port))
-        far = Transport(self, self.listeners[port](), (port, broker))
-        near.other, far.other = far, near
-        self.transports += [near, far]
-        far.protocol.connection_made(far)
-        near.protocol.connection_made(near)
-        return near, near.protocol
-
-    def part(self, broker, port):
-        """Drop the connections between a broker and a port, and refuse new ones."""
-        self.cuts |= {(broker, port), (port, broker)}
-        for transport in self.transports:
-            if transport.peer in {(broker, port), (port, broker)}:
-                transport.closed or transport.close()
-
-    def heal(self):
-        self.cuts.clear()
+    def _refuse(self, host):
+        if frozenset((self.host, host)) in self._cluster.cuts:
+            raise ConnectionRefusedError(f"{self.host} is cut off from {host}")
 
 
 class TopicConfigs:
@@ -230,11 +148,18 @@ class Node:
         self.cluster, self.id = cluster, broker_id
         self.port = 9100 + broker_id
         self.running = False
-        self.disk = Disk()
+        self.host = f"b{broker_id}"
+        self.folder = "/data"
+        self.disk = SimDisk()
+        self.network = Network(cluster, self.host)
 
     @property
     def endpoint(self):
-        return Endpoint("127.0.0.1", self.port)
+        return Endpoint(self.host, self.port)
+
+    def path(self, name):
+        """Return a path in the log dir, for reading and changing what lies there."""
+        return DiskPath(self.disk, f"{self.folder}/{name}")
 
     async def start(self):
         cluster = self.cluster
@@ -243,17 +168,13 @@ class Node:
             {
                 "broker.id": str(self.id),
                 "zookeeper.connect": "unused:1",
-                "log.dirs": f"{cluster.folder}/{self.id}",
+                "log.dirs": self.folder,
                 **cluster.properties,
             }
         )
-        world = World(
-            Clock(cluster.loop),
-            random.Random(self.id),
-            self.disk,
-            cluster.network.of(self.id),
-            Workers(),
-        )
+        self.files = CountingFiles(self.disk)
+        workers = SimWorkers(random.Random(self.id), files=self.files)
+        world = World(cluster.clock, random.Random(self.id), self.files, self.network, workers)
         self.world = world
         self.logs = LogManager(world, config)
         self.logs.startup(lambda topic: config.topic_config(cluster.topic_properties))
@@ -278,12 +199,11 @@ class Node:
             topic_configs=TopicConfigs(),
             store=types.SimpleNamespace(get_topic=cluster.get_topic),
             is_stale=lambda epoch: -1 < epoch < self.epoch,
+            control_connection=ControlConnection(),
             accept_controller_epoch=lambda epoch: epoch >= self.replicas.controller_epoch,
         )
         router = Router(self.services, APIS)
-        self.server = Server(
-            world, "127.0.0.1", self.port, router.dispatch, rules=router.frame_rules
-        )
+        self.server = Server(world, self.host, self.port, router.dispatch, rules=router.frame_rules)
         await self.server.start()
         await self.replicas.start()
         cluster.metadata.alive[self.id] = self.endpoint
@@ -293,15 +213,14 @@ class Node:
 
     async def _controller_peer(self):
         if self._to_controller is None or self._to_controller.closed:
-            self._to_controller = await self.peer(CONTROLLER_PORT)
+            self._to_controller = await PeerConnection.open(
+                self.world, CONTROLLER, CONTROLLER_PORT, "test", timeout_s=5
+            )
         return self._to_controller
 
-    async def peer(self, port):
-        return await PeerConnection.open(self.world, "127.0.0.1", port, "test", timeout_s=5)
-
     async def send(self, message, version, timeout_s=60):
-        """Ask this broker as a client would, over a connection of its own."""
-        peer = await self.cluster.client.open(self.port)
+        """Send a request to this broker as a client would, over a connection of its own."""
+        peer = await self.cluster.client.open(self)
         try:
             return await peer.send(message, version, timeout_s)
         finally:
@@ -319,14 +238,29 @@ class Node:
             self.logs.shutdown()
         else:
             self.logs.abandon()
-            # The machine crashed, not the process alone: the next start finds another boot.
-            (pathlib.Path(self.cluster.folder) / str(self.id) / BOOT_ID_FILE).unlink(
-                missing_ok=True
-            )
+            # The machine crashed, not the process alone: the next start finds another boot. What
+            # it loses is for the test to say (`lose_tail`).
+            self.sync_disk()
+            self.disk.power_loss(random.Random(self.id))
+        self.files.kill()
+
+    def sync_disk(self):
+        for inode in self.disk.inodes.values():
+            inode.sync()
+        self.disk.commit()
+
+    def evict(self):
+        """Have everything read from the disk anew."""
+        self.sync_disk()
+        self.disk.evict()
+
+    def warm(self):
+        for inode in self.disk.inodes.values():
+            inode.cold.clear()
 
     def lose_tail(self, keep, index=0):
         """Let a power loss take all records from offset `keep` on; the node is stopped."""
-        path = pathlib.Path(f"{self.cluster.folder}/{self.id}/t-{index}/{0:020d}.log")
+        path = self.path(f"t-{index}/{0:020d}.log")
         data = path.read_bytes()
         size = next(
             (p for p, h in iter_batches(memoryview(data)) if h.base_offset >= keep), len(data)
@@ -335,7 +269,7 @@ class Node:
 
     def lose_disk(self):
         """Put an empty disk in the place of the node's own."""
-        shutil.rmtree(f"{self.cluster.folder}/{self.id}")
+        self.disk.wipe()
 
     # What tests look at.
 
@@ -363,7 +297,7 @@ class Node:
 
 
 class Metadata:
-    """Who is alive, what exists: the test's word for it."""
+    """Live brokers and existing topics, as the test sets them."""
 
     def __init__(self):
         self.alive = {}
@@ -386,7 +320,7 @@ class Metadata:
 
 
 class Controller:
-    """Says who leads, and answers AlterPartition as a ZooKeeper controller does."""
+    """Elects leaders, and handles AlterPartition as a ZooKeeper controller does."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -404,9 +338,9 @@ class Controller:
     async def start(self):
         server = Server(
             types.SimpleNamespace(
-                clock=Clock(self.cluster.loop), network=self.cluster.network.of("controller")
+                clock=self.cluster.clock, network=Network(self.cluster, CONTROLLER)
             ),
-            "127.0.0.1",
+            CONTROLLER,
             CONTROLLER_PORT,
             self.dispatch,
         )
@@ -458,7 +392,7 @@ class Controller:
         return item
 
     async def lead(self, leader, *, isr=None, replicas=None, index=0, to=None, new=False):
-        """Make `leader` the leader in a new epoch and tell the replicas (or only `to`)."""
+        """Make `leader` the leader in a new epoch and send it to the replicas (or only `to`)."""
         known = self.states.get(("t", index))
         state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
             partition_index=index,
@@ -503,7 +437,7 @@ class Controller:
         task.add_done_callback(self._asking.discard)
 
     async def _ask_for_replicas(self, broker):
-        """Ask by LeaderAndIsr which replicas are to be had; move the leaders of those that fail."""
+        """Find offline replicas by LeaderAndIsr; move their leadership to other replicas."""
         for (_, index), state in list(self.states.items()):
             if broker not in state.replicas:
                 continue
@@ -552,20 +486,22 @@ class Controller:
 
 class Client:
     def __init__(self, cluster):
-        self.world = types.SimpleNamespace(network=cluster.network.of("client"))
+        self.world = types.SimpleNamespace(network=Network(cluster, "client"))
 
-    async def open(self, port):
-        return await PeerConnection.open(self.world, "127.0.0.1", port, "client", timeout_s=5)
+    async def open(self, node):
+        return await PeerConnection.open(self.world, node.host, node.port, "client", timeout_s=5)
 
 
 class Cluster:
     """Nodes 1..n, a controller and a client, on one loop."""
 
-    def __init__(self, loop, folder, size, properties, topic_properties):
-        self.loop, self.folder = loop, folder
+    def __init__(self, simulation, size, properties, topic_properties):
+        self.simulation = simulation
+        self.loop = simulation.node("test").loop
+        self.clock = simulation.node("test").clock
+        self.cuts = set()
         self.properties = {"replica.lag.time.max.ms": "10000", **properties}
         self.topic_properties = topic_properties
-        self.network = Network()
         self.metadata = Metadata()
         self.client = Client(self)
         self.controller = Controller(self)
@@ -584,6 +520,20 @@ class Cluster:
         self._broker_epoch += 1
         return self._broker_epoch
 
+    @property
+    def now(self):
+        """The virtual time in seconds."""
+        return self.simulation.now
+
+    def part(self, broker, other):
+        """Reset the connections between a broker and another or the controller; refuse new ones."""
+        hosts = self[broker].host, other if other == CONTROLLER else self[other].host
+        self.cuts.add(frozenset(hosts))
+        self.simulation.internet.reset_connections(*hosts)
+
+    def heal(self):
+        self.cuts.clear()
+
     async def start(self):
         await self.controller.start()
         for node in self.nodes.values():
@@ -600,9 +550,9 @@ class Cluster:
 
     async def until(self, condition, seconds=60.0):
         """Let time pass until a condition holds."""
-        end = self.loop.now + seconds
+        end = self.now + seconds
         while not condition():
-            assert self.loop.now < end, "did not come about"
+            assert self.now < end, "did not come about"
             await asyncio.sleep(0.01)
 
     async def produce(self, broker, *values, acks=-1, index=0, timeout_ms=5000, version=11):
@@ -682,14 +632,13 @@ def list_offsets_request(timestamp, *, replica=-1, epoch=NO_EPOCH, isolation=0, 
 
 
 @pytest.fixture
-def wired(tmp_path):
+def wired():
     """Run a scenario: `wired(scenario, brokers=3, ...)` calls `await scenario(cluster)`."""
 
     def run(scenario, brokers=3, topic=None, **properties):
-        loop = JumpingLoop()
+        simulation = Simulation("replication")
         cluster = Cluster(
-            loop,
-            str(tmp_path),
+            simulation,
             brokers,
             {k.replace("_", "."): str(v) for k, v in properties.items()},
             topic or {},
@@ -703,9 +652,9 @@ def wired(tmp_path):
                 await cluster.stop()
 
         try:
-            loop.run_until_complete(whole())
+            simulation.node("test").call(whole(), within_s=100_000)
         finally:
-            loop.close()
+            simulation.close(collect=False)
         return cluster
 
     run.batch = batch

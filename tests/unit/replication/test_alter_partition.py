@@ -7,7 +7,7 @@ from ottla.model.ids import TopicPartition
 
 
 async def two_late_followers(c):
-    """Two partitions led by 1; broker 2 is gone, its lag is over, nothing was asked yet."""
+    """Two partitions led by 1; broker 2 is dead, its lag is over, no request was sent yet."""
     await c.controller.lead(1, replicas=[1, 2], new=True)
     await c.controller.lead(1, replicas=[1, 2], new=True, index=1)
     await c.produce(1, "a")
@@ -34,8 +34,8 @@ def test_changes_made_together_leave_in_one_request(wired):
     wired(scenario, brokers=2, min_insync_replicas=1)
 
 
-def test_a_change_follows_from_an_answer(wired):
-    """The high watermark rises with the answer, and the next change is made from that state."""
+def test_a_change_follows_from_a_response(wired):
+    """The high watermark rises with the response, and the next change is made from that state."""
 
     async def scenario(c):
         await two_late_followers(c)
@@ -99,7 +99,7 @@ def _refuse(refused, frame, error):
     return [head, *encode_response(answer, header.api_version)]
 
 
-def test_a_partition_without_an_answer_is_asked_for_again(wired):
+def test_a_partition_without_a_response_is_sent_again(wired):
     async def scenario(c):
         right = c.controller.alter
         left_out = []
@@ -108,7 +108,7 @@ def test_a_partition_without_an_answer_is_asked_for_again(wired):
             item = right(broker_id, p)
             if p.partition_index == 0 and not left_out:
                 left_out.append(p)
-                item.partition_index = 99  # an answer to nothing that was asked
+                item.partition_index = 99  # a response to nothing that was asked
             return item
 
         c.controller.alter = alter
@@ -120,7 +120,7 @@ def test_a_partition_without_an_answer_is_asked_for_again(wired):
     wired(scenario, brokers=2, min_insync_replicas=1)
 
 
-def test_topics_without_ids_are_asked_for_by_name(wired):
+def test_topics_without_ids_are_sent_by_name(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         state = c.controller.states["t", 0]
@@ -151,7 +151,7 @@ def test_topics_without_ids_are_asked_for_by_name(wired):
 
 
 def test_r8_members_are_named_by_the_lives_they_were_seen_in(wired):
-    """KIP-903: else a controller could not tell that a member has died since."""
+    """KIP-903: else a controller could not know that a member has died since."""
 
     async def scenario(c):
         await two_late_followers(c)
@@ -175,7 +175,7 @@ def test_f11_a_delayed_change_names_the_life_that_ended(wired):
         refused = []
 
         def late(_broker, p):
-            """Answer as a controller that did not get round to it: it is asked again."""
+            """Respond as a controller that has not handled the partition: it is sent again."""
             refused.append(p)
             return _refused(p, ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -6,25 +6,24 @@ says that some of its replicas are not to be had (`conftest.Controller.announced
 
 import asyncio
 import itertools
-import pathlib
 
 import pytest
 
-import planted
 from ottla.log import damage
 from ottla.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.model.errors import CorruptRecordError, ErrorCode
 from ottla.model.ids import TopicPartition
 from ottla.replication.damage import DamageDecision, decide
 from ottla.wire.records import iter_batches, iter_records
+from support import planted
 
 TP = TopicPartition("t", 0)
 SMALL_TOPIC = {"segment.bytes": "400", "index.interval.bytes": "100"}
 COUNT = 12
 
 
-def folder(c, broker) -> pathlib.Path:
-    return pathlib.Path(c.folder) / str(broker) / "t-0"
+def folder(c, broker):
+    return c[broker].path("t-0")
 
 
 def mark(c, broker):
@@ -32,7 +31,7 @@ def mark(c, broker):
     return damage.decode(path.read_bytes()) if path.exists() else None
 
 
-def aside(c, broker) -> list[pathlib.Path]:
+def aside(c, broker):
     return sorted(folder(c, broker).parent.glob("t-0.*-stray"))
 
 
@@ -59,8 +58,8 @@ def harm(c, broker, at=70) -> int:
 
 
 def cut_off_from_others(c):
-    c.network.part(1, c[2].port)
-    c.network.part(1, c[3].port)
+    c.part(1, 2)
+    c.part(1, 3)
 
 
 async def left_alone(c):
@@ -85,13 +84,13 @@ async def fetch(c, wired, broker, offset, **more):
 
 
 async def consume(c, wired, *, start=0, until=COUNT) -> tuple[dict[int, bytes], set[int]]:
-    """Read as a consumer does, which asks who leads after errors; return values and errors."""
+    """Read as a consumer does, which finds the leader after errors; return values and errors."""
     found: dict[int, bytes] = {}
     errors: set[int] = set()
     offset = start
-    end_s = c.loop.now + 60
+    end_s = c.now + 60
     while offset < until:
-        assert c.loop.now < end_s, (offset, errors)
+        assert c.now < end_s, (offset, errors)
         leader = c.controller.states["t", 0].leader
         if leader < 0 or not c[leader].running:
             await asyncio.sleep(0.05)
@@ -114,7 +113,7 @@ EVERYTHING = {n: f"value {n}".encode() for n in range(COUNT)}
 
 
 def back(c, broker, replicas=(1, 2, 3)):
-    """Tell whether a replica is whole, in sync, and nothing of the damaged one is left."""
+    """Return whether a replica is intact and in sync, and the damaged one is deleted."""
     node, state = c[broker], c.controller.states["t", 0]
     return (
         TP in node.replicas.partitions
@@ -153,7 +152,7 @@ def test_f20_a_leader_with_damage_gives_up_is_copied_anew_and_returns(wired):
 
 
 @pytest.mark.parametrize("at", [9, 70], ids=["nonsense size", "value"])
-def test_f20_the_last_replica_in_sync_goes_on_serving_what_is_whole(wired, at, caplog):
+def test_f20_the_last_replica_in_sync_goes_on_serving_intact_batches(wired, at, caplog):
     async def scenario(c):
         await filled(c)
         await left_alone(c)
@@ -232,17 +231,17 @@ def test_f20_damage_is_not_copied(wired):
 
 
 def test_f20_a_follower_takes_nothing_that_changed_in_its_leaders_memory(wired):
-    """It asks again, and then the leader looks: what is on its disk is whole."""
+    """It fetches again, and the leader reads from its disk: the batch there is intact."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         assert (await c.produce(1, "before")).error_code == 0
-        c.network.part(2, c[1].port)
+        c.part(2, 1)
         for number in range(4):
             await c.produce(1, f"late {number}", acks=1)
         parts = c[1].log()._tail._parts
         parts[2][70] ^= 1
-        c.network.heal()
+        c.heal()
         await c.until(lambda: c[2].log().log_end_offset == 5, 30)
         assert log_bytes(c, 2) == log_bytes(c, 1)
         assert c[1].log().corrupt_reads == 1
@@ -272,7 +271,7 @@ def test_f20_a_restart_at_any_step_does_not_forget(wired, step, clean):
                 cut_off_from_others(c)
             await c.until(lambda: aside(c, 1))
         await c[1].stop(clean=clean)
-        c.network.heal()
+        c.heal()
         c.controller.deaf = False
         await c[1].start()
         c.controller.offline.clear()  # as Kafka's controller does when a broker starts
@@ -299,7 +298,7 @@ def test_f20_the_damaged_log_is_kept_until_all_of_it_was_copied(wired):
         await filled(c)
         offset = harm(c, 1)
         before = log_bytes(c, 1)
-        # The other leader's disk has a hole further on, where this one is whole.
+        # The other leader's disk is damaged further on, where this one is intact.
         await c[3].stop()
         await c.controller.lead(1, isr=[1, 2])
         other = flip(c, 2, 3)
@@ -338,7 +337,7 @@ def test_f20_a_replica_elected_amid_its_copy_does_not_lead_with_a_part_of_the_lo
         await c.settle(60)
         assert not c[1].partition().is_leader
         assert c[2].log().log_end_offset == c[3].log().log_end_offset == COUNT
-        c.network.heal()
+        c.heal()
         found, _ = await consume(c, wired)
         assert found == EVERYTHING
         assert c[1].partition().is_leader
@@ -399,8 +398,8 @@ def test_f20_damage_above_the_high_watermark_makes_a_leader_give_up_too(wired):
 
     async def scenario(c):
         await filled(c)
-        c.network.part(2, c[1].port)
-        c.network.part(3, c[1].port)
+        c.part(2, 1)
+        c.part(3, 1)
         for number in range(8):
             assert (await c.produce(1, f"late {number}", acks=1)).error_code == 0
         log = c[1].log()
@@ -410,7 +409,7 @@ def test_f20_damage_above_the_high_watermark_makes_a_leader_give_up_too(wired):
         data[70] ^= 1
         path.write_bytes(data)
         go_cold(c, 1)
-        c.network.heal()
+        c.heal()
         await c.until(lambda: c.controller.states["t", 0].leader == 2, 30)
         found, _ = await consume(c, wired)
         assert found.items() >= EVERYTHING.items(), "what was committed"
@@ -427,7 +426,7 @@ def test_f20_a_disk_that_cannot_take_the_mark_is_a_broken_disk(wired):
         def refuse(path, data):
             raise OSError(5, "Input/output error")
 
-        c[1].disk.write_durable = refuse
+        c[1].files.write_durable = refuse
         await fetch(c, wired, 1, offset)
         await c.until(lambda: c[1].logs.offline_dirs)
         assert TP in c[1].replicas.offline
@@ -437,7 +436,7 @@ def test_f20_a_disk_that_cannot_take_the_mark_is_a_broken_disk(wired):
 
 
 def test_f20_decision():
-    """Every combination of who leads and who is in sync, beside the rule in words."""
+    """Every combination of leader and ISR, beside the rule in words."""
     for leader, size in itertools.product((-1, 1, 2, 3), range(4)):
         for isr in itertools.combinations((1, 2, 3), size):
             for dead in ((), (2,), (3,), (2, 3)):

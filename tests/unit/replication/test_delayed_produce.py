@@ -105,7 +105,7 @@ def test_time_over(parked):
     reach(parked.partitions[0], 5)
     parked.operation.expire()
     assert parked.answered == [[ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]]
-    reach(parked.partitions[1], 5)  # too late: the answer has left
+    reach(parked.partitions[1], 5)  # too late: the response has left
     assert [r.code for r in parked.operation.results][1] is ErrorCode.REQUEST_TIMED_OUT
     assert not parked.purgatory.queue
     assert len(parked.answered) == 1

@@ -1,8 +1,9 @@
-"""Records that only the disk has: workers bring them, and nobody else waits for them."""
+"""Records that only the disk has: workers bring them, and no other request waits for them."""
 
 import asyncio
 import errno
 import gc
+import random
 
 import pytest
 
@@ -19,11 +20,11 @@ async def two_partitions(c):
         await c.controller.lead(1, replicas=[1], new=True, index=index)
         await c.produce(1, "a", index=index)
     c[1].log(0)._tail.clear()
-    c[1].disk.cold = True
+    c[1].evict()
 
 
 def values(response):
-    """Return how many batches each partition's answer holds."""
+    """Return how many batches each partition's response holds."""
     return {
         p.partition_index: len(list(iter_batches(memoryview(p.records)))) if p.records else 0
         for topic in response.responses
@@ -42,11 +43,11 @@ def both(wired, **fields):
 def test_a_fetch_waits_for_a_worker_and_then_no_longer(wired, max_wait_ms, min_bytes):
     async def scenario(c):
         await two_partitions(c)
-        began = c.loop.now
+        began = c.now
         request = wired.fetch_request(0, max_wait_ms=max_wait_ms, min_bytes=min_bytes)
         assert values(await c[1].send(request, 17)) == {0: 1}
-        assert c[1].disk.brought == 1
-        assert c.loop.now - began < 1
+        assert c[1].files.prefetches == 1
+        assert c.now - began < 1
 
     wired(scenario, **ONE)
 
@@ -56,12 +57,12 @@ def test_what_is_in_memory_does_not_wait_for_what_is_not(wired):
         await two_partitions(c)
         assert values(await c[1].send(both(wired), 17)) == {0: 0, 1: 1}
         assert values(await c[1].send(both(wired), 17)) == {0: 1, 1: 1}
-        assert c[1].disk.brought == 1
+        assert c[1].files.prefetches == 1
 
     wired(scenario, **ONE)
 
 
-def test_an_incremental_session_is_told_later(wired):
+def test_an_incremental_session_gets_the_records_later(wired):
     async def scenario(c):
         await two_partitions(c)
         response = await c[1].send(both(wired, session_epoch=0), 17)
@@ -76,7 +77,7 @@ def test_an_incremental_session_is_told_later(wired):
 def test_what_left_memory_again_is_read_all_the_same(wired):
     async def scenario(c):
         await two_partitions(c)
-        c[1].disk.gone = True
+        c[1].disk.chance, c[1].disk.evicted_share = random.Random(0), 1.0
         assert values(await c[1].send(wired.fetch_request(0), 17)) == {0: 1}
 
     wired(scenario, **ONE)
@@ -87,12 +88,12 @@ def test_what_several_wait_for_is_read_once(wired):
         await two_partitions(c)
         sent = [c[1].send(wired.fetch_request(0), 17) for _ in range(5)]
         assert [values(r) for r in await asyncio.gather(*sent)] == [{0: 1}] * 5
-        assert c[1].disk.brought < 5
+        assert c[1].files.prefetches < 5
 
     wired(scenario, **ONE)
 
 
-def test_a_disk_that_fails_is_told_to_whoever_reads(wired, monkeypatch):
+def test_a_disk_that_fails_is_an_error_for_each_reader(wired, monkeypatch):
     async def scenario(c):
         await two_partitions(c)
         file = c[1].log(0).segments[0].file
@@ -116,7 +117,7 @@ def test_such_fetches_leave_no_work_for_the_cycle_collector(wired):
         gc.disable()
         try:
             for _ in range(10):
-                c[1].disk.cold = True
+                c[1].evict()
                 await c[1].send(both(wired), 12)
             c[1].replicas.purgatory._sweep()
             assert sum(isinstance(o, DelayedFetch) for o in gc.get_objects()) < 5
@@ -131,7 +132,7 @@ def test_one_turn_reads_so_much_and_no_more(wired):
 
     async def scenario(c):
         await two_partitions(c)
-        c[1].disk.cold = False
+        c[1].warm()
         for index in (0, 1):
             for _ in range(8):
                 await c.produce(1, "x" * 900_000, index=index)

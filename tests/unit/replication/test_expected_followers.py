@@ -1,4 +1,4 @@
-"""Followers that have partitions to ask for are answered at once; the others wait as they asked."""
+"""Fetches of followers with partitions still to fetch complete at once; other fetches wait."""
 
 import asyncio
 import types
@@ -19,7 +19,7 @@ def fetched(partition, follower):
     partition.followers[follower].log_end_offset = 0
 
 
-def test_a_follower_is_awaited_until_it_has_asked_for_all():
+def test_a_follower_is_awaited_until_it_has_fetched_all_its_partitions():
     expected, first, second = ExpectedFollowers(), led(2, 3), led(2)
     assert expected.expect([first, second], 0.0) == [2, 3]
     assert expected.awaits(2, 1.0)
@@ -40,13 +40,13 @@ def test_a_partition_that_is_led_no_more_is_not_awaited():
     assert not expected.awaits(2, 1.0)
 
 
-def test_nobody_is_awaited_for_ever():
+def test_no_follower_is_awaited_for_ever():
     expected, first, second = ExpectedFollowers(), led(2), led(2)
     expected.expect([first], 0.0)
     expected.expect([second], LONGEST_MS - 1.0)
     assert expected.awaits(2, LONGEST_MS + 1.0)
     assert not expected.awaits(2, 2 * LONGEST_MS)
-    # What was not asked for in time is forgotten, also where nothing fetches.
+    # A partition that was not fetched in time is forgotten, also without any fetch.
     expected.expect([first], 0.0)
     expected.expect([second], LONGEST_MS)
     fetched(second, 2)
@@ -57,7 +57,7 @@ def fetches(node):
     return node.replicas.purgatory.statistics()["parked_total"]
 
 
-def test_fetches_of_followers_that_have_asked_for_all_wait(wired):
+def test_fetches_of_followers_that_have_fetched_all_wait(wired):
     """An election cost its leader 50 fetches of each follower within a second."""
 
     async def scenario(c):
@@ -71,7 +71,7 @@ def test_fetches_of_followers_that_have_asked_for_all_wait(wired):
 
 
 def test_what_waits_for_a_new_follower_does_not_wait_for_its_parked_fetch(wired):
-    """The follower hears of the partition later than its leader; its fetch is parked meanwhile."""
+    """The follower gets LeaderAndIsr later than its leader; its fetch is parked meanwhile."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
@@ -80,9 +80,9 @@ def test_what_waits_for_a_new_follower_does_not_wait_for_its_parked_fetch(wired)
         written = asyncio.ensure_future(c.produce(1, "a", index=1))
         await asyncio.sleep(0.3)
         assert not written.done()
-        told_s = c.loop.now
+        told_s = c.now
         await c.controller.tell(c.controller.states["t", 1], [2])
         assert (await written).error_code == 0
-        assert c.loop.now - told_s < 0.05
+        assert c.now - told_s < 0.05
 
     wired(scenario, brokers=2, min_insync_replicas=2, replica_fetch_wait_max_ms=5000)

@@ -1,4 +1,4 @@
-"""Answers that reach a follower late, twice or unrequested (AbstractFetcherThreadTest)."""
+"""Responses that reach a follower late, twice or unrequested (AbstractFetcherThreadTest)."""
 
 import asyncio
 
@@ -8,6 +8,7 @@ from ottla.model.errors import ErrorCode, StorageError
 from ottla.model.ids import TopicPartition
 from ottla.model.time_slices import TimeSlice
 from ottla.replication.inter_broker import fetch_version, list_offsets_version
+from ottla.replication.leader_session import LeaderSession
 from ottla.wire.messages.fetch import FetchResponse
 
 TP = TopicPartition("t", 0)
@@ -19,7 +20,7 @@ def fetcher(node):
 
 
 def answer(wired, fetcher, index, offset, *values, **fields):
-    """Build an answer to the last request, as the leader might have sent it."""
+    """Build a response to the last request, as the leader might have sent it."""
     records = bytearray(wired.batch(values)) if values else b""
     if values:
         records[0:8] = offset.to_bytes(8, "big")
@@ -60,27 +61,27 @@ def test_the_same_epoch_again_changes_nothing(wired):
     wired(scenario, brokers=2)
 
 
-def test_an_answer_for_a_partition_that_left_is_ignored(wired):
+def test_data_of_a_partition_that_was_removed_is_ignored(wired):
     async def scenario(c):
         found = await following(c)
         late = answer(wired, found, 0, 1, "late", hw=2)
         c[2].replicas.fetchers.remove([TP])
-        await found._apply(late)
+        await found._apply_response(late)
         assert c[2].log().log_end_offset == 1
         assert c[2].log().high_watermark <= 1
 
     wired(scenario, brokers=2)
 
 
-def test_an_answer_for_a_former_epoch_is_ignored(wired):
+def test_a_response_for_a_former_epoch_is_ignored(wired):
     async def scenario(c):
         found = await following(c)
         partition = c[2].partition()
         cut = FetchResponse.EpochEndOffset(epoch=0, end_offset=0)
         late = answer(wired, found, 0, 1, diverging_epoch=cut)
-        partition.state.leader_epoch += 1  # a LeaderAndIsr came while the answer was under way
+        partition.state.leader_epoch += 1  # a LeaderAndIsr came while the response was under way
         found.add(partition)
-        await found._apply(late)
+        await found._apply_response(late)
         assert c[2].log().log_end_offset == 1, "nothing was truncated"
 
     wired(scenario, brokers=2)
@@ -88,7 +89,7 @@ def test_an_answer_for_a_former_epoch_is_ignored(wired):
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])
 def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
-    """R14: a large answer is taken in turns, and a LeaderAndIsr may come between two of them."""
+    """R14: a large response is taken in turns, and a LeaderAndIsr may come between two of them."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True, index=1)
@@ -100,13 +101,13 @@ def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
 
         async def next_turn(_turn):
             turns.append(None)
-            if len(turns) == 2:  # the first partition's answer was read
+            if len(turns) == 2:  # the first partition's response was read
                 partition.state.leader_epoch += 1
                 c[2].replicas.fetchers.add(partition)
 
         monkeypatch.setattr(TimeSlice, "over", True)
         monkeypatch.setattr(TimeSlice, "next", next_turn)
-        await found._apply(late)
+        await found._apply_response(late)
         assert len(turns) == 2
         state = found.states[TP]
         assert (state.leader_epoch, state.delayed) == (partition.leader_epoch, False)
@@ -115,10 +116,10 @@ def test_a_refusal_of_a_former_epoch_is_ignored(wired, monkeypatch, code):
     wired(scenario, brokers=2)
 
 
-def test_an_answer_nobody_asked_for_is_ignored(wired):
+def test_data_of_a_partition_that_was_not_requested_is_ignored(wired):
     async def scenario(c):
         found = await following(c)
-        await found._apply(answer(wired, found, 7, 1, "unrequested"))
+        await found._apply_response(answer(wired, found, 7, 1, "unrequested"))
         assert c[2].log().log_end_offset == 1
         assert TopicPartition("t", 7) not in c[2].replicas.partitions
 
@@ -134,12 +135,12 @@ def test_versions_follow_the_inter_broker_protocol(level, versions):
     assert (fetch_version(level), list_offsets_version(level)) == versions
 
 
-def test_lag_is_told_also_when_nothing_comes(wired):
+def test_lag_is_known_also_without_records(wired):
     async def scenario(c):
         found = await following(c)
-        await found._apply(answer(wired, found, 0, 1, hw=5))
+        await found._apply_response(answer(wired, found, 0, 1, hw=5))
         assert found.statistics()["max_lag"] == 4, "the leader has committed four records more"
-        await found._apply(answer(wired, found, 0, 1, hw=1))
+        await found._apply_response(answer(wired, found, 0, 1, hw=1))
         assert found.statistics()["max_lag"] == 0
 
     wired(scenario, brokers=2)
@@ -164,14 +165,43 @@ def test_a_disk_that_fails_under_one_partition_leaves_the_others(wired, monkeypa
         log = c[2].log()
         if step == "append":
             monkeypatch.setattr(log, "append_as_follower", broken)
-            await found._apply(answer(wired, found, 0, 1, "b"))
+            await found._apply_response(answer(wired, found, 0, 1, "b"))
         else:
             monkeypatch.setattr(log, "truncate_to", broken)
             cut = FetchResponse.EpochEndOffset(epoch=0, end_offset=0)
-            await found._apply(answer(wired, found, 0, 1, diverging_epoch=cut))
+            await found._apply_response(answer(wired, found, 0, 1, diverging_epoch=cut))
         assert TP in c[2].replicas.fetchers.failed, "until the next LeaderAndIsr"
         assert TP not in found.states
-        await found._apply(answer(wired, found, 1, 1, "b"))
+        await found._apply_response(answer(wired, found, 1, 1, "b"))
         assert c[2].log(1).log_end_offset == 2
+
+    wired(scenario, brokers=2)
+
+
+def test_the_first_fetch_after_a_lost_connection_is_full(wired, monkeypatch):
+    """KIP-227: the follower cannot know whether the leader has handled the lost request."""
+    epochs = []
+    build = LeaderSession.build
+
+    def noted(session):
+        built = build(session)
+        if built is not None:
+            epochs.append(built[0].session_epoch)
+        return built
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        await c.produce(1, "a")
+        await c.settle()
+        monkeypatch.setattr(LeaderSession, "build", noted)
+        await c.settle()
+        assert epochs, "incremental fetches, of a session"
+        assert min(epochs) > 0
+        c.part(2, 1)
+        await c.settle()
+        c.heal()
+        epochs.clear()
+        await c.until(lambda: epochs)
+        assert epochs[0] == 0
 
     wired(scenario, brokers=2)

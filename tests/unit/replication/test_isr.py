@@ -26,7 +26,7 @@ def test_r4_the_slowest_member_decides():
     assert hw(10, [follower(2, 7), follower(3, 9)], (1,)) == 10
 
 
-def test_r4_a_member_not_heard_in_this_epoch_holds_it():
+def test_r4_a_member_without_a_fetch_in_this_epoch_holds_it():
     f = follower(2, 8, caught_up=5)
     f.forget(in_isr=True, now_ms=100)
     assert hw(10, [f], (1, 2)) == rules.UNKNOWN_OFFSET
@@ -91,7 +91,7 @@ class TestObserve:
         assert f.last_caught_up_ms == 600
 
     def test_at_what_was_the_end_at_the_previous_fetch(self):
-        """Under a steady stream a follower never asks for the very end."""
+        """Under a steady stream a follower never fetches from the very end."""
         f = Follower(2)
         f.observe(5, 0, 100, 10, -1)
         assert f.last_caught_up_ms == NEVER

@@ -2,14 +2,14 @@
 
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import ZERO_UUID, TopicPartition
-from ottla.replication.leader_session import LeaderSession, Wanted
+from ottla.replication.leader_session import FetchPosition, LeaderSession
 
 ID = b"i" * 16
 NEW_ID = b"n" * 16
 
 
 def wanted(index, topic_id=ID, topic="t"):
-    return Wanted(TopicPartition(topic, index), topic_id, 4)
+    return FetchPosition(TopicPartition(topic, index), topic_id, 4)
 
 
 def listed(built):
@@ -121,8 +121,8 @@ def test_a_leader_without_room():
         assert session.accept(0, ErrorCode.NONE)
 
 
-def test_what_left_amid_an_answer_is_not_sent_anew():
-    """An answer may name a partition twice: the first part has it dropped, the second is late."""
+def test_a_partition_removed_during_a_response_is_not_sent_anew():
+    """A response may name a partition twice: the first part has it dropped, the second is late."""
     session = LeaderSession(17)
     one, two = wanted(0), wanted(1)
     session.add(one)

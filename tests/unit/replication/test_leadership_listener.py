@@ -1,4 +1,4 @@
-"""Who must know of it hears when this broker begins and ceases to lead, whatever the reason."""
+"""Listeners are called when this broker begins and ceases to lead, whatever the reason."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_led_then_followed(wired):
 
 
 @pytest.mark.timeout(30)
-def test_stop_replica_tells_of_the_deleted(wired):
+def test_stop_replica_reports_the_deleted_partitions(wired):
     """A reassignment moved the partition away: no LeaderAndIsr would ever say so."""
 
     async def scenario(c):
@@ -50,7 +50,7 @@ def test_stop_replica_tells_of_the_deleted(wired):
 
 
 @pytest.mark.timeout(30)
-def test_a_broken_disk_tells_after_the_append(wired):
+def test_a_broken_disk_is_reported_after_the_append(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         heard = listen(c[1])
@@ -62,7 +62,7 @@ def test_a_broken_disk_tells_after_the_append(wired):
             within.append(list(heard))
 
         c[1].replicas.take_offline = take_offline
-        c[1].disk.broken = True
+        c[1].disk.fail("/", ["write"])
         answer = await c.produce(1, "a", acks=1)
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert within == [[]], "not in the midst of the append"

@@ -11,8 +11,6 @@ import types
 
 import pytest
 
-from dying_disk import Disk
-from logs import HandClock, Inline, facts_of, file_world, folder_config, framed, marker
 from ottla.log import checkpoints
 from ottla.log.log_dir import REPLACED_BY
 from ottla.log.manager import LogManager
@@ -25,6 +23,8 @@ from ottla.replication.partition import Partition
 from ottla.replication.throttle import ReplicationQuota
 from ottla.sim.files import DiedError, SimFiles
 from ottla.wire.records import ABORT, COMMIT, Record
+from support.dying_disk import Disk
+from support.logs import HandClock, Inline, facts_of, file_world, folder_config, framed, marker
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -319,7 +319,7 @@ def test_no_replacement_before_the_copy_is_durable(machine):
     assert machine.log.log_end_offset == end
 
 
-def test_whoever_is_about_to_lead_keeps_its_log(machine):
+def test_a_replica_that_is_about_to_lead_keeps_its_log(machine):
     machine.fill(1)
     machine.partition.state.is_leader = False  # await_leadership: others are asked for what it lost
     rounds = []
@@ -423,7 +423,7 @@ def test_a_future_log_in_the_dir_of_an_emptied_one_is_dropped(machine):
 
 
 def moved_away(machine):
-    """Die amid a move; be back when the partition has other replicas, and nobody speaks of it."""
+    """Die amid a move; return when the partition has other replicas, without a request about it."""
     machine.fill(1, 40)
     half_way(machine)
     machine.settle()
@@ -464,7 +464,7 @@ def test_a_late_stop_replica_deletes_the_future_log_as_well(machine):
 
 
 def test_a_death_amid_a_deletion_leaves_no_future_log_alone(monkeypatch):
-    """R15: nobody asks again for the deletion of a replica that a reassignment took away."""
+    """R15: the deletion of a replica that a reassignment removed is not requested again."""
     monkeypatch.setattr("ottla.replication.log_dir_moves.LEAST_BYTES", 700)
     left, operation, died = set(), 0, True
     while died:
@@ -536,7 +536,7 @@ def test_no_future_log_while_a_dir_is_offline():
 
 
 def dies(machine, operation, rng):
-    """Move, but die before a file operation; tell whether it came to that. Then start again."""
+    """Move, but die before a file operation; return whether it came to that. Then start again."""
     machine.disk.operations, machine.disk.last = 0, operation
     try:
         machine.move()

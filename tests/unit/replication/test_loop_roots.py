@@ -26,7 +26,7 @@ def failing(monkeypatch, owner, name, times=1):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(LeaderSession, "build"), (LeaderFetcher, "_readmit_due"), (LeaderSession, "accept")],
+    [(LeaderSession, "build"), (LeaderFetcher, "_resume_due"), (LeaderSession, "accept")],
 )
 def test_a_fetcher_goes_on(wired, monkeypatch, caplog, owner, name):
     async def scenario(c):
@@ -42,7 +42,7 @@ def test_a_fetcher_goes_on(wired, monkeypatch, caplog, owner, name):
     assert "fetcher failed" in caplog.text
 
 
-def test_a_leader_that_refuses_everything_is_not_asked_without_a_pause(wired, monkeypatch):
+def test_a_leader_that_refuses_everything_is_fetched_from_with_pauses(wired, monkeypatch):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.produce(1, "a")
@@ -68,7 +68,7 @@ def test_isr_expiration_goes_on(wired, monkeypatch, caplog):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.produce(1, "a")
         failures = failing(monkeypatch, type(c[1].partition()), "maybe_shrink_isr")
-        c.network.part(2, c[1].port)
+        c.part(2, 1)
         await c.produce(1, "b", acks=1)
         await c.until(lambda: failures)
         await c.until(lambda: c[1].partition().isr.committed == (1,))

@@ -1,4 +1,4 @@
-"""What a leader tells right after its election, and figures (PartitionTest, ReplicaManagerTest)."""
+"""A leader's offsets right after its election, and figures (PartitionTest, ReplicaManagerTest)."""
 
 import copy
 import errno
@@ -11,7 +11,7 @@ from ottla.model.ids import TopicPartition
 TP = TopicPartition("t", 0)
 
 
-def test_the_latest_offset_is_not_told_before_it_is_known(wired):
+def test_the_latest_offset_is_an_error_before_it_is_known(wired):
     """KIP-207: until the watermark reaches its epoch a new leader's latest offset could go back."""
 
     async def scenario(c):
@@ -90,7 +90,7 @@ def test_a_disk_that_fails_while_a_replica_is_deleted(wired, monkeypatch):
 
 
 def test_f18_a_disk_that_fails_while_a_folder_without_a_log_is_deleted(wired, monkeypatch):
-    """C5: an OSError of the disk is an answer, not a closed connection; the log dir is offline."""
+    """C5: an OSError of the disk is a response, not a closed connection; the log dir is offline."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
@@ -112,8 +112,8 @@ def codes_of(answer):
     return {e.error_code for topic in answer.topics for e in topic.partition_errors}
 
 
-def test_f45_a_replica_that_lacks_a_descriptor_is_not_said_to_be_offline(wired, monkeypatch):
-    """The controller takes KAFKA_STORAGE_ERROR for a dead log dir, and never asks again."""
+def test_f45_a_replica_that_lacks_a_descriptor_is_not_offline(wired, monkeypatch):
+    """KAFKA_STORAGE_ERROR means a dead log dir to the controller: it never sends again."""
 
     async def scenario(c):
         files = c[1].logs._files
@@ -164,7 +164,7 @@ def test_a_partition_that_is_not_here_is_stopped_without_a_word(wired):
 
 
 async def told(c, broker, topic_id=None, **changes):
-    """Tell one broker a state that differs in some fields from the last one; return the error."""
+    """Send one broker a state that differs in some fields from the last one; return the error."""
     state = copy.copy(c.controller.states["t", 0])
     for name, value in changes.items():
         setattr(state, name, value)

@@ -89,7 +89,7 @@ def test_a_new_leader_starts_its_epoch_where_its_log_ends():
     assert sorted(state.followers) == [2, 3]
 
 
-def test_who_leads_alone_commits_its_whole_log_at_once():
+def test_a_leader_alone_commits_its_log_at_once():
     effects = broker().become_leader(update(1, 0, isr=[1]), facts(7, 5), 0, ALL)
     assert of(AdvanceHighWatermark, effects) == [AdvanceHighWatermark(7)]
 
@@ -121,7 +121,7 @@ def test_an_update_older_than_what_is_known_is_outdated():
     assert not state.is_outdated(update(2, 9, partition_epoch=1))
 
 
-def test_a_follower_knows_no_isr_and_fails_who_waits():
+def test_a_follower_has_no_isr_and_fails_the_waiters():
     state = leader()
     effects = state.become_follower(update(2, 1))
     assert of(FailProduces, effects) == [FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
@@ -136,7 +136,7 @@ def test_the_leader_epoch_never_goes_back():
     assert state.leader_epoch == 4
 
 
-def test_what_stops_fails_who_waits_with_its_reason():
+def test_a_partition_that_stops_fails_the_waiters_with_its_reason():
     state = leader()
     effects = state.stop(ErrorCode.KAFKA_STORAGE_ERROR)
     assert of(FailProduces, effects) == [FailProduces(ErrorCode.KAFKA_STORAGE_ERROR)]
@@ -145,7 +145,7 @@ def test_what_stops_fails_who_waits_with_its_reason():
 
 
 def test_stop_replica_leaves_the_produces_of_a_leader_waiting():
-    """It leads until LeaderAndIsr names another; a follower has nobody to wait for."""
+    """It leads until LeaderAndIsr names another; a follower waits for no other replica."""
     state = leader()
     assert not of(FailProduces, state.release_waiting())
     state.become_follower(update(2, 1))
@@ -165,7 +165,7 @@ def test_r3_epochs_are_compared():
         state.check_epoch(5)
 
 
-def test_who_is_about_to_lead_serves_nobody():
+def test_a_replica_that_is_about_to_lead_serves_no_reader():
     state = broker()
     state.await_leadership(update(1, 2))
     assert (state.leader, state.is_leader, state.leader_epoch) == (1, False, 2)
@@ -259,7 +259,7 @@ def test_how_a_produce_ends_when_its_offset_is_reached():
         (10, ALL, False, False),  # without a ZooKeeper session
     ],
 )
-def test_r5_r9_who_may_join_the_isr(offset, alive, propose, joins):
+def test_r5_r9_conditions_to_join_the_isr(offset, alive, propose, joins):
     state = leader(isr=[1, 3])
     proposed = of(ProposeIsr, fetch(state, 2, offset, facts(12, 10), alive=alive, propose=propose))
     assert [p.change.isr for p in proposed] == ([(1, 3, 2)] if joins else [])
@@ -324,7 +324,7 @@ def test_an_ineligible_replica_is_not_proposed_again_at_once():
     assert of(ProposeIsr, fetch(state, 2, 12, facts(12, 12), now_ms=5 + INELIGIBLE_PAUSE_MS))
 
 
-def test_an_answer_to_a_proposal_of_a_former_epoch_changes_nothing():
+def test_a_response_to_a_proposal_of_a_former_epoch_changes_nothing():
     state = leader(isr=[1])
     (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
     state.become_leader(update(1, 1, isr=[1]), facts(10, 10), 2, ALL)
@@ -337,8 +337,8 @@ def test_an_answer_to_a_proposal_of_a_former_epoch_changes_nothing():
     assert state.isr is now
 
 
-def test_an_answer_to_a_proposal_that_was_given_up_changes_nothing():
-    """Also within one leader epoch: the answer to a request that was sent twice may come late."""
+def test_a_response_to_a_proposal_that_was_given_up_changes_nothing():
+    """Also within one leader epoch: the response to a request that was sent twice may come late."""
     state = leader(isr=[1])
     (proposed,) = of(ProposeIsr, fetch(state, 2, 10, facts(10, 10)))
     code = ErrorCode.INELIGIBLE_REPLICA

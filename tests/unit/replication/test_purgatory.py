@@ -2,35 +2,13 @@
 
 import asyncio
 import heapq
-import selectors
 import types
 
 import pytest
 
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.purgatory import AT_ONCE, SWEEP_FROM, Purgatory
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self, clock):
-        class Selector(selectors.SelectSelector):
-            def select(self, timeout=None):
-                clock.now += timeout or 0
-                return []
-
-        super().__init__(Selector())
-        self.clock = clock
-
-    def time(self):
-        return self.clock.now
+from ottla.sim.world import Simulation
 
 
 class Operation:
@@ -59,7 +37,7 @@ class Operation:
 
 
 class Connection:
-    """Where an answer would leave."""
+    """Where a response would leave."""
 
     def __init__(self):
         self.refused = []
@@ -69,19 +47,22 @@ class Connection:
 
 
 @pytest.fixture
-def purgatory():
-    return Purgatory(Clock())
+def node():
+    with Simulation("purgatory") as simulation:
+        yield simulation.node("broker")
 
 
-def run(purgatory, scenario):
-    loop = JumpingLoop(purgatory._clock)
-    try:
-        loop.run_until_complete(scenario())
-    finally:
-        loop.close()
+@pytest.fixture
+def purgatory(node):
+    return Purgatory(node.clock)
 
 
-def test_ten_marks_of_one_turn_are_one_attempt(purgatory):
+@pytest.fixture
+def run(node):
+    return lambda scenario: node.call(scenario())
+
+
+def test_ten_marks_of_one_turn_are_one_attempt(run, purgatory):
     async def scenario():
         operation = Operation(purgatory)
         purgatory.park(operation, 1000)
@@ -98,25 +79,26 @@ def test_ten_marks_of_one_turn_are_one_attempt(purgatory):
         assert operation.ended == ["satisfied"]
         assert purgatory.statistics() == {"parked": 0, "parked_total": 1, "expired_total": 0}
 
-    run(purgatory, scenario)
+    run(scenario)
 
 
-def test_each_expires_at_its_time(purgatory):
+def test_each_expires_at_its_time(run, purgatory, node):
     async def scenario():
+        began_s = node.clock.monotonic()
         ends = []
         for wait_ms in (300, 100, 200, 100):
             operation = Operation(purgatory)
             purgatory.park(operation, wait_ms)
             ends.append((wait_ms, operation))
         for wait_ms in (99, 101, 199, 201, 299, 301):
-            await asyncio.sleep(wait_ms / 1000 - purgatory._clock.now)
+            await asyncio.sleep(wait_ms / 1000 - (node.clock.monotonic() - began_s))
             for limit, operation in ends:
                 assert bool(operation.ended) == (wait_ms > limit), (wait_ms, limit)
 
-    run(purgatory, scenario)
+    run(scenario)
 
 
-def test_a_failure_ends_only_itself(purgatory):
+def test_a_failure_ends_only_itself(run, purgatory):
     async def scenario():
         bad, good = Operation(purgatory), Operation(purgatory)
         bad.__class__ = type("Bad", (Operation,), {"attempt": lambda self: 1 / 0})
@@ -129,7 +111,7 @@ def test_a_failure_ends_only_itself(purgatory):
         assert good.ended == ["satisfied"]
         assert purgatory.live == 0
 
-    run(purgatory, scenario)
+    run(scenario)
 
 
 class LosesItsAnswer(DelayedProduce):
@@ -138,7 +120,7 @@ class LosesItsAnswer(DelayedProduce):
 
 
 @pytest.mark.parametrize("how", ["attempt", "expire"])
-def test_a_connection_whose_answer_is_lost_is_closed(purgatory, how):
+def test_a_connection_whose_response_cannot_be_made_is_closed(run, purgatory, how):
     async def scenario():
         host = types.SimpleNamespace(purgatory=purgatory, may_propose=True)
         connection = Connection()
@@ -151,10 +133,10 @@ def test_a_connection_whose_answer_is_lost_is_closed(purgatory, how):
         assert operation.done
         assert purgatory.live == 0
 
-    run(purgatory, scenario)
+    run(scenario)
 
 
-def test_many_are_done_in_several_turns(purgatory):
+def test_many_are_done_in_several_turns(run, purgatory):
     async def scenario():
         operations = [Operation(purgatory) for _ in range(2 * AT_ONCE + 1)]
         for operation in operations:
@@ -172,10 +154,10 @@ def test_many_are_done_in_several_turns(purgatory):
         await asyncio.sleep(0.02)
         assert all(o.ended == ["expired"] for o in late)
 
-    run(purgatory, scenario)
+    run(scenario)
 
 
-def test_finished_ones_are_swept(purgatory):
+def test_finished_ones_are_swept(run, purgatory):
     async def scenario():
         for _ in range(10 * SWEEP_FROM):
             operation = Operation(purgatory)
@@ -189,4 +171,4 @@ def test_finished_ones_are_swept(purgatory):
         assert purgatory._heap == sorted(purgatory._heap[:1]) + purgatory._heap[1:]
         heapq.heapify(purgatory._heap)
 
-    run(purgatory, scenario)
+    run(scenario)

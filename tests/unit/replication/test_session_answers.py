@@ -10,7 +10,7 @@ PARTITIONS = 4
 
 
 class Reader:
-    """A client with a session, and what a server that walks every partition must tell it."""
+    """A client with a session, and the response of a server that walks every partition."""
 
     def __init__(self, wired, chance, replica):
         self.wired, self.chance, self.replica = wired, chance, replica

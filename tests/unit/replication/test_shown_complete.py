@@ -11,9 +11,9 @@ from ottla.model.ids import TopicPartition
 
 LARGE = "x" * 900_000
 COUNT = 6
-"""partitions of two large batches each: more than is read from files for one answer"""
+"""partitions of two large batches each: more than is read from files for one response"""
 SMALL = COUNT
-"""the partition that is left out of such an answer"""
+"""the partition that is left out of such a response"""
 TP = TopicPartition("t", SMALL)
 
 
@@ -43,7 +43,7 @@ async def crash_with_cold_files(c, victim, brokers=(1, 2, 3)):
         await c[broker].start()
 
 
-def test_r18_a_follower_is_not_in_sync_after_an_answer_that_was_cut_short(wired):
+def test_r18_a_follower_is_not_in_sync_after_a_response_that_was_cut_short(wired):
     """What it was not sent, for want of room, it does not have: 3 keeps what 2 lost."""
 
     async def scenario(c):
@@ -56,8 +56,8 @@ def test_r18_a_follower_is_not_in_sync_after_an_answer_that_was_cut_short(wired)
             def discard(self, tp):
                 if tp in self:
                     cleared.append((tp.partition, c[2].log(tp.partition).log_end_offset))
-                    if tp == TP and not c.network.cuts:
-                        c.network.part(2, c[1].port)  # its leader is gone in this moment
+                    if tp == TP and not c.cuts:
+                        c.part(2, 1)  # its leader is gone in this moment
                 super().discard(tp)
 
         c[2].logs.unclean = Marks(c[2].logs.unclean)
@@ -65,7 +65,7 @@ def test_r18_a_follower_is_not_in_sync_after_an_answer_that_was_cut_short(wired)
         assert [end for index, end in cleared if index == SMALL] == [6]
         assert all(end == 2 for index, end in cleared if index != SMALL)
         await c[1].stop(clean=False)
-        c.network.heal()
+        c.heal()
         await c.controller.lead(2, isr=[2, 3], index=SMALL, to=[2, 3])
         await c.until(lambda: c[2].partition(SMALL).is_leader)
         ours, other = c[2].log(SMALL), c[3].log(SMALL)
@@ -75,8 +75,8 @@ def test_r18_a_follower_is_not_in_sync_after_an_answer_that_was_cut_short(wired)
     wired(scenario)
 
 
-def test_r18_a_new_leader_has_not_heard_who_was_cut_short(wired):
-    """Broker 1 lost its tails and is to lead: 2 cannot give all of it in one answer."""
+def test_r18_a_new_leader_does_not_confirm_a_replica_whose_response_was_cut_short(wired):
+    """Broker 1 lost its tails and is to lead: 2 cannot give all of it in one response."""
 
     async def scenario(c):
         await crash_with_cold_files(c, 1, brokers=(1, 2))
@@ -90,7 +90,7 @@ def test_r18_a_new_leader_has_not_heard_who_was_cut_short(wired):
     wired(scenario, brokers=2)
 
 
-def test_r18_one_that_cannot_read_what_it_has_was_not_heard(wired):
+def test_r18_a_replica_that_cannot_read_its_log_is_not_confirmed(wired):
     """Broker 2 alone kept the end, and its disk does not give it yet."""
 
     async def scenario(c):
@@ -144,10 +144,10 @@ def test_also_where_we_have_more_than_it(wired):
         await c[3].stop()
         await c.controller.lead(1, isr=[1, 2])
         await c.settle(1)
-        c.network.part(2, c[1].port)
+        c.part(2, 1)
         await write(c, 1, "b", acks=1)
         await c[1].stop(clean=False)
-        c.network.heal()
+        c.heal()
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
         await c.until(lambda: c[1].partition().is_leader, seconds=5)
@@ -193,13 +193,13 @@ async def two_histories(c):
     await c.controller.lead(2, replicas=[1, 2], new=True)
     await write(c, 2, *"ab")
     await c.until(lambda: c[1].log().log_end_offset == 2)
-    c.network.part(1, c[2].port)
+    c.part(1, 2)
     await write(c, 2, *"cd", acks=1)
     await c[2].stop(clean=False)
     await c.controller.lead(1, isr=[1, 2], to=[1])
     await write(c, 1, *"xyz", acks=1)
     await c[1].stop(clean=False)
-    c.network.heal()
+    c.heal()
 
 
 @pytest.mark.parametrize("wrote", [True, False], ids=["with a record", "without a record"])

@@ -1,27 +1,27 @@
-"""A replica that hears in UpdateMetadata that it is out stops, and only then."""
+"""A replica that UpdateMetadata does not list any more stops, and only then."""
 
 import asyncio
 
 from ottla.model import time_slices
 from ottla.model.cluster import TopicInfo
 from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicPartition
-from ottla.replication.strays import stop_deleted, stop_unassigned
+from ottla.model.ids import ZERO_UUID, TopicPartition
+from ottla.replication.strays import Assignment, stop_deleted, stop_unassigned
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 
 TP = TopicPartition("t", 0)
 
 
-def test_a_leader_that_was_moved_away_stops_when_it_hears_of_it(wired):
+def test_a_leader_that_was_moved_away_stops_with_the_new_metadata(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(2, isr=[2], replicas=[2], to=[2])
         assert (await c.produce(1, "lost for ever", acks=1)).error_code == 0
-        assert stop_unassigned(c[1].replicas, [(TP, 1, [2])]) == [TP]
+        assert stop_unassigned(c[1].replicas, [Assignment(TP, ZERO_UUID, 1, [2])]) == [TP]
         answer = await c.produce(1, "b", acks=1)
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert c[1].log() is not None
-        assert stop_unassigned(c[1].replicas, [(TP, 2, [2])]) == []
+        assert stop_unassigned(c[1].replicas, [Assignment(TP, ZERO_UUID, 2, [2])]) == []
 
     wired(scenario, brokers=2)
 
@@ -30,8 +30,34 @@ def test_a_replica_stays_by_an_older_or_equal_epoch_and_when_it_is_assigned(wire
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.controller.lead(1)
-        assert stop_unassigned(c[2].replicas, [(TP, 0, [1]), (TP, 1, [1]), (TP, 2, [1, 2])]) == []
+        assert (
+            stop_unassigned(
+                c[2].replicas,
+                [
+                    Assignment(TP, ZERO_UUID, 0, [1]),
+                    Assignment(TP, ZERO_UUID, 1, [1]),
+                    Assignment(TP, ZERO_UUID, 2, [1, 2]),
+                ],
+            )
+            == []
+        )
         assert (await c.produce(1, "a")).error_code == 0
+
+    wired(scenario, brokers=2)
+
+
+def test_r15_a_replica_of_a_former_topic_is_none_of_the_next_one_of_its_name(wired):
+    """Seed 9992177: moved away, deleted and created anew while this broker was stopped."""
+
+    async def scenario(c):
+        await c.controller.lead(1, replicas=[1, 2], new=True)
+        known = bytes(c[2].partition().topic_id)
+        assert stop_unassigned(c[2].replicas, [Assignment(TP, known, 0, [1])]) == []
+        assert stop_unassigned(c[2].replicas, [Assignment(TP, ZERO_UUID, 0, [1])]) == []
+        another = bytes(15) + b"\x07"
+        assert stop_unassigned(c[2].replicas, [Assignment(TP, another, 0, [1, 2])]) == []
+        assert stop_unassigned(c[2].replicas, [Assignment(TP, another, 0, [1])]) == [TP]
+        assert c[2].log() is not None  # its files stay until the name is assigned to it again
 
     wired(scenario, brokers=2)
 
@@ -58,7 +84,7 @@ def test_a_stray_may_come_back(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2], new=True)
         await c.produce(1, "a")
-        assert stop_unassigned(c[2].replicas, [(TP, 1, [1])]) == [TP]
+        assert stop_unassigned(c[2].replicas, [Assignment(TP, ZERO_UUID, 1, [1])]) == [TP]
         await c.controller.lead(1, isr=[1], replicas=[1, 2])
         assert (await c.produce(1, "b")).error_code == 0
         await c.settle(1.0)
@@ -118,7 +144,7 @@ def test_a_new_log_is_not_taken_for_the_old_one_when_the_request_came_twice(wire
     wired(scenario, brokers=1)
 
 
-def test_a_request_ends_half_way_when_a_newer_controller_is_heard_of(wired, monkeypatch):
+def test_a_request_ends_half_way_when_a_newer_controller_epoch_comes(wired, monkeypatch):
     """Else it would bring back what that controller let go in the meantime."""
     monkeypatch.setattr(time_slices, "SLICE_S", -1)
 
@@ -140,10 +166,18 @@ def test_a_request_ends_half_way_when_a_newer_controller_is_heard_of(wired, monk
                 )
             ],
         )
+        create, arrived = node.logs.get_or_create, asyncio.Event()
+
+        def created(*arguments, **more):
+            arrived.set()
+            return create(*arguments, **more)
+
+        monkeypatch.setattr(node.logs, "get_or_create", created)
         answer = asyncio.ensure_future(node.send(request, 7))
+        await arrived.wait()
         while not node.replicas.partitions:
             await asyncio.sleep(0)
-        assert stop_unassigned(node.replicas, [(TP, 1, [2])]) == [TP]
+        assert stop_unassigned(node.replicas, [Assignment(TP, ZERO_UUID, 1, [2])]) == [TP]
         node.replicas.controller_epoch = 2
         assert (await answer).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert TP not in node.replicas.partitions

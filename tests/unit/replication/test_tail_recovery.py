@@ -1,4 +1,4 @@
-"""A crashed broker that leads again asks the others for what it lost (F5, F11, R13)."""
+"""A crashed broker that leads again copies what it lost from the others (F5, F11, R13)."""
 
 import dataclasses
 import itertools
@@ -23,7 +23,7 @@ async def write(c, *records):
 
 
 def hang(c, broker):
-    """Let a broker take connections and requests, and answer nothing."""
+    """Let a broker accept connections and requests, and send no response."""
     c[broker].server.dispatch = lambda conn, _: conn.pending(pipelined=False)
 
 
@@ -48,7 +48,7 @@ async def all_in_sync(c, leader):
     assert values(c[1]) == values(c[2]) == values(c[3])
 
 
-def test_f11_a_fast_bounce_nobody_noticed(wired):
+def test_f11_a_bounce_too_fast_for_a_watch(wired):
     """The leader loses power and is back at once; the controller lets it lead in the same epoch."""
 
     async def scenario(c):
@@ -71,7 +71,7 @@ def test_f11_a_fast_bounce_nobody_noticed(wired):
 
 @pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))), ids=str)
 def test_f5_power_loss_everywhere_one_kept_the_data(wired, order):
-    """Whoever comes back first leads (the others are out of its ISR); 2 alone kept everything."""
+    """The first broker that returns leads (its ISR has no other); only 2 kept everything."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
@@ -112,8 +112,8 @@ def test_f11_an_empty_disk(wired):
     wired(scenario)
 
 
-def test_what_takes_many_answers_is_asked_for_to_its_end(wired):
-    """What was lost is larger than one answer."""
+def test_a_tail_of_many_responses_is_fetched_to_its_end(wired):
+    """What was lost is larger than one response."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
@@ -137,11 +137,11 @@ def test_a_later_epoch_elsewhere_wins(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
         await write(c, *"ab")
-        c.network.part(2, c[1].port)
-        c.network.part(3, c[1].port)
+        c.part(2, 1)
+        c.part(3, 1)
         assert (await c.produce(1, "x", "y", "z", acks=1)).error_code == 0
         await c[1].stop(clean=False)
-        c.network.heal()
+        c.heal()
         await c.controller.lead(2, isr=[2, 3], to=[2, 3])
         assert (await c.produce(2, "c", "d")).error_code == 0
         # 1 had followed, truncated, joined the ISR; all that is undone. Then it is made leader.
@@ -167,8 +167,8 @@ def test_r18_what_a_later_epoch_left_out_is_not_taken_again(wired, later, first_
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
         await write(c, *"ab")
-        c.network.part(2, c[1].port)
-        c.network.part(3, c[1].port)
+        c.part(2, 1)
+        c.part(3, 1)
         assert (await c.produce(1, "x", "y", acks=1)).error_code == 0
         if first_leads_again:  # in an epoch later than the records' own, also without a record
             await c.controller.lead(1, isr=[1], to=[1])
@@ -177,7 +177,7 @@ def test_r18_what_a_later_epoch_left_out_is_not_taken_again(wired, later, first_
             assert (await c.produce(2, later)).error_code == 0
         await c[3].stop(clean=False)
         c[3].lose_tail(2)
-        c.network.heal()
+        c.heal()
         await c[3].start()
         assert values(c[1]) == list("abxy")
         assert values(c[3]) == list("ab")
@@ -193,7 +193,7 @@ def test_r18_what_a_later_epoch_left_out_is_not_taken_again(wired, later, first_
     wired(scenario)
 
 
-def test_r18_who_made_us_cut_and_is_gone_keeps_nobody_from_giving(wired):
+def test_r18_a_dead_replica_that_made_us_truncate_keeps_no_other_from_giving_records(wired):
     """2 led later than 1's records are, makes 3 cut them, and is gone before it told its end.
 
     1 is in the ISR and lost nothing: what it has proves 3's log complete.
@@ -202,19 +202,19 @@ def test_r18_who_made_us_cut_and_is_gone_keeps_nobody_from_giving(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
         await write(c, *"ab")
-        c.network.part(2, c[1].port)
-        c.network.part(3, c[1].port)
+        c.part(2, 1)
+        c.part(3, 1)
         assert (await c.produce(1, "x", "y", acks=1)).error_code == 0
         await c.controller.lead(2, isr=[2, 3], to=[2, 3])
         await c[3].stop(clean=False)
-        c.network.heal()
+        c.heal()
         await c[3].start()
-        cuts = watch_cuts(c[3], lambda: c.network.part(3, c[2].port))
+        cuts = watch_cuts(c[3], lambda: c.part(3, 2))
         await c.controller.lead(3, isr=[3, 1])
         await c.until(lambda: c[3].partition().is_leader)
         assert cuts == [2]
         assert values(c[3]) == list("abxy")
-        c.network.heal()
+        c.heal()
         await all_in_sync(c, 3)
 
     wired(scenario)
@@ -224,11 +224,11 @@ def test_a_tail_that_only_the_leader_has_stays(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
         await write(c, "a")
-        c.network.part(2, c[1].port)
-        c.network.part(3, c[1].port)
+        c.part(2, 1)
+        c.part(3, 1)
         await c.produce(1, "b", acks=1)
         await c[1].stop(clean=False)
-        c.network.heal()
+        c.heal()
         await c[1].start()
         await c.controller.tell(c.controller.states["t", 0], [1])
         await c.until(lambda: c[1].partition().is_leader)
@@ -239,8 +239,8 @@ def test_a_tail_that_only_the_leader_has_stays(wired):
 
 
 @pytest.mark.parametrize("lossy", [False, True], ids=["default", "unclean elections allowed"])
-def test_r13_while_it_asks_it_does_not_lead(wired, lossy):
-    """Nobody answers: it goes on waiting, unless unclean elections are allowed for the topic."""
+def test_r13_a_broker_that_queries_others_does_not_lead(wired, lossy):
+    """No broker responds: it goes on waiting, unless the topic allows unclean elections."""
 
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
@@ -248,7 +248,7 @@ def test_r13_while_it_asks_it_does_not_lead(wired, lossy):
         await crash_all(c)
         await c[1].start()
         await c.controller.lead(1, isr=[1], to=[1])
-        started = c.loop.now
+        started = c.now
         await c.settle(1)
         refused = await c.produce(1, "b", acks=1)
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -261,7 +261,7 @@ def test_r13_while_it_asks_it_does_not_lead(wired, lossy):
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         if lossy:
             await c.until(lambda: c[1].partition().is_leader)
-            assert 9.9 < c.loop.now - started < 12
+            assert 9.9 < c.now - started < 12
         else:
             await c.settle(60)
             assert not c[1].partition().is_leader
@@ -291,7 +291,7 @@ def test_an_operator_may_accept_the_loss_while_it_waits(wired):
         c[1].log().update_config(allowed)
         await c.settle(2)
         assert c[1].partition().is_leader
-        assert c[1].replicas.statistics()["tail_recovery"]["led_unproven_total"] == 1
+        assert c[1].replicas.statistics()["tail_recovery"]["led_unverified_total"] == 1
 
     wired(scenario)
 
@@ -317,7 +317,7 @@ def test_the_controller_changes_its_mind_meanwhile(wired):
     wired(scenario)
 
 
-def test_who_was_in_sync_since_needs_not_ask(wired):
+def test_a_replica_that_was_in_sync_since_queries_no_other(wired):
     async def scenario(c):
         await c.controller.lead(2, replicas=[1, 2, 3], new=True)
         assert (await c.produce(2, "a")).error_code == 0
@@ -348,7 +348,7 @@ def test_new_topics_and_clean_starts_do_not_ask(wired):
     wired(scenario)
 
 
-def test_a_follower_of_a_busy_leader_is_whole_again_soon(wired):
+def test_a_follower_of_a_busy_leader_is_soon_verified(wired):
     """It catches up and never sees an answer without records; its next leadership does not wait."""
 
     async def scenario(c):
@@ -373,7 +373,7 @@ def test_a_follower_of_a_busy_leader_is_whole_again_soon(wired):
     wired(scenario, replica_fetch_wait_max_ms=5_000, replica_lag_time_max_ms=30_000)
 
 
-def test_one_that_hangs_does_not_keep_the_others_from_being_heard(wired):
+def test_a_broker_that_hangs_does_not_keep_others_from_being_confirmed(wired):
     async def scenario(c):
         await c.controller.lead(1, replicas=[1, 2, 3], new=True)
         await write(c, *"abcdef")
@@ -381,12 +381,12 @@ def test_one_that_hangs_does_not_keep_the_others_from_being_heard(wired):
         c[1].lose_tail(2)
         await c[1].start()
         hang(c, 2)
-        started = c.loop.now
+        started = c.now
         await c.controller.tell(c.controller.states["t", 0], [1])
         await c.until(lambda: c[1].log().log_end_offset == 6)
-        assert c.loop.now - started < 5
+        assert c.now - started < 5
         await c.until(lambda: c[1].partition().is_leader)
-        assert c.loop.now - started < 36
+        assert c.now - started < 36
         assert values(c[1]) == list("abcdef")
 
     wired(scenario, replica_lag_time_max_ms=30_000)

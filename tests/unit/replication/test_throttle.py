@@ -92,7 +92,7 @@ def test_without_a_bound_nothing_is_exceeded():
     ),
 )
 def test_no_window_passes_more_than_bound_and_one_burst(bound, offers):
-    """Whoever asks first never sends more in any window than the bound allows plus one answer."""
+    """Whoever asks first never sends more in any window than the bound allows plus one response."""
     quota = ReplicationQuota(11, 1000)
     quota.bound = bound
     now = 0.0

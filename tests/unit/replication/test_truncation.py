@@ -27,7 +27,7 @@ def test_a_fetch_that_diverged():
     assert divergence(3, 10, 2, 12, 0) == EpochEnd(2, 12)
 
 
-def test_a_fetch_nobody_can_judge():
+def test_a_fetch_that_cannot_be_compared_is_out_of_range():
     with pytest.raises(OffsetOutOfRangeError):
         divergence(9, 10, UNDEFINED, UNDEFINED, 0)
     with pytest.raises(OffsetOutOfRangeError):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from batches import patch_leader_fields, validate_batch
 from ottla.model.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -19,6 +18,7 @@ from ottla.model.errors import (
 from ottla.wire import batch_header, records
 from ottla.wire.record_check import Effort, EffortExceededError, check_records, varint
 from ottla.wire.records import Record
+from support.batches import patch_leader_fields, validate_batch
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "batches.txt"
 GOLDEN = {

@@ -86,7 +86,7 @@ def test_maven_that_fails_is_one_line(bare):
         embedded.find_jars()
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_last_words(bare, monkeypatch):
+def test_the_error_of_a_server_that_ends_at_once_has_its_output(bare, monkeypatch):
     java = put_command(bare / "bin", "java")
     java.write_text("#!/bin/sh\necho out of luck\nexit 7\n")
     monkeypatch.setenv(embedded.JARS_VARIABLE, str(put_jars(bare / "jars", *SERVER)))

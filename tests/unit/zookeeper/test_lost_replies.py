@@ -51,7 +51,7 @@ def test_each_swap_reported_is_one_version(still, seed):
         assert set(won) <= set(sets)
         assert len(won) == len(set(won)) >= 50
         # A write whose reply was lost and that another replaced before we looked counts as not
-        # done: nobody can tell, and producer ids or partition states are then decided again.
+        # done: the client cannot know, and producer ids or partition states are then decided again.
         for version, _ in sorted(set(sets) - set(won)):
             assert version + 1 in dict(sets)
 

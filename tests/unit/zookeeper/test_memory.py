@@ -90,7 +90,7 @@ def test_a_lost_request_is_not_done_a_lost_reply_is(still):
     still(scenario)
 
 
-def test_sessions_outlive_a_restart_with_their_whole_timeout(still):
+def test_sessions_outlive_a_restart_with_their_full_timeout(still):
     async def scenario(z):
         s = await z.session(6000)
         other = await z.session(40_000)
@@ -123,7 +123,7 @@ def test_expire_and_disconnect(still):
     still(scenario)
 
 
-def test_the_server_forgets_who_left(still):
+def test_the_server_forgets_closed_sessions(still):
     async def scenario(z):
         sessions = [await z.session() for _ in range(5)]
         for s in sessions:

@@ -28,7 +28,7 @@ def right(results):
             assert result[0] == path.encode()
 
 
-def test_results_come_slice_by_slice_while_the_next_one_is_asked_for(still):
+def test_results_come_slice_by_slice_while_the_next_one_is_read(still):
     async def scenario(z):
         access = await filled(z)
         asked, taken = [], []
@@ -49,7 +49,7 @@ def test_results_come_slice_by_slice_while_the_next_one_is_asked_for(still):
 
 
 @pytest.mark.parametrize("cut_after", [1, READS_AT_ONCE + 1, 2 * READS_AT_ONCE + 3, MANY - 1])
-def test_a_connection_lost_in_any_slice_loses_no_answer(still, cut_after):
+def test_a_connection_lost_in_any_slice_loses_no_result(still, cut_after):
     async def scenario(z):
         access = await filled(z)
         count = 0
@@ -69,7 +69,7 @@ def test_a_connection_lost_in_any_slice_loses_no_answer(still, cut_after):
     still(scenario)
 
 
-def test_an_ended_session_ends_it_and_leaves_no_answer_unlooked_at(still):
+def test_an_ended_session_ends_it_and_leaves_no_result_unretrieved(still):
     async def scenario(z):
         problems = []
         z.loop.set_exception_handler(lambda _loop, context: problems.append(context))

@@ -63,7 +63,7 @@ def test_silence_suspends_at_two_thirds_and_kills_at_the_deadline(still):
     still(scenario)
 
 
-def test_the_deadline_counts_from_when_the_answered_request_was_sent(still):
+def test_the_deadline_counts_from_when_the_request_of_the_last_response_was_sent(still):
     async def scenario(z):
         s = await z.session(6000)
         z.network.latency_s = 1.5
@@ -86,7 +86,7 @@ def test_a_stall_past_the_deadline_is_death_before_anything_else(still, first):
         other = await z.session(60_000)
         made = other.create("/news")
         pending = s.get("/")
-        await asyncio.sleep(0.0015)  # done; its event and our answer are on the way to us
+        await asyncio.sleep(0.0015)  # done; its event and our response are on the way to us
 
         def after_the_stall():
             assert s.state is DEAD
@@ -220,10 +220,10 @@ def test_a_server_down_for_long_ends_the_session_and_a_new_one_opens(still):
     still(scenario)
 
 
-def test_nobody_there_is_one_clear_line(still):
+def test_no_server_is_one_clear_line(still):
     async def scenario(z):
         began_s = z.loop.now_s
-        with pytest.raises(OperationTimeoutError, match=r"127.0.0.1:9.*within 3000 ms.*running"):
+        with pytest.raises(OperationTimeoutError, match=r"127.0.0.1:9.*in 3000 ms.*running"):
             await z.session(hosts="127.0.0.1:9", connect_ms=3000)
         assert z.loop.now_s - began_s < 4
 
@@ -279,7 +279,7 @@ def test_garbage_from_the_server_suspends(still, garbage):
     still(scenario)
 
 
-def test_a_reply_in_flight_when_the_session_expires_is_still_the_answer(still):
+def test_a_reply_in_flight_when_the_session_expires_is_still_the_result(still):
     async def scenario(z):
         s = await z.session()
         z.network.latency_s = 0.2
@@ -306,7 +306,7 @@ def test_waiting_requests_have_a_bound(still):
     still(scenario)
 
 
-def test_a_callback_that_fails_harms_nobody_else(still):
+def test_a_callback_that_fails_harms_no_other(still):
     async def scenario(z):
         problems, seen = [], []
         z.loop.set_exception_handler(lambda _loop, context: problems.append(context["exception"]))
@@ -321,7 +321,7 @@ def test_a_callback_that_fails_harms_nobody_else(still):
     still(scenario)
 
 
-def test_a_cancelled_wait_leaves_the_pipeline_whole(still):
+def test_a_cancelled_wait_leaves_the_pipeline_in_order(still):
     async def scenario(z):
         s = await z.session()
         first, second = s.exists("/"), s.get("/")

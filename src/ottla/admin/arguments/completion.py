@@ -7,7 +7,7 @@ whoever calls. Invariant: never raises; where nothing is known, nothing is offer
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.admin.arguments.declaring import Parameter, UsageError, parameters
+from ottla.admin.arguments.declaring import Parameter, UsageError, asks_cluster, parameters
 from ottla.admin.arguments.parsing import EVERYWHERE
 from ottla.admin.arguments.tree import Group, find
 
@@ -50,7 +50,7 @@ def candidates(
     if not node.target:
         return []
     known = node.parameters()
-    if any(p.name == "bootstrap_server" for p in known):
+    if asks_cluster(known):
         known += parameters(connection)
     options = {name: p for p in known if p.is_option for name in p.names}
     chosen = _cluster(rest)
@@ -127,8 +127,10 @@ _ottla() {
             compopt -o default 2>/dev/null
             return
         fi
-        # Bash takes what stands behind = for a word of its own.
+        # Bash takes what stands behind = or : for a word of its own.
         [[ "$current" == *=* ]] && line="${line#*=}"
+        [[ "$current" == *:* ]] && line="${line#"${current%"${current##*:}"}"}"
+        printf -v line %q "$line"
         COMPREPLY+=("$line")
     done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
 }
@@ -146,10 +148,15 @@ _ottla() {
             _files
             return
         fi
-        found+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}")
+        if [[ "$line" == *$'\\t'* ]]; then
+            found+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}")
+        else
+            found+=("${line//:/\\\\:}")
+        fi
     done
     _describe ottla found
 }
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
 compdef _ottla ottla
 """,
     "fish": """\

@@ -111,6 +111,11 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
+def asks_cluster(known: Sequence[Parameter]) -> bool:
+    """Tell whether a command asks a cluster: such a command takes the connection's options, too."""
+    return any(p.name == "bootstrap_server" for p in known)
+
+
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
     """Return what a command takes, in the order of its signature."""
     code = function.__code__

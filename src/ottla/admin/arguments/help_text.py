@@ -108,14 +108,19 @@ def described(p: Parameter) -> str:
     notes = []
     if p.choices and p.declared.metavar:
         notes.append("|".join(p.choices))
-    if declared.min is not None and declared.max is not None:
-        notes.append(f"{declared.min} to {declared.max}")
+    if declared.min is not None and declared.max is not None and "[" not in declared.help:
+        notes.append(_limits(declared.min, declared.max))
     plain = p.default is None or p.default == "" or isinstance(p.default, list | bool)
     if not plain and "[" not in declared.help:
-        notes.append(f"default: {p.default}")
+        default = f"{p.default:g}" if isinstance(p.default, float) else p.default
+        notes.append(f"default: {default}")
     if p.required:
         notes.append("required")
-    return declared.help + (f" [{', '.join(notes)}]" if notes else "")
+    return f"{declared.help} [{', '.join(notes)}]".lstrip() if notes else declared.help
+
+
+def _limits(low: float, high: float) -> str:
+    return f"{low} or more" if high >= 1 << 31 else f"{low} to {high}"
 
 
 def _columns(rows: Iterable[tuple[str, str]], room: int, left: int = LEFT) -> list[str]:

@@ -5,7 +5,7 @@ Who may call: the command `man`. Pure text (roff, man macros).
 
 from collections.abc import Iterator, Sequence
 
-from ottla.admin.arguments.declaring import Parameter, parameters
+from ottla.admin.arguments.declaring import Parameter, asks_cluster, parameters
 from ottla.admin.arguments.help_text import described, names, paragraphs, placeholder
 from ottla.admin.arguments.parsing import EVERYWHERE
 from ottla.admin.arguments.tree import Command, Group
@@ -69,7 +69,7 @@ def command_page(
     """Return the page of one command."""
     function = command.function()
     known = parameters(function)
-    if any(p.name == "bootstrap_server" for p in known):
+    if asks_cluster(known):
         known += connection
     first, *others = paragraphs(function) or [command.summary]
     arguments = [p for p in known if not p.is_option]

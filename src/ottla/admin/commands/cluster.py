@@ -5,10 +5,10 @@ when something is down.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ottla.admin.arguments import Exit, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, Output, cluster_folder
+from ottla.admin.options import Bootstrap, Dir, Output, ask, cluster_folder
 from ottla.admin.output import (
     Format,
     megabytes,
@@ -19,6 +19,7 @@ from ottla.admin.output import (
     say,
     structured,
 )
+from ottla.admin.process import ended_in_order
 from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
 
@@ -30,7 +31,7 @@ EXIT_FAILED = 1
 
 def up(
     brokers: Annotated[
-        int | None, Option("-n", "--brokers", help="How many [3]", min=1, max=50)
+        int | None, Option("-n", "--brokers", help="How many, 1 to 50 [3]", min=1, max=50)
     ] = None,
     directory: Dir = None,
     port_base: Annotated[
@@ -66,7 +67,6 @@ def up(
     Example: ottla up -n 3 --set min.insync.replicas=2
     """
     from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
-    from ottla.admin.local.foreground import stay  # noqa: PLC0415 - lazy
 
     folder = cluster_folder(directory)
     try:
@@ -76,6 +76,14 @@ def up(
     wanted = local_cluster.Wanted(
         brokers, port_base, zookeeper, chosen, listen=listen, advertise=advertise, adopt=adopt
     )
+    with ended_in_order():
+        _up(folder, wanted, output, foreground=foreground)
+
+
+def _up(folder: Any, wanted: Any, output: Format, *, foreground: bool) -> None:
+    from ottla.admin.local import cluster as local_cluster  # noqa: PLC0415 - lazy
+    from ottla.admin.local.foreground import stay  # noqa: PLC0415 - lazy
+
     cluster, started = local_cluster.up(folder, wanted, say)
     if structured(output):
         print_structured(
@@ -132,9 +140,9 @@ def status(
 
     cluster = where(bootstrap_server, directory)
     found = (
-        cluster_status.of_cluster(cluster.address)
-        if cluster.address
-        else cluster_status.of_folder(cluster.folder)
+        cluster_status.of_folder(cluster.folder)
+        if cluster.address is None
+        else ask(directory, bootstrap_server, cluster_status.ask)
     )
     if structured(output):
         print_structured(output, cluster_status.as_json(found))
@@ -159,7 +167,9 @@ def demo(
     """
     from ottla.admin.demo.run import Options, run  # noqa: PLC0415 - lazy
 
-    if not run(Options(fast, directory, port_base, zookeeper, spark)):
+    with ended_in_order():
+        held = run(Options(fast, directory, port_base, zookeeper, spark))
+    if not held:
         raise Exit(EXIT_FAILED)
 
 

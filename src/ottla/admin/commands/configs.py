@@ -212,13 +212,16 @@ def alter(
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
     set_: Annotated[
-        Pairs, Option("--set", metavar="KEY=VALUE", help="All four may be repeated")
+        Pairs,
+        Option("--set", metavar="KEY=VALUE", help="Set it; this and the next three are repeatable"),
     ] = None,
     append: Annotated[
         Pairs, Option(metavar="KEY=VALUE", help="Add to a list, as cleanup.policy=compact")
     ] = None,
     subtract: Annotated[Pairs, Option(metavar="KEY=VALUE", help="Take from a list")] = None,
-    delete: Annotated[Pairs, Option(metavar="KEY", help="Back to what is behind it")] = None,
+    delete: Annotated[
+        Pairs, Option(metavar="KEY", help="Remove it: the default behind it holds")
+    ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Let the brokers check it, change nothing")
     ] = False,

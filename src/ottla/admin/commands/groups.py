@@ -322,8 +322,13 @@ def reset_offsets(
             help="May be repeated [all with an offset]",
         ),
     ] = None,
-    to: Annotated[str | None, Option(metavar="earliest|latest|current")] = None,
-    to_offset: Annotated[int | None, Option(min=0, max=(1 << 63) - 1)] = None,
+    to: Annotated[
+        str | None,
+        Option(metavar="earliest|latest|current", help="An end of the log, or where they are"),
+    ] = None,
+    to_offset: Annotated[
+        int | None, Option(help="This offset in each partition", min=0, max=(1 << 63) - 1)
+    ] = None,
     shift_by: Annotated[int | None, Option(help="Forward, or back if negative")] = None,
     to_datetime: Annotated[str | None, Option(help="The first record not older than this")] = None,
     by_duration: Annotated[

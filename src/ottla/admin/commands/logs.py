@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from ottla.admin.arguments import Argument, Option
+from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.output import Format, complain, say
 from ottla.admin.tables import printable
 
@@ -20,7 +20,16 @@ def logs(
         bool, Option("--records", "--deep-iteration", help="Also each record's facts")
     ] = False,
     contents: Annotated[
-        bool, Option("--contents", "--print-data-log", help="Also keys and values")
+        bool, Option("--contents", help="Also keys and values; groups, transactions decoded")
+    ] = False,
+    as_text: Annotated[
+        bool, Option("--print-data-log", help="Also keys and values, all of them as text")
+    ] = False,
+    as_offsets: Annotated[
+        bool, Option("--offsets-decoder", help="Decode all as offsets and groups")
+    ] = False,
+    as_transactions: Annotated[
+        bool, Option("--transaction-log-decoder", help="Decode all as states of transactions")
     ] = False,
     check: Annotated[
         bool, Option("--check", help="Print nothing but what is wrong; reads all records")
@@ -32,17 +41,38 @@ def logs(
     The lines are those of Kafka's DumpLogSegments. Damage is said on standard error; exit code 1.
 
     Example: ottla logs ottla-data/broker-0/orders-0 --records
+    Example: ottla logs ottla-data/broker-0/__consumer_offsets-7 --contents
     """
     from ottla.admin.log_files.entries import Note, Problem  # noqa: PLC0415 - lazy
-    from ottla.admin.log_files.files import dump, expanded  # noqa: PLC0415 - lazy
+    from ottla.admin.log_files.files import dump, expanded, topic_of  # noqa: PLC0415 - lazy
+    from ottla.model.ids import (  # noqa: PLC0415 - lazy
+        GROUP_METADATA_TOPIC,
+        TRANSACTION_STATE_TOPIC,
+    )
 
     forms = {Format.table: _Lines, Format.json: _JsonList, Format.yaml: _Yaml, Format.tsv: _Tabs}
     writer = _Nothing() if check else forms[output]()
+    if as_offsets + as_transactions + as_text > 1:
+        raise UsageError(
+            "--print-data-log, --offsets-decoder, --transaction-log-decoder: only one of them"
+        )
+    named = None
+    if as_offsets or as_transactions:
+        named = GROUP_METADATA_TOPIC if as_offsets else TRANSACTION_STATE_TOPIC
+    printing = contents or as_text or named is not None
     damaged = files = 0
+    for path in paths:
+        path.stat()  # what is not there is said before anything is printed
     for path in expanded(paths):
         files += 1
+        entries = dump(
+            path,
+            records=records or printing or check,
+            contents=printing,
+            state_of=None if as_text or not printing else named or topic_of(path),
+        )
         writer.begin(path)
-        for found in dump(path, records=records or contents or check, contents=contents):
+        for found in entries:
             if isinstance(found, Problem):
                 damaged += 1
                 where = "" if found.position is None else f" at byte {found.position}"

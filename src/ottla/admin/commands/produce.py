@@ -97,10 +97,8 @@ Partition = Annotated[int | None, Option("--partition", "-p", help="Into this pa
 KeepPartitions = Annotated[
     bool, Option("--keep-partitions", help="Into the partitions that the JSON names")
 ]
-Partitioner = Annotated[PartitionerName, Option(help="For records without a key: sticky or random")]
-CompressionOption = Annotated[
-    Compression, Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")
-]
+Partitioner = Annotated[PartitionerName, Option(help="For records without a key")]
+CompressionOption = Annotated[Compression, Option("--compression", "-z", help="Of batches")]
 Timestamp = Annotated[
     str | None,
     Option(metavar="TIME", help="Of all records: ISO 8601, @milliseconds, or 1h (ago)"),
@@ -224,6 +222,7 @@ async def _produce(client: Any, wanted: Wanted) -> int:
             await writer.send(records)
             progress.add(writer.written - before, size)
 
+    whole = False
     try:
         if wanted.tombstone and wanted.key is not None:
             take(NewRecord(wanted.key, None))
@@ -237,12 +236,14 @@ async def _produce(client: Any, wanted: Wanted) -> int:
                 async for _ in record_input.read_records(here, lines, source, take):
                     await send()
                     prompt()
+        whole = True
     finally:
         progress.clear()
         done = (
             "valid, and nothing was produced" if wanted.dry_run else f"produced to {wanted.topic}"
         )
-        say(f"{plural(writer.written, 'record')} {done}{progress.rate}")
+        if whole or writer.written:
+            say(f"{plural(writer.written, 'record')} {done}{progress.rate}")
     return writer.written
 
 

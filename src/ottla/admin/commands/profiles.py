@@ -32,6 +32,8 @@ def list_command(output: Output = Format.table) -> None:
          p["command_config"])
         for p in listed
     ]  # fmt: skip
+    if not listed:
+        say("no profiles; `ottla profile set NAME -b HOST:PORT` writes one")
     print_table(("", "profile", "cluster", "client settings"), rows)
 
 
@@ -110,7 +112,7 @@ def show(output: Output = Format.table) -> None:
     from ottla.admin import connection  # noqa: PLC0415 - lazy
 
     found = connection.where(None, None)
-    cluster = found.address or str(found.folder)
+    cluster = str(found.folder) if found.address is None else found.address
     config = None if found.command_config is None else str(found.command_config)
     if structured(output):
         print_structured(output, {"cluster": cluster, "command_config": config})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ottla.admin.operations import topics
 from ottla.admin.operations.consume import Reader, Sink
-from ottla.admin.operations.places import BEGINNING, Place
+from ottla.admin.operations.places import BEGINNING, END, Place
 from ottla.admin.operations.record_format import Template
 from ottla.admin.operations.record_json import to_fields, to_line
 from ottla.admin.output import Format, plural, print_line, print_results, say
@@ -140,6 +140,8 @@ def run(ask: Callable[[Callable[[Client], Awaitable[None]]], None], wanted: Want
         sys.stdout.write("\t".join(COLUMNS) + "\n")
         sys.stdout.flush()
     whole = True
+    if wanted.start == END and wanted.tail is None and wanted.group is None and _at_a_terminal():
+        say("waiting for new records; --from-beginning reads all there are, Ctrl-C ends")
     try:
         with contextlib.suppress(KeyboardInterrupt):
             whole = False
@@ -153,6 +155,10 @@ def run(ask: Callable[[Callable[[Client], Awaitable[None]]], None], wanted: Want
     names = ", ".join(wanted.topics)
     note = "" if whole or not wanted.count else ", interrupted"
     say(f"{plural(printer.count, 'record')} of {names}{printer.progress.rate}{note}")
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def _print_counts(wanted: Wanted, printer: Printer) -> None:
@@ -171,13 +177,11 @@ async def _chosen(client: Client, wanted: Wanted) -> tuple[dict[str, bytes], lis
     if wanted.regex is None:
         facts = [await topics.describe_topic(client, name) for name in dict.fromkeys(wanted.topics)]
     else:
-        facts = [
-            t
-            for t in await topics.list_topics(client)
-            if any(pattern.fullmatch(t.name) for pattern in wanted.regex)
-        ]
-        if not facts:
-            raise OttlaError(f"no topic has a name like {' or '.join(wanted.topics)}")
+        from ottla.admin.commands.topic_partitions import named_like  # noqa: PLC0415 - lazy
+
+        facts = await topics.list_topics(client)
+        names = named_like([t.name for t in facts], wanted.regex)
+        facts = [t for t in facts if t.name in names]
         say(f"reading {', '.join(t.name for t in facts)}")
     ids = {t.name: uuid_from_text(t.topic_id) if t.topic_id else ZERO_UUID for t in facts}
     chosen = []

@@ -40,6 +40,8 @@ def complete(root: Any, words: Sequence[str]) -> None:
     from ottla.admin.arguments.completion import candidates  # noqa: PLC0415 - lazy
 
     for word, meaning in candidates(root, words, _names, connection.options):
+        if not word.isprintable():
+            continue  # nobody can type it, and shells read lines
         first = meaning.partition("\n")[0]
         sys.stdout.write(f"{word}\t{first}\n" if first else f"{word}\n")
 

@@ -7,7 +7,7 @@ nothing; exit code 1 if anything asked for was refused.
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.commands.topic_partitions import matching, parse_pattern, parse_topic
+from ottla.admin.commands.topic_partitions import named_like, parse_pattern, parse_topic
 from ottla.admin.commands.topic_partitions import partitions as chosen_partitions
 from ottla.admin.options import (
     Bootstrap,
@@ -31,7 +31,6 @@ from ottla.admin.output import (
     say,
     structured,
 )
-from ottla.model.errors import OttlaError
 from ottla.model.protocol import EARLIEST, LATEST, OF_MAX_TIMESTAMP
 
 
@@ -71,9 +70,7 @@ def offsets(
         else:
             facts = await list_topics(client)
             names = [t.name for t in facts]
-            names = names if patterns is None else matching(names, patterns)
-            if patterns is not None and not names:
-                raise OttlaError(f"no topic has a name like {' or '.join(topics or [])}")
+            names = names if patterns is None else named_like(names, patterns)
             wanted = [
                 TopicPartition(t.name, p.partition)
                 for t in facts

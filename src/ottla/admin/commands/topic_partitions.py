@@ -48,3 +48,11 @@ def parse_pattern(text: str) -> "re.Pattern[str]":
 def matching(names: Sequence[str], patterns: Sequence["re.Pattern[str]"]) -> list[str]:
     """Return the names that one of the patterns is of."""
     return [n for n in names if any(p.fullmatch(n) for p in patterns)]
+
+
+def named_like(topics: Sequence[str], patterns: Sequence["re.Pattern[str]"]) -> list[str]:
+    """Return the topics that one of the patterns is of; OttlaError if there is none."""
+    found = matching(topics, patterns)
+    if not found:
+        raise OttlaError(f"no topic has a name like {' or '.join(p.pattern for p in patterns)}")
+    return found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
-from ottla.admin.commands.topic_partitions import matching, parse_pattern
+from ottla.admin.commands.topic_partitions import matching, named_like, parse_pattern
 from ottla.admin.options import (
     Bootstrap,
     Dir,
@@ -49,8 +49,10 @@ Sizes = Annotated[bool, Option("--sizes", help="Also bytes on disk; asks every b
 
 def create(
     name: Annotated[str, Argument(metavar="NAME")],
-    partitions: Annotated[int, Option(help="-1: the brokers' default")] = -1,
-    replication_factor: Annotated[int, Option(help="-1: the brokers' default")] = -1,
+    partitions: Annotated[int, Option(help="How many [the brokers' default]")] = -1,
+    replication_factor: Annotated[
+        int, Option(help="Brokers with a copy of each [the brokers' default]")
+    ] = -1,
     assignment: Assignment = None,
     config: Settings = None,
     if_not_exists: Annotated[
@@ -72,7 +74,7 @@ def create(
             raise UsageError(f"--{what} {count}: choose 1 or more")
         if assignment is not None and count != -1:
             raise UsageError(f"--assignment says how many: leave --{what} away")
-    settings = topics.parse_topic_settings(config or [])
+    settings = _settings(config)
     placed = _assignment(assignment)
     result = "valid" if dry_run else "created"
     try:
@@ -100,6 +102,12 @@ def create(
     }
     say(texts[result])
     print_results(output, [{"topic": name, "result": result}])
+
+
+def _settings(pairs: list[str] | None) -> dict[str, str]:
+    from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
+
+    return usage(topics.parse_topic_settings, [pairs or []], "--config")[0]
 
 
 def _assignment(text: str | None) -> list[list[int]] | None:
@@ -241,10 +249,7 @@ async def _named(client: Any, names: Sequence[str], patterns: Any) -> list[str]:
     there = [t.name for t in await topics.list_topics(client)]
     if patterns is None:
         return there
-    found = matching(there, patterns)
-    if not found:
-        raise OttlaError(f"no topic has a name like {' or '.join(names)}")
-    return found
+    return named_like(there, patterns)
 
 
 def _print_topic(topic: Any) -> None:
@@ -291,7 +296,7 @@ def alter(
     """
     from ottla.admin.operations import topics  # noqa: PLC0415 - lazy
 
-    changed = topics.parse_topic_settings(config or [])
+    changed = _settings(config)
     removed = list(dict.fromkeys(delete_config or []))
     placed = _assignment(assignment)
     if partitions is None and not changed and not removed:

@@ -78,9 +78,14 @@ def producers(
 
     Example: ottla txn producers orders 0
     """
+    from ottla.admin.commands.topic_partitions import partitions  # noqa: PLC0415 - lazy
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
-    found = ask(directory, bootstrap_server, lambda c: transactions.producers(c, topic, partition))
+    async def question(client: Any) -> Any:
+        await partitions(client, [(topic, [partition])])  # says what is not there
+        return await transactions.producers(client, topic, partition)
+
+    found = ask(directory, bootstrap_server, question)
     if structured(output):
         print_structured(output, found)
         return
@@ -151,17 +156,19 @@ def abort(
 
     Example: ottla txn abort orders 0 --start-offset 1234 --yes
     """
+    from ottla.admin.commands.topic_partitions import partitions  # noqa: PLC0415 - lazy
     from ottla.admin.operations import transactions  # noqa: PLC0415 - lazy
 
     what = f"the transaction at offset {start_offset} of {topic}-{partition}"
     needs_yes(yes or dry_run, f"{what} would be lost")
     if not dry_run:
         agreed(yes, f"abort {what}?", "nothing was aborted")
-    producer = ask(
-        directory,
-        bootstrap_server,
-        lambda c: transactions.abort(c, topic, partition, start_offset, dry_run=dry_run),
-    )
+
+    async def question(client: Any) -> Any:
+        await partitions(client, [(topic, [partition])])  # says what is not there
+        return await transactions.abort(client, topic, partition, start_offset, dry_run=dry_run)
+
+    producer = ask(directory, bootstrap_server, question)
     done = "would be aborted" if dry_run else "aborted"
     say(f"{what} {done} (producer id {producer.producer_id}, epoch {producer.producer_epoch})")
     print_results(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from ottla.admin.arguments import Argument, Option
 from ottla.admin.options import Dir, Output, cluster_folder
 from ottla.admin.output import Format, print_line, print_structured, print_table, structured
+from ottla.admin.zookeeper_session import asked
 
 ZooKeeper = Annotated[
     str | None,
@@ -39,7 +40,7 @@ def ls(
         listed = znode_reading.tree(session, path, recursive=recursive)
         return [found async for found in listed]
 
-    found = znode_reading.asked(_address(zookeeper, directory), question)
+    found = asked(_address(zookeeper, directory), question)
     if structured(output):
         print_structured(output, [{k: v for k, v in f.items() if k != "data"} for f in found])
         return
@@ -68,7 +69,7 @@ def get(
     async def question(session: Any) -> dict[str, Any]:
         return await znode_reading.read(session, path)
 
-    found = znode_reading.asked(_address(zookeeper, directory), question)
+    found = asked(_address(zookeeper, directory), question)
     if structured(output):
         print_structured(output, found)
         return

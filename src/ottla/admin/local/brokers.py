@@ -171,16 +171,22 @@ def restart(
 ) -> None:
     """Restart brokers one after the other, each when all partitions are in sync.
 
-    Waits `timeout_s` at most for each; OttlaError says what is not in sync and what is left to do.
+    Those that are down are only started, all at once before the others. Waits `timeout_s` at most
+    for each; OttlaError says what is not in sync and what is left to do.
     """
     cluster = folder.existing()
     with folder.locked():
-        for place, known in enumerate(brokers):
-            broker = cluster.broker(known.id)
-            left = " ".join(str(b.id) for b in brokers[place:])
+        ours = [cluster.broker(b.id) for b in brokers]
+        down = [b for b in ours if not b.running]
+        if down:
+            _start(folder, cluster, down)
+            for broker in down:
+                tell(f"broker {broker.id} started: it was down")
+        running = [b for b in ours if b not in down]
+        for place, broker in enumerate(running):
+            left = " ".join(str(b.id) for b in running[place:])
             _wait_in_sync(folder, timeout_s, f"`ottla broker restart {left}` goes on")
-            if broker.running:
-                _stop(folder, cluster, broker, STOP_TIMEOUT_S)
+            _stop(folder, cluster, broker, STOP_TIMEOUT_S)
             try:
                 _start(folder, cluster, [broker])
             except KeyboardInterrupt:

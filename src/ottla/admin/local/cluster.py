@@ -23,6 +23,7 @@ from pathlib import Path
 from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import (
     ANY_ADDRESS,
+    CLUSTER_FILE,
     HOST,
     ClusterDir,
     LocalBroker,
@@ -333,7 +334,10 @@ def up(
         )
     with folder.locked():
         known = folder.load()
-        if known is not None and wanted.adopt and folder.original(known) is not None:
+        adopts = known is not None and wanted.adopt and folder.original(known) is not None
+        copied = b""
+        if known is not None and adopts:
+            copied = (folder.path / CLUSTER_FILE).read_bytes()
             _adopt(known, folder)
         elif known is not None:
             folder.check_is_no_copy(known)
@@ -342,12 +346,16 @@ def up(
         _check_can_start(cluster)
         started: list[processes.ProcessId] = []
         try:
+            if adopts:
+                _start_adopted_zookeeper(folder, cluster, started, tell)
             _start_all(folder, cluster, started, tell)
         except BaseException:
             with undisturbed():
                 processes.stop(started, 2.0)
                 if known is None:
-                    (folder.path / "cluster.json").unlink(missing_ok=True)
+                    (folder.path / CLUSTER_FILE).unlink(missing_ok=True)
+                if copied:  # it stays a copy, which has to be adopted
+                    (folder.path / CLUSTER_FILE).write_bytes(copied)
             raise
         return cluster, len(started)
 
@@ -365,18 +373,41 @@ def _start_all(
                 children[broker.id] = start_broker(folder, cluster, broker)
                 assert broker.process is not None
                 started.append(broker.process)
-    zookeeper = cluster.zookeeper
-    if not zookeeper.running:
-        tell(f"starting ZooKeeper on {zookeeper.address}")
-        handle = start_zookeeper(folder.zookeeper_dir, zookeeper.port)
-        with interrupts_deferred():
-            zookeeper.process = processes.identify(handle.pid)
-            assert zookeeper.process is not None, "it answered a moment ago"
-            started.append(zookeeper.process)
-            folder.save(cluster)
+    if not cluster.zookeeper.running:
+        _start_zookeeper(folder, cluster, started, tell)
     if children:
         tell(f"starting {len(children)} of {len(cluster.brokers)} brokers")
     wait_until_serving(folder, cluster, children)
+
+
+def _start_zookeeper(
+    folder: ClusterDir,
+    cluster: LocalCluster,
+    started: list[processes.ProcessId],
+    tell: Callable[[str], None],
+) -> None:
+    zookeeper = cluster.zookeeper
+    tell(f"starting ZooKeeper on {zookeeper.address}")
+    handle = start_zookeeper(folder.zookeeper_dir, zookeeper.port)
+    with interrupts_deferred():
+        zookeeper.process = processes.identify(handle.pid)
+        assert zookeeper.process is not None, "it answered a moment ago"
+        started.append(zookeeper.process)
+        folder.save(cluster)
+
+
+def _start_adopted_zookeeper(
+    folder: ClusterDir,
+    cluster: LocalCluster,
+    started: list[processes.ProcessId],
+    tell: Callable[[str], None],
+) -> None:
+    """Start a copy's ZooKeeper before its brokers, and remove what is true of the original only."""
+    from ottla.admin.local import adoption  # noqa: PLC0415 - only a copy needs it
+
+    adoption.remove_marks(folder, cluster)
+    _start_zookeeper(folder, cluster, started, tell)
+    adoption.remove_registrations(cluster.zookeeper.address)
 
 
 def _check_can_start(cluster: LocalCluster) -> None:

@@ -29,7 +29,9 @@ from pathlib import Path
 import msgspec
 
 from ottla.admin.local.processes import ProcessId, alive, paused
+from ottla.admin.process import ended_in_order
 from ottla.model.errors import OttlaError
+from ottla.model.ports import address_text
 
 HOST = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - recognized, never the default
@@ -56,7 +58,7 @@ class LocalBroker(msgspec.Struct):
     @property
     def address(self) -> str:
         """Return the host and port that clients connect to."""
-        return f"{self.advertised or self.host}:{self.port}"
+        return address_text(self.advertised or self.host, self.port)
 
     @property
     def near_address(self) -> tuple[str, int]:
@@ -115,7 +117,8 @@ class LocalCluster(msgspec.Struct):
         for broker in self.brokers:
             if broker.id == broker_id:
                 return broker
-        raise OttlaError(f"no broker {broker_id} here; there are {[b.id for b in self.brokers]}")
+        known = ", ".join(str(b.id) for b in self.brokers)
+        raise OttlaError(f"no broker {broker_id} here; there are {known}")
 
 
 def default_dir() -> Path:
@@ -171,6 +174,8 @@ class ClusterDir:
             return msgspec.json.decode(file.read_bytes(), type=LocalCluster)
         except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            raise OttlaError(f"{self} is a file; name a folder by --dir") from None
         except OSError as error:
             raise OttlaError(
                 f"cannot read {file}: {error.strerror}{_owner(file)}; use the account that made "
@@ -239,7 +244,7 @@ class ClusterDir:
             raise OttlaError(
                 f"cannot write {lock}: {error.strerror}{_owner(self.path)}; {_way_out(error)}"
             ) from error
-        with opened as file:
+        with opened as file, ended_in_order():
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

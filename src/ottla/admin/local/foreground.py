@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from ottla.admin.local import cluster as local_cluster
 from ottla.admin.local.cluster_dir import ClusterDir
 from ottla.admin.output import say
+from ottla.admin.process import ended_in_order
 
 LOOK_S = 0.3
 
 
 def stay(folder: ClusterDir, first_words: Sequence[str]) -> None:
     """Say `first_words`, watch the processes until Ctrl-C; return when all of them are stopped."""
+    with ended_in_order():
+        _stay(folder, first_words)
+
+
+def _stay(folder: ClusterDir, first_words: Sequence[str]) -> None:
     dead: set[int] = set()
     try:
         for line in (*first_words, "Ctrl-C stops all of it"):

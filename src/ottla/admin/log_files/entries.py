@@ -5,15 +5,15 @@ Who may call: this package and the command `logs`. Pure values: `text` is the li
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ottla.wire.batch_header import BatchHeader
+from ottla.wire.compression import CODEC_NAMES
 from ottla.wire.records import Record
 
 TIMES = ("CreateTime", "LogAppendTime")
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Problem(NamedTuple):
@@ -84,6 +84,8 @@ class RecordEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="record"):
     value_base64: str | None = None
     shown: tuple[str | None, str | None] = (None, None)
     """key and value as Kafka's tool decodes them"""
+    decoded: dict[str, Any] | None = None
+    """key and value of a group or a transaction"""
 
     @property
     def text(self) -> str:
@@ -236,7 +238,7 @@ def batch_entry(position: int, header: BatchHeader, *, valid: bool) -> Batch:
         max_timestamp=header.max_timestamp,
         size=header.size,
         magic=header.magic,
-        compression=CODECS[codec] if codec < len(CODECS) else f"codec {codec}",
+        compression=CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"codec {codec}",
         crc=header.crc,
         valid=valid,
     )

@@ -28,6 +28,7 @@ from ottla.admin.log_files.segments import (
 from ottla.log import checkpoints
 from ottla.log.checkpoints import CheckpointError
 from ottla.log.producers import CRC_COVERS_FROM, decode_snapshot
+from ottla.model.config import parse_properties
 from ottla.model.errors import OttlaError
 from ottla.wire.batch_header import crc32c
 
@@ -62,7 +63,12 @@ def expanded(paths: Iterable[Path]) -> Iterator[Path]:
         yield from expanded(p for p in inside if p.is_dir())
 
 
-def dump(path: Path, *, records: bool, contents: bool) -> Found:
+def topic_of(path: Path) -> str:
+    """Return the topic of a file, by the name of its folder."""
+    return path.absolute().parent.name.rpartition("-")[0]
+
+
+def dump(path: Path, *, records: bool, contents: bool, state_of: str | None = None) -> Found:
     """Yield what a file holds and what is wrong with it; OttlaError for an unknown name."""
     if path.name in CHECKPOINTS:
         return _checkpoint(path)
@@ -72,7 +78,7 @@ def dump(path: Path, *, records: bool, contents: bool) -> Found:
             "00000000000000000000.log or leader-epoch-checkpoint"
         )
     if path.suffix == LOG:
-        return segment(path, records=records, contents=contents)
+        return segment(path, records=records, contents=contents, state_of=state_of)
     if path.suffix == SNAPSHOT:
         return _producer_snapshot(path)
     return {INDEX: index, TIME_INDEX: time_index, TXN_INDEX: transaction_index}[path.suffix](path)
@@ -112,9 +118,7 @@ def _checkpoint(path: Path) -> Found:
             for line in data.decode().splitlines():
                 yield PropertyEntry(*line.split(": ", 1))
         else:
-            for line in data.decode().splitlines():
-                if line and not line.startswith(("#", "!")):
-                    name, _, value = line.partition("=")
-                    yield PropertyEntry(name.strip(), value.strip())
+            for name, value in parse_properties(data.decode()).items():
+                yield PropertyEntry(name, value)
     except (CheckpointError, UnicodeDecodeError) as error:
         yield Problem(str(error))

@@ -6,9 +6,10 @@ Who may call: `files`. Kafka: `DumpLogSegments`, whose checks these are.
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ottla.admin.log_files.entries import (
     TIMES,
@@ -45,10 +46,12 @@ from ottla.wire.records import (
     parse_control_record,
 )
 
+if TYPE_CHECKING:
+    from ottla.admin.log_files.state_records import StateRecord
+
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-_ABORTED_ENTRY = struct.Struct(">hqqqq")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _MARKERS = {ABORT: "ABORT", COMMIT: "COMMIT"}
 
@@ -93,9 +96,17 @@ def batches(data: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader] | 
         position += LOG_OVERHEAD + length
 
 
-def segment(path: Path, *, records: bool, contents: bool) -> Found:
-    """Yield what a segment holds: its batches; with `records` theirs, with `contents` bytes too."""
-    base = int(path.name.partition(".")[0])
+def segment(path: Path, *, records: bool, contents: bool, state_of: str | None = None) -> Found:
+    """Yield what a segment holds: its batches; with `records` theirs, with `contents` bytes too.
+
+    `state_of` is the internal topic whose records these are, to be decoded.
+    """
+    decode = None
+    if state_of is not None:
+        from ottla.admin.log_files.state_records import decoder  # noqa: PLC0415 - only for those
+
+        decode = decoder(state_of)
+    base = _base_offset(path)
     yield f"Log starting offset: {base}"
     end, last_record, next_offset = 0, -1, base
     with mapped(path) as data:
@@ -123,7 +134,7 @@ def segment(path: Path, *, records: bool, contents: bool) -> Found:
                     if last_record not in (-1, record.offset - 1):
                         yield Note(f"offset {last_record} is followed by {record.offset}")
                     last_record = record.offset
-                    yield _record_entry(header, record, contents=contents)
+                    yield _record_entry(header, record, contents, decode)
             except (OttlaError, ValueError) as error:
                 yield Problem(f"the batch's records cannot be read: {error}", position)
         if end < len(data):
@@ -132,10 +143,16 @@ def segment(path: Path, *, records: bool, contents: bool) -> Found:
             yield Problem(f"{left} bytes at the end are no whole batch", end)
 
 
-def _record_entry(header: BatchHeader, record: Record, *, contents: bool) -> RecordEntry:
+def _record_entry(
+    header: BatchHeader,
+    record: Record,
+    contents: bool,
+    decode: "Callable[[Record], StateRecord] | None",
+) -> RecordEntry:
     marker = coordinator_epoch = None
     fields: dict[str, str | None] = {}
     shown: tuple[str | None, str | None] = (None, None)
+    decoded: dict[str, Any] | None = None
     if header.is_control:
         control = parse_control_record(record)
         marker = _MARKERS.get(control.type, f"UNKNOWN({control.type})")
@@ -143,6 +160,10 @@ def _record_entry(header: BatchHeader, record: Record, *, contents: bool) -> Rec
     elif contents:
         fields = dict((field("key", record.key), field("value", record.value)))
         shown = (_decoded(record.key), _decoded(record.value))
+        if decode is not None:
+            found = decode(record)
+            shown = (found.key, found.value)
+            decoded = {"key": found.decoded_key, "value": found.decoded_value}
     return RecordEntry(
         offset=record.offset,
         timestamp_type=TIMES[header.timestamp_type],
@@ -155,6 +176,7 @@ def _record_entry(header: BatchHeader, record: Record, *, contents: bool) -> Rec
         marker=marker,
         coordinator_epoch=coordinator_epoch,
         shown=shown,
+        decoded=decoded,
         **fields,
     )  # fmt: skip
 
@@ -177,20 +199,26 @@ def _log_beside(path: Path) -> Path | None:
     return log if log.exists() else None
 
 
-def _whole(path: Path, data: bytes, size: int) -> Iterator[Problem]:
-    if len(data) % size:
-        at = len(data) - len(data) % size
-        yield Problem(f"{len(data)} bytes are no whole number of entries of {size}", at)
+def _base_offset(path: Path) -> int:
+    return int(path.name.partition(".")[0])
+
+
+def _whole(data: bytes, size: int) -> tuple[bytes, list[Problem]]:
+    """Return the entries of `size` bytes, and what is wrong with what is left."""
+    end = len(data) - len(data) % size
+    if end == len(data):
+        return data, []
+    return data[:end], [Problem(f"{len(data)} bytes are no whole number of entries of {size}", end)]
+
+
+def _segment_problems(path: Path) -> Iterator[Problem]:
     if _log_beside(path) is None:
         yield Problem(f"{path.with_suffix(LOG).name} is not beside it", None)
 
 
-def _index_entries(path: Path) -> Iterator[tuple[int, int, int]]:
+def _index_entries(data: bytes, base: int) -> Iterator[tuple[int, int, int]]:
     """Yield (place in the file, offset, position), but not the zeros a file in use ends with."""
-    base = int(path.name.partition(".")[0])
-    data = path.read_bytes()
-    whole = len(data) - len(data) % _INDEX_ENTRY.size
-    for i, (relative, position) in enumerate(_INDEX_ENTRY.iter_unpack(data[:whole])):
+    for i, (relative, position) in enumerate(_INDEX_ENTRY.iter_unpack(data)):
         if relative == 0 and i:
             return
         yield i * _INDEX_ENTRY.size, base + relative, position
@@ -198,16 +226,17 @@ def _index_entries(path: Path) -> Iterator[tuple[int, int, int]]:
 
 def index(path: Path) -> Found:
     """Yield the entries of an offset index, each checked against the segment."""
-    data = path.read_bytes()
-    yield from _whole(path, data, _INDEX_ENTRY.size)
-    if len(data) < _INDEX_ENTRY.size:
+    entries, problems = _whole(path.read_bytes(), _INDEX_ENTRY.size)
+    yield from problems
+    yield from _segment_problems(path)
+    if not entries:
         yield f"{path} is empty."
         return
     log = _log_beside(path)
     if log is None:
         return
     with mapped(log) as records:
-        for place, offset, position in _index_entries(path):
+        for place, offset, position in _index_entries(entries, _base_offset(path)):
             batch = _first_batch(records, position)
             if batch is None:
                 yield Problem(f"offset {offset}: no batch at {position} of {log.name}", place)
@@ -222,18 +251,17 @@ def index(path: Path) -> Found:
 
 def time_index(path: Path) -> Found:
     """Yield the entries of a time index, each checked against the segment."""
-    data = path.read_bytes()
-    yield from _whole(path, data, _TIME_ENTRY.size)
+    entries, problems = _whole(path.read_bytes(), _TIME_ENTRY.size)
+    yield from problems
+    yield from _segment_problems(path)
     log = _log_beside(path)
     if log is None:
         return
-    base = int(path.name.partition(".")[0])
-    offsets = path.with_suffix(INDEX)
-    known = [(o, p) for _, o, p in _index_entries(offsets)] if offsets.exists() else []
+    base = _base_offset(path)
+    known = _known_positions(path.with_suffix(INDEX))
     before, next_known, start = -1, 0, 0
-    whole = len(data) - len(data) % _TIME_ENTRY.size
     with mapped(log) as records:
-        for i, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(data[:whole])):
+        for i, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(entries)):
             if relative == 0 and i:
                 return
             offset = base + relative
@@ -248,6 +276,14 @@ def time_index(path: Path) -> Found:
                 )
             yield TimeEntry(timestamp, offset)
             before = timestamp
+
+
+def _known_positions(offset_index: Path) -> list[tuple[int, int]]:
+    """Return (offset, position) of an offset index; nothing if there is none."""
+    if not offset_index.exists():
+        return []
+    entries, _ = _whole(offset_index.read_bytes(), _INDEX_ENTRY.size)
+    return [(o, p) for _, o, p in _index_entries(entries, _base_offset(offset_index))]
 
 
 def _time_problems(
@@ -285,18 +321,16 @@ def _time_problems(
 
 def transaction_index(path: Path) -> Found:
     """Yield the aborted transactions of a segment."""
-    data = path.read_bytes()
-    whole = len(data) - len(data) % _ABORTED_ENTRY.size
-    if whole < len(data):
-        yield Problem(
-            f"{len(data)} bytes are no whole number of entries of {_ABORTED_ENTRY.size}", whole
-        )
-    for i, fields in enumerate(_ABORTED_ENTRY.iter_unpack(data[:whole])):
+    from ottla.log import aborted  # noqa: PLC0415 - only for such a file
+
+    entries, problems = _whole(path.read_bytes(), aborted.ENTRY_SIZE)
+    yield from problems
+    for i, fields in enumerate(aborted.ENTRY.iter_unpack(entries)):
         if fields[0] != 0:
-            yield Problem(f"an entry of version {fields[0]}", i * _ABORTED_ENTRY.size)
+            yield Problem(f"an entry of version {fields[0]}", i * aborted.ENTRY_SIZE)
         elif not fields[2] <= fields[3]:
             yield Problem(
-                f"a transaction from offset {fields[2]} to {fields[3]}", i * _ABORTED_ENTRY.size
+                f"a transaction from offset {fields[2]} to {fields[3]}", i * aborted.ENTRY_SIZE
             )
         yield AbortedEntry(*fields)
 

@@ -5,13 +5,15 @@ Invariants: what a step would do is what `differences` says; nothing is deleted 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ottla.admin.operations import client_quotas, configs, groups, topics
 from ottla.model.errors import OttlaError
 from ottla.net.client import Client
+
+V = TypeVar("V")
 
 VERSION = 1
 MAX_BYTES = 64 * 1024 * 1024
@@ -96,7 +98,9 @@ def parse(data: bytes, where: str) -> ClusterState:
     try:
         found = msgspec.json.decode(data, type=ClusterState)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise OttlaError(f"{where}: {error}") from None
+        raise OttlaError(
+            f"{where} is no snapshot of a cluster: {error}; `ottla cluster snapshot` writes one"
+        ) from None
     if found.version != VERSION:
         raise OttlaError(f"{where}: version {found.version}, expected {VERSION}")
     for name, topic in found.topics.items():
@@ -250,8 +254,7 @@ async def _quotas(
         entity = (there.get(name) or here[name]).entity
         wished = there[name].values if name in there else {}
         found = here[name].values if name in here else {}
-        changed = {k: v for k, v in wished.items() if found.get(k) != v}
-        removed = sorted(set(found) - set(wished))
+        changed, removed = _edits(wished, found)
         if changed or removed:
             steps.append(
                 Step("alter quota", name, _told({k: f"{v:g}" for k, v in changed.items()}, removed))
@@ -261,8 +264,8 @@ async def _quotas(
     return steps
 
 
-def _edits(wanted: Mapping[str, str], now: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings to set, and those to delete."""
+def _edits(wanted: Mapping[str, V], now: Mapping[str, V]) -> tuple[dict[str, V], list[str]]:
+    """Return the settings or quotas to set, and those to delete."""
     changed = {key: value for key, value in wanted.items() if now.get(key) != value}
     return changed, sorted(set(now) - set(wanted))
 

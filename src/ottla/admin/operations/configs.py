@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ottla.admin.error_texts import explained
+from ottla.admin.error_texts import explained, with_way_out
 from ottla.model.errors import ErrorCode, OttlaError, UnsupportedVersionError, error_name
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_configs import AlterConfigsRequest
@@ -119,7 +119,7 @@ async def settings(
         result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"settings of {shown(kind, name)}: {why}")
+        raise OttlaError(with_way_out(f"settings of {shown(kind, name)}: {why}", result.error_code))
     return [
         Setting(
             c.name,
@@ -231,7 +231,11 @@ async def apply(
     result = response.responses[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
-        raise OttlaError(f"settings of {shown(kind, name)} were not changed: {why}")
+        raise OttlaError(
+            with_way_out(
+                f"settings of {shown(kind, name)} were not changed: {why}", result.error_code
+            )
+        )
 
 
 async def _write_back(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla.admin.error_texts import explained
-from ottla.admin.operations.offsets import list_offsets_request, log_offsets
+from ottla.admin.operations.offsets import by_leader, list_offsets_request, log_offsets
 from ottla.admin.output import say
 from ottla.model.errors import RETRIABLE, ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID, TopicPartition
@@ -160,12 +160,13 @@ class Reader:
             if refresh:
                 await asyncio.sleep(RETRY_WAIT_S)
                 await self._client.metadata(list(self._topic_ids))
-            for tp in self._positions:
-                if tp not in busy and not self._finished(tp):
-                    leader = await self._client.leader(*tp)
-                    found.setdefault(leader, []).append(tp)
         except OttlaError as error:
             self._try_again(str(error), error.retriable)
+        else:
+            idle = [tp for tp in self._positions if tp not in busy and not self._finished(tp)]
+            found, without = await by_leader(self._client, idle)
+            for reason in without.values():
+                self._try_again(str(reason), reason.retriable)
         if not found and not busy:
             await asyncio.sleep(RETRY_WAIT_S)
         return found

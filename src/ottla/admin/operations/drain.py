@@ -36,6 +36,9 @@ async def plan(client: Client, broker: int) -> tuple[Assignment, Assignment]:
     PlanError if there are too few other brokers.
     """
     current, live = await replicas_on(client, broker)
+    if not current and broker not in live:
+        alive = ", ".join(map(str, sorted(live)))
+        raise PlanError(f"there is no broker {broker}, and no replica on it; alive are {alive}")
     every = await reassign.replicas_of(
         client, [t.name or "" for t in (await client.metadata(None)).topics]
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ottla.admin.error_texts import explained
+from ottla.admin.error_texts import explained, with_way_out
 from ottla.admin.operations.coordinators import VERSION_OF_ONE_GROUP, at_coordinator, at_each_broker
 from ottla.admin.operations.offsets import log_offsets
 from ottla.admin.session import failure
@@ -101,7 +101,10 @@ async def describe(client: Client, group: str) -> GroupDescription:
     if found.error_code:
         raise failure(f"group {group}", found.error_code)
     if found.group_state == "Dead":
-        raise OttlaError(f"there is no group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
+        raise OttlaError(
+            f"there is no group {group}; `ottla groups list` shows those there are",
+            ErrorCode.GROUP_ID_NOT_FOUND,
+        )
     members = [
         MemberFacts(
             m.member_id,
@@ -230,10 +233,4 @@ async def forget(
 
 def _refusal(code: int) -> str | None:
     """Return why something was not done, with the way out where there is one."""
-    if code == ErrorCode.NON_EMPTY_GROUP:
-        return "it has members: stop them first (NON_EMPTY_GROUP)"
-    if code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return "there is no such group (GROUP_ID_NOT_FOUND)"
-    if code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
-        return "a member reads the topic: stop it first (GROUP_SUBSCRIBED_TO_TOPIC)"
-    return explained(code) if code else None
+    return with_way_out(explained(code), code) if code else None

@@ -18,6 +18,20 @@ from ottla.net.client import Client
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 
 
+async def by_leader(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OttlaError]]:
+    """Return which partitions each broker leads, and why nobody leads the others."""
+    led: dict[int, list[TopicPartition]] = {}
+    without: dict[TopicPartition, OttlaError] = {}
+    for tp in partitions:
+        try:
+            led.setdefault(await client.leader(*tp), []).append(tp)
+        except OttlaError as error:
+            without[tp] = error
+    return led, without
+
+
 async def log_offsets(
     client: Client,
     partitions: Iterable[TopicPartition],
@@ -33,14 +47,9 @@ async def log_offsets(
     if not wanted:
         return {}
     await client.metadata(list(dict.fromkeys(tp.topic for tp in wanted)))
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp in wanted:
-        try:
-            by_leader.setdefault(await client.leader(*tp), []).append(tp)
-        except OttlaError:
-            continue  # deleted, or nobody leads it: there is nothing to tell
     found: dict[TopicPartition, int] = {}
-    for leader, led in by_leader.items():
+    # Of those that are deleted or led by nobody there is nothing to tell.
+    for leader, led in (await by_leader(client, wanted))[0].items():
         answer = await client.call(list_offsets_request(led, timestamp, isolation), leader)
         for topic in answer.topics:
             for p in topic.partitions:

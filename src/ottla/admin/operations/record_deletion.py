@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ottla.admin.error_texts import explained
+from ottla.admin.operations.offsets import by_leader
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
@@ -66,14 +67,9 @@ def parse_file(data: bytes, where: str) -> dict[TopicPartition, int]:
 async def delete(client: Client, offsets: Mapping[TopicPartition, int]) -> list[Deleted]:
     """Delete the records before each offset, END being all; ask each leader once."""
     await client.metadata(list(dict.fromkeys(tp.topic for tp in offsets)))
-    by_leader: dict[int, list[TopicPartition]] = {}
-    found: list[Deleted] = []
-    for tp in offsets:
-        try:
-            by_leader.setdefault(await client.leader(*tp), []).append(tp)
-        except OttlaError as error:
-            found.append(Deleted(*tp, None, str(error)))
-    for leader, led in by_leader.items():
+    leaders, without = await by_leader(client, offsets)
+    found = [Deleted(*tp, None, str(error)) for tp, error in without.items()]
+    for leader, led in leaders.items():
         request = _request({tp: offsets[tp] for tp in led})
         answer = await client.call(request, leader, timeout_s=TIMEOUT_MS / 1000 + 5)
         found += [

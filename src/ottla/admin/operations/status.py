@@ -13,6 +13,7 @@ from ottla.admin.local import processes
 from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
 from ottla.admin.session import connected
 from ottla.model.errors import OttlaError
+from ottla.model.ports import address_text
 from ottla.net import status_socket
 from ottla.net.client import Client
 
@@ -90,7 +91,7 @@ async def ask(client: Client) -> Status:
     brokers = {
         b.node_id: BrokerStatus(
             b.node_id,
-            f"{b.host}:{b.port}",
+            address_text(b.host, b.port),
             alive=True,
             controller=b.node_id == response.controller_id,
         )
@@ -113,11 +114,6 @@ async def ask(client: Client) -> Status:
                 if replica in brokers:
                     brokers[replica].replicas += 1
     return status
-
-
-def of_cluster(bootstrap: str) -> Status:
-    """Return the status of any Kafka cluster."""
-    return connected(bootstrap, ask)
 
 
 def of_folder(folder: ClusterDir) -> Status:

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from ottla.admin.error_texts import with_way_out
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import reason
-from ottla.model.errors import ConfigError, ErrorCode, OttlaError, UnknownTopicError
+from ottla.model.errors import ErrorCode, OttlaError, UnknownTopicError
 from ottla.model.ids import TopicPartition, topic_name_problem, uuid_to_text
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest
@@ -60,12 +61,12 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
 
 def parse_topic_settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse `key=value` of `--config`; whether a key exists is for the cluster to say."""
+    """Parse `key=value` of `--config`, ValueError if it is none; keys are the cluster's to know."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"--config {pair!r}: write key=value, as min.insync.replicas=2")
+            raise ValueError(f"{pair}: write KEY=VALUE, as min.insync.replicas=2")
         settings[key.strip()] = value.strip()
     return settings
 
@@ -109,7 +110,10 @@ async def create_topic(
     for result in response.topics:
         if result.error_code:
             why = reason(result.error_code, result.error_message)
-            raise OttlaError(f"topic {name} was not created: {why}", ErrorCode(result.error_code))
+            raise OttlaError(
+                with_way_out(f"topic {name} was not created: {why}", result.error_code),
+                ErrorCode(result.error_code),
+            )
 
 
 async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) -> None:
@@ -121,7 +125,8 @@ async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) ->
         for broker in ids:
             if broker not in live:
                 raise OttlaError(
-                    f"broker {broker} is not alive; there are {live}; nothing was sent"
+                    f"broker {broker} is not alive; alive are {', '.join(map(str, live))}; "
+                    "nothing was sent"
                 )
 
 

@@ -199,7 +199,10 @@ async def abort(
         if producer.transaction_start_offset == start_offset:
             break
     else:
-        raise OttlaError(f"{topic}-{partition}: no open transaction began at {start_offset}")
+        raise OttlaError(
+            f"{topic}-{partition}: no open transaction began at {start_offset}; "
+            f"`ottla txn producers {topic} {partition}` shows where they do"
+        )
     if dry_run:
         return producer
     leader = await client.leader(topic, partition)

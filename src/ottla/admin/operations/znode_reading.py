@@ -7,20 +7,14 @@ is left; data that is not what its kind should have is shown as it is.
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
-from ottla.admin.session import world
 from ottla.model.errors import OttlaError
-from ottla.net import runtime
 from ottla.zookeeper.addresses import check_path
 from ottla.zookeeper.errors import NoNodeError
 from ottla.zookeeper.session import Session
 
-T = TypeVar("T")
-
-SESSION_TIMEOUT_MS = 10_000
-CONNECT_TIMEOUT_MS = 5_000
 MOST = 100_000
 
 KINDS = (
@@ -74,19 +68,6 @@ def decoded(data: bytes) -> tuple[str, Any]:
         return "text", text
 
 
-def asked(address: str, question: Callable[[Session], Awaitable[T]]) -> T:
-    """Put a question to ZooKeeper, in a session of its own."""
-
-    async def conversation() -> T:
-        session = await Session.connect(world(), address, SESSION_TIMEOUT_MS, CONNECT_TIMEOUT_MS)
-        try:
-            return await question(session)
-        finally:
-            await session.close()
-
-    return runtime.run(conversation)
-
-
 async def read(session: Session, path: str) -> dict[str, Any]:
     """Return a znode with its data and all that ZooKeeper knows about it."""
     check_path(path)
@@ -117,7 +98,7 @@ async def tree(session: Session, path: str, *, recursive: bool) -> AsyncIterator
     try:
         names = await session.children(path)
     except NoNodeError:
-        raise OttlaError(f"there is no znode {path}") from None
+        raise OttlaError(f"there is no znode {path}; `ottla znode ls` lists them") from None
     left = [_below(path, name) for name in sorted(names, reverse=True)]
     count = 0
     while left:

@@ -60,7 +60,7 @@ class ControllerChannel:
             return self._peer
 
     async def send(self, request: Any, version: int, timeout_s: float) -> Any:
-        """Send one request to the controller and return its answer."""
+        """Send one request to the controller and return its response."""
         peer = await self.peer()
         return await peer.send(request, version, timeout_s)
 

@@ -30,6 +30,7 @@ from ottla.zookeeper.errors import (
     SessionExpiredError,
 )
 from ottla.zookeeper.operations import Delete
+from ottla.zookeeper.registration import SESSION_FILE
 from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import Store, ensure_chroot
 from ottla.zookeeper.znodes import CONTROLLER
@@ -44,8 +45,6 @@ RECONNECT_BACKOFF_S = 0.2
 TOPICS_EXPECTED_S = 10.0
 """How long after its first update a broker waits to be told of topics: a controller does not name
 those that never had a leader."""
-SESSION_FILE = ".ottla-session"
-"""In the first log dir: the ZooKeeper session of the process that has the dir locked."""
 
 
 class Membership:
@@ -189,7 +188,7 @@ class Membership:
         self._joined = True
 
     def _logs_are_whole(self) -> bool:
-        """Tell whether our logs have all that they had when we last were registered (adr/0007)."""
+        """Whether our logs have all that they had when we last were registered (adr/0007)."""
         logs = self._server.replicas.logs
         return logs.found_whole and not logs.unclean and not logs.offline_dirs
 
@@ -365,7 +364,7 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
                 request, CONTROLLED_SHUTDOWN_VERSION, timeout_s
             )
         except OttlaError as error:
-            logger.info("controlled shutdown not answered error=%s retries_left=%d", error, left)
+            logger.info("no response to controlled shutdown error=%s retries_left=%d", error, left)
         else:
             remaining = len(response.remaining_partitions)
             if response.error_code == ErrorCode.NONE and not remaining:
@@ -388,6 +387,6 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
 
 
 def _news(server: "BrokerServices", asked: int) -> bool:
-    """Tell whether asking again makes sense at once: another controller, or nobody to lead."""
+    """Return whether asking again makes sense at once: another controller, or nobody to lead."""
     metadata = server.metadata
     return metadata.controller_id not in (asked, NO_CONTROLLER) or metadata.alone(server.broker_id)

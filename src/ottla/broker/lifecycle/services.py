@@ -20,6 +20,7 @@ from ottla.broker.metadata.metadata_blobs import MetadataBlobs
 from ottla.broker.metadata.metadata_cache import MetadataCache
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.controller_mutation_quota import ControllerMutationQuotas
+from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.broker.requests.records.batch_checks import BatchChecks
 from ottla.broker.requests.transactions.producer_ids import ProducerIds
 from ottla.broker.tasks import Tasks
@@ -67,6 +68,7 @@ class BrokerServices:
     state: BrokerState = BrokerState.NOT_RUNNING
     current_store: Store | None = None
     features_epoch: int = -1
+    control_connection: ControlConnection = field(default_factory=ControlConnection)
     served: Sequence[tuple[int, int, int]] = field(default=())
 
     def enter(self, state: BrokerState) -> None:
@@ -87,5 +89,5 @@ class BrokerServices:
         return self.replicas.accept_controller_epoch(epoch)
 
     def is_stale(self, request_epoch: int) -> bool:
-        """Tell whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
+        """Return whether a control request was meant for an earlier incarnation (R8, KIP-380)."""
         return is_stale_broker_epoch(request_epoch, self.broker_epoch)

@@ -171,7 +171,7 @@ class MetadataCache:
         return bool(self.snapshot.brokers) and not self.expects_topics
 
     def alone(self, broker_id: int) -> bool:
-        """Tell whether no other broker is alive."""
+        """Return whether no other broker is alive."""
         return set(self.snapshot.brokers) <= {broker_id}
 
     async def wait_ready(self, timeout_s: float) -> bool:
@@ -227,7 +227,7 @@ class MetadataCache:
         )
 
     def has_leaders(self, topic: str, partitions: int) -> bool:
-        """Tell whether partitions 0..n-1 of a topic all have a leader that we know of."""
+        """Return whether partitions 0..n-1 of a topic all have a leader that we know of."""
         state = self.snapshot.topics.get(topic)
         return state is not None and all(
             p in state.partitions and state.partitions[p].leader != NO_LEADER

@@ -1,7 +1,7 @@
 """Request times: how many requests of each kind came, and how long a few of them took.
 
 Who may call: `router` counts, `mbeans` looks. Invariants: every request costs one addition to a
-list; only every `EVERY`th of a kind is timed, from its dispatch until its answer is complete.
+list; only every `EVERY`th of a kind is timed, from its dispatch until its response is complete.
 Kafka: `RequestMetrics`, which times all.
 """
 

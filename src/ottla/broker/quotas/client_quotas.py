@@ -116,7 +116,7 @@ class ClientQuotas:
             self._rate(name, shared, now_ms).record(-amount, now_ms)
 
     def at_once(self, name: str, user: str, client: str) -> float:
-        """Return the most that one answer may hold: what the bound allows in all full windows."""
+        """Return the most that one response may hold: what the bound allows in all full windows."""
         bound, _ = self.bound(name, user, client)
         return bound * (self._samples - 1) * self._window_ms / 1000
 

@@ -4,7 +4,7 @@ Who may call: the handlers that create topics and partitions or delete topics. E
 own `ControllerMutationQuota`. Times are milliseconds of a monotonic clock. Invariants:
 - A strict quota refuses a request while the bucket is below zero and accepts any other, so that a
   request larger than the bucket is possible.
-- A permissive quota (request versions without the error code) accepts every request; the answer's
+- A permissive quota (request versions without the error code) accepts every request; the response's
   throttle time makes the client wait.
 
 Kafka: `ControllerMutationQuotaManager` and `TokenBucket`.

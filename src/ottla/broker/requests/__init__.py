@@ -1,4 +1,4 @@
-"""Requests: from a frame to its answer. `router` is the way in, `routes` lists what is served.
+"""Requests: from a frame to its response. `router` is the way in, `routes` lists what is served.
 
 The folders have the handlers, by family: `records` (produce, fetch and whatever asks a log),
 `groups`, `transactions`, `topics`, `configs`, `cluster`, and `control` (what controller and brokers

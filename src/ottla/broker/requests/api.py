@@ -21,22 +21,22 @@ from ottla.wire.headers import RequestHeader
 from ottla.wire.schema import Message
 
 Parts = Sequence[Buffer]
-"""An encoded answer, header included; the server adds the size."""
+"""An encoded response, header included; the server adds the size."""
 
 Later = Coroutine[Any, Any, Parts]
 """What a handler returns that has to wait for ZooKeeper, a peer or a disk: it becomes a task."""
 
 Answer = Parts | Pending | None
-"""What goes back to the connection: an answer, one that comes later, or none at all (acks=0)."""
+"""What goes back to the connection: a response, one that comes later, or none at all (acks=0)."""
 
 ServerT_contra = TypeVar("ServerT_contra", contravariant=True)
 """What the handler may touch of the broker: a protocol of its family."""
 RequestT_contra = TypeVar("RequestT_contra", bound=Message, contravariant=True)
 
 Handle = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], "Answer | Later"]
-"""Plain and quick, or a coroutine function. OttlaError becomes the answer, by `Api.error`."""
+"""Plain and quick, or a coroutine function. OttlaError becomes the response, by `Api.error`."""
 
-HandleInSlices = Callable[[ServerT_contra, RequestHeader, RequestT_contra], Later]
+HandleInSlices = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], Later]
 """Handles a request that was read in slices, and lets others run meanwhile."""
 
 ErrorBody = Callable[[RequestT_contra, int, int, "str | None"], Message]

@@ -17,9 +17,9 @@ RESOURCE = {"resource_type": "resource_type", "resource_name": "resource_name"}
 
 
 class Each:
-    """A list of an answer: an item for each of a request's.
+    """A list of a response: an item for each of a request's.
 
-    `field` of the answer gets an `item` for each element of the request's `of` (a path: lists
+    `field` of the response gets an `item` for each element of the request's `of` (a path: lists
     within lists become one). `copies` names what an item takes over, by the element's field; "" is
     the element itself. The items of the innermost list carry the constants and the error: in
     `code` and, with `message`, in error_message.
@@ -59,7 +59,7 @@ class Each:
         return self._item(**values)
 
     def fields(self, request: Any, code: int, message: str | None) -> dict[str, Any]:
-        """Return what the answer's constructor takes."""
+        """Return what the response's constructor takes."""
         return {self.field: self.items(request, code, message)}
 
 
@@ -98,7 +98,7 @@ def for_each_partition(
 ) -> ForAnyRequest:
     """Return a builder for responses of `topics` with `name` and `partitions`, as requests have.
 
-    `index` are the names of a partition's number in the answer and in the request ("" where the
+    `index` are the names of a partition's number in the response and in the request ("" where the
     request has just numbers), `partitions` the request's list of them.
     """
     inner = Each("partitions", partition, partitions, dict([index]), **more)

@@ -42,7 +42,7 @@ MOST_IN_TASKS = 128
 """elements in a portion that a task handles: how long it works is not measured"""
 
 MOST_ANSWERED_BYTES = 64 << 20
-"""What the answer to a request in portions may have: an element asks for much more than it is."""
+"""What the response to a request in portions may have: an element asks for much more than it is."""
 
 PATIENCE_S = 0.02
 """A portion that is waiting for longer lets other large requests go on."""
@@ -102,7 +102,7 @@ class LargeRequests:
     ) -> Pending:
         """Read a large Fetch in slices, then serve it as a whole: its session cannot be cut.
 
-        What its handler keeps until there is an answer ends when the client goes.
+        What its handler keeps until there is a response ends when the client goes.
         """
         pending = Deferred(conn)
 
@@ -210,9 +210,9 @@ def _decoded(header: RequestHeader, parts: Sequence[Buffer]) -> Any:
 
 
 class Deferred(Pending):
-    """An answer that is awaited before its handler was called, and the handler's connection.
+    """A response that is awaited before its handler was called, and the handler's connection.
 
-    `inner` is what the handler returned if its answer, too, comes later.
+    `inner` is what the handler returned if its response, too, comes later.
     """
 
     __slots__ = ("inner",)
@@ -232,7 +232,7 @@ class Deferred(Pending):
             self.complete(outcome)
 
     def completed(self, inner: Pending) -> None:
-        """Pass the handler's answer on. `Pending.complete` calls it, as that of a connection."""
+        """Pass the handler's response on. `Pending.complete` calls it, as that of a connection."""
         self.complete(inner.parts)
 
     def drop(self) -> None:
@@ -242,7 +242,7 @@ class Deferred(Pending):
 
 
 class Aside:
-    """Stands for a connection where a handler's answer is not yet what the client is sent."""
+    """Stands for a connection where a handler's response is not yet what the client is sent."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
@@ -252,7 +252,7 @@ class Aside:
         return getattr(self._conn, name)
 
     async def parts(self, outcome: Answer) -> Sequence[Buffer]:
-        """Return the answer, which may be still to come."""
+        """Return the response, which may be still to come."""
         if isinstance(outcome, Pending):
             return await self.answered
         if outcome is None:
@@ -271,4 +271,4 @@ class Aside:
             self.answered.set_exception(CloseConnection(reason))
 
     def unblock_next(self) -> None:
-        """Nothing waits for this: the client's next request waits for the whole answer."""
+        """Nothing waits for this: the client's next request waits for the whole response."""

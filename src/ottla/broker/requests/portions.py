@@ -1,10 +1,10 @@
-"""Request portions: a request about very many things is cut into small ones, the answers joined.
+"""Request portions: a request about very many things is cut into small ones, the responses joined.
 
 Who may call: `large_requests`; handler modules say how, by `in_portions`. Pure, but for the work it
 is. Invariants: each element of the request is in exactly one portion, in the request's order,
 within copies of what it lay in; elements that an API refuses when they are named twice stay
 together, so that they are refused as before; a joined answer has one entry for each topic (or
-group), as an answer to the whole request has.
+group), as a response to the whole request has.
 """
 
 from collections.abc import Generator, Iterator
@@ -22,7 +22,7 @@ _NOTHING = object()
 
 
 class Shape(NamedTuple):
-    """Where the elements of a request are, and those of its answer: paths of lists."""
+    """Where the elements of a request are, and those of its response: paths of lists."""
 
     asked: tuple[str, ...]
     answered: tuple[str, ...]
@@ -60,7 +60,7 @@ def in_portions(
     since: int = 0,
     older: InPortions | None = None,
 ) -> InPortions:
-    """Say where the elements of a request and of its answer are: lists of lists, by their names.
+    """Say where the elements of a request and of its response are: lists of lists, by their names.
 
     `unique`, `many`: as in `Shape`. `since`: the first version that is cut so; `older`: those
     before it.
@@ -74,7 +74,7 @@ CHANGES_BY_PARTITION = in_portions("topics.partitions", "topics.partitions", man
 
 
 def is_to_be_cut(request: Any, shape: Shape) -> bool:
-    """Tell whether a request is about too many things to handle it as a whole."""
+    """Return whether a request is about too many things to handle it as a whole."""
     most = shape.many
     level = [request]
     for name in shape.asked[:-1]:
@@ -203,7 +203,7 @@ def _portion(request: Any, shape: Shape, elements: list[_Element]) -> Any:
 
 
 class Joined:
-    """The answers to a request's portions as one."""
+    """The responses to a request's portions as one."""
 
     def __init__(self, shape: Shape) -> None:
         self._path = shape.answered
@@ -211,14 +211,14 @@ class Joined:
         self.answer: Any = None
 
     def add(self, answer: Any) -> None:
-        """Take in the answer to a portion."""
+        """Take in the response to a portion."""
         if self.answer is None:
             self.answer = copy(answer)
             setattr(self.answer, self._path[0], [])
         self._take(self.answer, answer, (), self._path)
 
     def forget(self) -> Generator[None, None, None]:
-        """Let the answer go, a little at a time: to free a million objects takes long, too."""
+        """Let the response go, a little at a time: to free a million objects takes long, too."""
         self._entries.clear()
         answer, self.answer = self.answer, None
         yield from _forgotten(answer, self._path)

@@ -100,7 +100,7 @@ class Router(Generic[ServerT]):
         )
 
     def dispatch(self, conn: Connection, frame: memoryview) -> Answer:
-        """Handle one frame; CloseConnection if it deserves no answer."""
+        """Handle one frame; CloseConnection if it deserves no response."""
         if len(frame) < _PREFIX.size:
             raise WireError(f"a frame of {len(frame)} bytes holds no request header")
         api_key, version, correlation_id = _PREFIX.unpack_from(frame)
@@ -150,7 +150,7 @@ class Router(Generic[ServerT]):
         shape = rule.shape(header.api_version) if isinstance(rule, InPortions) else None
         if size >= LARGE_FRAME_BYTES:
             if isinstance(rule, InSlices):
-                work = self._in_slices(route.api, rule.handle, header, frame, pos)
+                work = self._in_slices(route.api, rule.handle, conn, header, frame, pos)
                 return answer_later(self._server, route.api, conn, header, None, work)
             if isinstance(rule, ReadInSlices):
                 return large.read_and_serve(conn, header, frame, pos, serve)
@@ -201,7 +201,7 @@ class Router(Generic[ServerT]):
     ) -> Answer | Later:
         """Handle a request and count it against its client's quotas; brokers have none.
 
-        What the handling took is known too late for this answer: it holds the next one back.
+        What the handling took is known too late for this response: it holds the next one back.
         """
         server, api = self._server, route.api
         quotas, clock, client = server.quotas, server.world.clock, header.client_id or ""
@@ -225,6 +225,7 @@ class Router(Generic[ServerT]):
         self,
         api: Api[ServerT, Any],
         handle: HandleInSlices[ServerT, Any],
+        conn: Connection,
         header: RequestHeader,
         frame: memoryview,
         pos: int,
@@ -240,7 +241,9 @@ class Router(Generic[ServerT]):
             raise CloseConnection(str(error)) from error
         request = steps.result
         try:
-            return await handle(self._server, header, request)
+            return await handle(self._server, conn, header, request)
+        except CloseConnection:
+            raise
         except OttlaError as error:
             return error_answer(api, header, request, error)
         except Exception as error:

@@ -278,7 +278,7 @@ def _history(
         wanted.zone,
     )  # fmt: skip
     made = timeline(spark, wanted.files, times, wanted.overlap_ms)
-    kept += [made.result, made.packed]
+    kept.append(made.judged)
     general["logs"] = {
         "files": made.files,
         "lines": made.lines,

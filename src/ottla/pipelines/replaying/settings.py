@@ -13,14 +13,13 @@ from ottla.model.ids import topic_name_problem
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.pipelines.config import Cluster, Spark
 from ottla.pipelines.landing.settings import parse_time
+from ottla.wire.compression import CODEC_NAMES
 
 Place = str | dict[str, int]
 """Where a range starts or ends: "earliest", "latest", a time, or offsets by partition."""
 
 SPECIAL = {"earliest": EARLIEST, "latest": LATEST}
 COLUMNS = ("key", "value", "headers", "timestamp")
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""By their numbers in a record batch."""
 LONGEST_JOB = 200
 
 
@@ -90,7 +89,7 @@ class Replay(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
     @property
     def codec(self) -> int:
-        return CODECS.index(self.compression)
+        return CODEC_NAMES.index(self.compression)
 
     @property
     def plain(self) -> bool:

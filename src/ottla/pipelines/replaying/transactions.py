@@ -119,7 +119,7 @@ class TransactionalWriter:
         patience = self._cluster.patience()
         while True:
             try:
-                return await self._deliver(tp, request)
+                return await self._deliver(tp, request, records.max_timestamp)
             except OttlaError as error:
                 await patience.wait(error)
                 await self._refresh(tp.topic)
@@ -139,7 +139,7 @@ class TransactionalWriter:
 
     # -- one request -----------------------------------------------------------------------------
 
-    async def _deliver(self, tp: TopicPartition, request: Any) -> int:
+    async def _deliver(self, tp: TopicPartition, request: Any, max_timestamp: int) -> int:
         client = self._cluster.client
         leader = await client.leader(*tp)
         response = await client.call(request, leader)
@@ -152,7 +152,8 @@ class TransactionalWriter:
                 raise self._fenced()
             more = f": {answer.error_message}" if answer.error_message else ""
             raise OttlaError(f"{tp} refused records: {error_name(code)}{more}", code)
-        if answer.log_append_time_ms != NOT_SET:
+        # Of a batch that it has already, a broker tells the batch's own time here: so Kafka.
+        if answer.log_append_time_ms not in {NOT_SET, max_timestamp}:
             raise ConfigError(
                 f"topic {tp.topic} sets timestamps itself, so those of the source would be lost: "
                 "set message.timestamp.type=CreateTime on it"

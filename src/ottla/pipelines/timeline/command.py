@@ -19,7 +19,7 @@ from ottla.model.errors import ConfigError
 from ottla.pipelines import job as frame
 from ottla.pipelines import paths
 from ottla.pipelines.config import Spark, read_config
-from ottla.pipelines.session import start_session
+from ottla.pipelines.session import Work, start_session
 from ottla.pipelines.timeline import files, outputs
 from ottla.pipelines.timeline.files import NoLogsError
 from ottla.pipelines.timeline.read import Wanted
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NAME = "timeline"
 PRINTED = ("table", "json", "lines")
 FORMATS = ("parquet", "json")
+MODULES = ("pandas", "ottla.pipelines.timeline.partition_facts", "ottla.pipelines.timeline.reading")
+"""What workers import: pyarrow imports pandas with the first array that it makes."""
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -60,6 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return the exit code."""
     options = options_parser().parse_args(arguments)
     return frame.run(NAME, lambda: run(options))
+
+
+def work_of(*, events: bool) -> Work:
+    """Return what a run is like: rows pass through Java only where events are written."""
+    return Work(quick_java=not events, modules=MODULES)
 
 
 def options_parser() -> argparse.ArgumentParser:
@@ -94,13 +101,14 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     paths.new_folder(settings.output, "--output")
     paths.new_file(settings.report, "--report")
     own = spark is None
-    spark = spark or start_session(NAME, frame.wanted_of(options), file.spark)
+    work = work_of(events=settings.output is not None or settings.print == "lines")
+    spark = spark or start_session(NAME, frame.wanted_of(options), file.spark, work=work)
     try:
         from ottla.pipelines.timeline.job import timeline  # noqa: PLC0415 - lazy
 
         made = timeline(spark, found, wanted, settings.overlap_ms)
         of_all_times = wanted.start_ms is None and wanted.end_ms is None
-        if wanted.topic is not None and of_all_times and made.result.isEmpty():
+        if wanted.topic is not None and of_all_times and not made.counts():
             raise NoLogsError(f"the logs say nothing of topic {wanted.topic}")
         return outputs.show(
             made, wanted, settings.print, settings.output, settings.format, settings.report

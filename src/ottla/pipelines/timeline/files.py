@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.model.errors import OttlaError
+from ottla.model.journal_schema import JOURNAL_NAME
 
 LOG_PATTERN = "state-change.log*"
-JOURNAL_NAME = "ottla-controller-journal.jsonl"
 DEEPEST = 3
 """Levels below a named folder: `ottla-data/broker-0/data/`."""
 

@@ -61,14 +61,14 @@ def _told(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any]:
 
     gaps = made.table("gaps")
     listed = _rows(findings.orderBy("level", "time_ms", "topic", "partition"), IN_JSON)
-    counts = {what: made.table(what).count() for what in BODIES}
+    counted = made.counts()
+    counts = {what: counted[what] for what in BODIES}
     counts["findings"] += len(made.of_brokers)
-    partitions = made.result.select("topic", "partition").distinct().count()
     return {
         "lines": made.lines,
         "unread": made.unread,
         "dropped": made.dropped,
-        "partitions": partitions,
+        "partitions": counted["partitions"],
         **counts,
         "errors": errors,
         "files": made.files,

@@ -2,12 +2,15 @@
 
 Who may call: `job`. Invariants: all rows of a partition have one bucket; a piece carries the texts
 of its rows; metadata that many brokers cached alike is one row per broker and piece, the earliest.
+A piece has a column after the other, each as small as its numbers are; a column is unpacked when it
+is first asked for.
 """
 
 import itertools
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +28,7 @@ from ottla.pipelines.timeline.rows import (
     of_kinds,
 )
 
-FEWEST_BUCKETS, MOST_BUCKETS = 32, 4096
+MOST_BUCKETS = 4096
 OF_BUCKET = 32 << 20
 """Bytes of files for each bucket, so that a task that judges holds 10 MB of rows or less."""
 _FEW_TEXTS = 64
@@ -33,13 +36,12 @@ GATHERED = (e.CACHED, e.SENT)
 LEADING = (e.DECIDED, e.LED, e.FOLLOWED)
 SAID = ("topic", "partition", "leader", "leader_epoch", "isr", "version")
 _NAMED = (*TEXTS, "file")
+_FIELDS = ROW.names or ()
 
 
-def buckets_for(size: int | None) -> int:
-    """Return how many buckets the rows of so many bytes go to; None for an unknown size."""
-    if size is None:
-        return MOST_BUCKETS // 4
-    return min(max(size // OF_BUCKET, FEWEST_BUCKETS), MOST_BUCKETS)
+def buckets_for(size: int, fewest: int) -> int:
+    """Return how many buckets the rows of so many bytes go to."""
+    return min(max(size // OF_BUCKET, fewest), MOST_BUCKETS)
 
 
 def ruled(rows: Rows, topic: int | None, partitions: Sequence[int]) -> Rows:
@@ -54,7 +56,7 @@ def ruled(rows: Rows, topic: int | None, partitions: Sequence[int]) -> Rows:
     return rows[kept]  # type: ignore[no-any-return]
 
 
-def is_wanted(rows: Rows, topic: int, partitions: Sequence[int]) -> npt.NDArray[np.bool_]:
+def is_wanted(rows: Any, topic: int, partitions: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Tell which rows are of a topic, and of some of its partitions."""
     wanted: npt.NDArray[np.bool_] = rows["topic"] == topic
     return wanted & np.isin(rows["partition"], partitions) if partitions else wanted
@@ -102,18 +104,93 @@ def _piece(rows: Rows, texts: Texts) -> bytes:
         places = places.reshape(columns.shape) - (len(used) - len(names))  # NO_TEXT comes first
         for column, name in enumerate(_NAMED):
             rows[name] = places[column]
-    return pickle.dumps((names, rows.tobytes()))
+    packed = {name: _packed(rows[name], NO_TEXT if name in _NAMED else NONE) for name in _FIELDS}
+    return pickle.dumps((len(rows), names, packed))
 
 
-def unpacked(some: Iterable[bytes]) -> tuple[Rows, Texts]:
+Packed = tuple[int, int, str, bytes]
+"""A column: what stands for nothing, the least number less one, the kind of numbers, the numbers.
+
+Each number is less by that least one, and 0 is nothing; without numbers all are the second.
+"""
+
+
+def _packed(values: npt.NDArray[Any], nothing: int) -> Packed:
+    first = int(values[0])
+    if (values == first).all():
+        return nothing, first, "", b""
+    said = values != nothing
+    all_said = bool(said.all())
+    least = int((values if all_said else values[said]).min()) - 1
+    most = int(values.max()) - least
+    kind = "<u1" if most < 1 << 8 else "<u2" if most < 1 << 16 else "<u4" if most < 1 << 32 else ""
+    if not kind:
+        return nothing, 0, "<i8", values.astype(np.int64).tobytes()
+    small = values.astype(np.int64) - least
+    if not all_said:
+        small *= said
+    return nothing, least, kind, small.astype(kind).tobytes()
+
+
+def _unpacked(count: int, column: Packed) -> npt.NDArray[Any]:
+    nothing, least, kind, raw = column
+    if not kind:
+        return np.full(count, least, np.int64)
+    small = np.frombuffer(raw, kind)
+    if kind == "<i8":
+        return small
+    return np.where(small == 0, np.int64(nothing), small + np.int64(least))
+
+
+class Table:
+    """Rows as `rows.ROW` has them, a column at a time; a part of one takes what it is asked for."""
+
+    def __init__(self, count: int, column: Callable[[str], npt.NDArray[Any]]) -> None:
+        self._count = count
+        self._column = column
+        self._known: dict[str, npt.NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, what: str) -> npt.NDArray[Any]: ...
+    @overload
+    def __getitem__(self, what: npt.NDArray[Any]) -> "Table": ...
+    def __getitem__(self, what: str | npt.NDArray[Any]) -> "npt.NDArray[Any] | Table":
+        if isinstance(what, str):
+            if what not in self._known:
+                self._known[what] = self._column(what)
+            return self._known[what]
+        at = np.flatnonzero(what) if what.dtype == np.bool_ else what
+        return Table(len(at), lambda name: self[name][at])
+
+    def __setitem__(self, name: str, values: npt.NDArray[Any]) -> None:
+        self._known[name] = values
+
+    def rows(self) -> Rows:
+        """Return all of it as rows."""
+        found = np.empty(self._count, ROW)
+        for name in _FIELDS:
+            found[name] = self[name]
+        return found
+
+
+def unpacked(some: Iterable[bytes]) -> tuple[Table, Texts]:
     """Return the rows of pieces."""
     texts = Texts()
     found = []
     for piece in some:
-        names, raw = pickle.loads(piece)  # noqa: S301 - of our own tasks
-        rows = np.frombuffer(raw, ROW).copy()
+        count, names, columns = pickle.loads(piece)  # noqa: S301 - of our own tasks
         numbers = np.array([*(texts.number(name) for name in names), NO_TEXT], np.int32)
-        for name in _NAMED:
-            rows[name] = numbers[rows[name]]
-        found.append(rows)
-    return np.concatenate(found), texts
+        found.append((count, numbers, columns))
+
+    def column(name: str) -> npt.NDArray[Any]:
+        parts = [
+            numbers[values] if name in _NAMED else values
+            for count, numbers, columns in found
+            for values in (_unpacked(count, columns[name]),)
+        ]
+        return np.concatenate(parts).astype(ROW[name], copy=False)
+
+    return Table(sum(count for count, _, _ in found), column), texts

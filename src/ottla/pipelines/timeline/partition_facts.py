@@ -10,26 +10,36 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ottla.pipelines.timeline import events as e
 from ottla.pipelines.timeline.facts import JOURNAL, NEW, NONE_YET, Fact
-from ottla.pipelines.timeline.packed import GATHERED, LEADING, SAID, first_of_each, is_wanted
+from ottla.pipelines.timeline.packed import (
+    GATHERED,
+    LEADING,
+    SAID,
+    Table,
+    first_of_each,
+    is_wanted,
+)
 from ottla.pipelines.timeline.rows import (
     KIND,
     KINDS,
     NO_TEXT,
     NONE,
     TEXTS,
+    Numbers,
     Rows,
     Texts,
     joined,
     of_kinds,
     runs,
 )
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 _FIRST_FILE = -2
 _NEVER = np.iinfo(np.int64).max
@@ -52,56 +62,85 @@ class Agreed:
     partitions: tuple[int, ...] = ()
 
 
-def leads(rows: Rows, texts: Texts) -> dict[tuple[int, int], int]:
+def leads(rows: Table, texts: Texts) -> dict[tuple[int, int], int]:
     """Return by (controller, broker) by how much the broker acted before what was decided.
 
     A partition that was created twice had the same leader epochs twice: left out.
     """
-    rows = rows[of_kinds(rows, (e.MOVED, *LEADING)) | _created(rows, texts)]
-    names = joined([rows["topic"], rows["partition"]])
-    created = _created(rows, texts) & (rows["level"] != texts.find(JOURNAL))
-    once = np.bincount(names[created], minlength=len(rows)) <= 1
-    kept = once[names] & (rows["leader_epoch"] != NONE)
-    keys = names << 32 | rows["leader_epoch"].astype(np.int64) + (1 << 31)
-    is_decided = kept & of_kinds(rows, (e.DECIDED,))
+    created = _created(rows, texts)
+    rows = rows[of_kinds(rows, LEADING) & (rows["leader_epoch"] != NONE) | created]
+    created = _created(rows, texts)
+    if created.any():
+        names = joined([rows["topic"], rows["partition"]])
+        logged = created & (rows["level"] != texts.find(JOURNAL))
+        once = np.bincount(names[logged], minlength=len(rows)) <= 1
+        rows = rows[once[names] & of_kinds(rows, LEADING) & (rows["leader_epoch"] != NONE)]
+    if not len(rows):
+        return {}
+    keys = joined([rows["topic"], rows["partition"], rows["leader_epoch"]])
+    is_decided = of_kinds(rows, (e.DECIDED,))
     decided, decided_keys = rows[is_decided], keys[is_decided]
-    order = np.lexsort((decided["broker"], decided["time_ms"], decided_keys))
-    order = order[runs(decided_keys[order])[:-1]] if len(order) else order
-    decided, decided_keys = decided[order], decided_keys[order]
-    has_acted = kept & of_kinds(rows, (e.LED, e.FOLLOWED))
-    has_acted &= np.isin(keys, decided_keys)
-    acted = rows[has_acted]
-    decided = decided[np.searchsorted(decided_keys, keys[has_acted])]
-    ms = decided["time_ms"] - acted["time_ms"]
+    # Of several decisions the earliest one counts, of those at one time the lowest broker's.
+    first = np.full(int(keys.max()) + 1, _NEVER)
+    np.minimum.at(first, decided_keys, decided["time_ms"])
+    earliest = decided["time_ms"] == first[decided_keys]
+    controllers = np.full(len(first), _NEVER)
+    np.minimum.at(controllers, decided_keys[earliest], decided["broker"][earliest])
+    has_acted = ~is_decided & (first[keys] != _NEVER)
+    acted, acted_keys = rows[has_acted], keys[has_acted]
+    ms = first[acted_keys] - acted["time_ms"]
     found: dict[tuple[int, int], int] = {}
-    pairs = joined([decided["broker"], acted["broker"]])
-    for pair, first in enumerate(first_of_each(pairs).tolist()):
-        key = int(decided["broker"][first]), int(acted["broker"][first])
+    by = controllers[acted_keys].astype(np.int32)
+    pairs = joined([by, acted["broker"]])
+    for pair, at in enumerate(first_of_each(pairs).tolist()):
+        key = int(by[at]), int(acted["broker"][at])
         found[key] = int(ms[pairs == pair].max())
     return found
 
 
-def _created(rows: Rows, texts: Texts) -> npt.NDArray[np.bool_]:
+def _created(rows: Rows | Table, texts: Texts) -> npt.NDArray[np.bool_]:
     begins = rows["before"] == texts.find(NONE_YET)
     found: npt.NDArray[np.bool_] = begins & (rows["after"] == texts.find(NEW))
     return found
 
 
-def by_partition(rows: Rows, texts: Texts, agreed: Agreed) -> Iterator[tuple[str, int, list[Fact]]]:
-    """Give each partition's facts in order; rows are all of a bucket."""
+def ordered(rows: Table, texts: Texts, agreed: Agreed) -> tuple[Table, Numbers]:
+    """Return rows, which are all of a bucket, by partition and in order; and where each ends.
+
+    Partition i has rows[ends[i]:ends[i + 1]].
+    """
     if agreed.topic is not None:
         rows = rows[is_wanted(rows, texts.find(agreed.topic), agreed.partitions)]
     if not len(rows):
-        return
+        return rows, np.zeros(1, np.int64)
     for broker, ms in agreed.shifts.items():
         rows["time_ms"][rows["broker"] == broker] += ms
     numbers = np.array([agreed.files.get(name, -1) for name in texts.names], np.int32)
     rows["file"] = numbers[rows["file"]]
-    rows = _put_together(rows, texts)
+    order, ends = _order(rows)
+    return rows[order], ends
+
+
+def _order(rows: Rows | Table) -> tuple[Numbers, Numbers]:
     names = joined([rows["topic"], rows["partition"]])
-    order = np.lexsort((rows["line"], rows["block"], rows["file"], names))
+    order = np.lexsort((rows["line"], rows["block"], rows["file"]))  # mostly in order already
+    names = names[order]
+    small = names.astype(np.uint16) if int(names.max()) < 1 << 16 else names
+    by_name = np.argsort(small, kind="stable")  # small numbers are not compared, but counted
+    return order[by_name], runs(names[by_name])
+
+
+def by_partition(
+    table: Table, ends: Numbers, texts: Texts, chosen: Flags | None = None
+) -> Iterator[tuple[str, int, list[Fact]]]:
+    """Give each partition's facts in order, or those of some; `table` is as `ordered` has it."""
+    if chosen is not None:
+        table = table[np.repeat(chosen, np.diff(ends))]
+    if not len(table):
+        return
+    rows = _put_together(table.rows(), texts)
+    order, ends = _order(rows)
     rows = rows[order]
-    ends = runs(names[order])
     columns = [_column(rows, texts, name) for name in _COLUMNS]
     for begin, end in itertools.pairwise(ends.tolist()):
         some = [column[begin:end] for column in columns]

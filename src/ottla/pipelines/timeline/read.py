@@ -7,7 +7,8 @@ read it, by Python workers, many at once (`templates`). A file's own order is ke
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ottla.pipelines.paths import spark_path
 from ottla.pipelines.timeline import events as e
@@ -28,6 +29,8 @@ SCHEMA = (
     "topic_id string, about int, before string, after string, offset long, text string, "
     "file string, block long, line long"
 )
+_UNPACKED = 16
+"""How many bytes of lines a byte of a packed file holds, at most, as a rule."""
 _TYPES = dict(field.strip().split(" ") for field in SCHEMA.split(","))
 
 
@@ -79,55 +82,75 @@ class Reading:
     wanted: Wanted
     splits: "Sequence[Split]" = ()
 
-    def blocks(self, batches: Iterator["pa.RecordBatch"]) -> Iterator[tuple["Texts", "Block"]]:
-        """Give blocks and the texts of their rows, which are the same object for all."""
+    def blocks(self, given: Iterator[Any]) -> Iterator[tuple["Texts", "Block"]]:
+        """Give blocks and the texts of their rows, which are the same object for all.
+
+        Given are numbers of splits, or Arrow's batches of lines.
+        """
         from ottla.pipelines.timeline.reading import Reader  # noqa: PLC0415 - an extra
 
         reader = Reader(self.wanted.zone)
-        for batch in batches:
-            if not self.splits:
-                for block in reader.of_batch(batch):
-                    yield reader.texts, block
-                continue
-            for number in batch.column(0).to_pylist():
-                for block in reader.of_split(self.splits[number]):
-                    yield reader.texts, block
+        for one in given:
+            blocks = reader.of_split(self.splits[one]) if self.splits else reader.of_batch(one)
+            for block in blocks:
+                yield reader.texts, block
 
 
-def sources(
-    spark: "SparkSession", files: Files, wanted: Wanted
-) -> list[tuple["DataFrame", Reading]]:
-    """Return what to run over which table, for all files: two of them at most."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
-
-    from ottla.pipelines.timeline.reading import is_plain, splits  # noqa: PLC0415 - an extra
+def plain_and_others(files: Files) -> tuple[list[str], list[str]]:
+    """Return which files workers open, and which ones Spark reads."""
+    from ottla.pipelines.timeline.reading import is_plain  # noqa: PLC0415 - an extra
 
     paths = [*files.logs, *files.journals]
-    plain = [path for path in paths if is_plain(path)]
-    others = [path for path in paths if not is_plain(path)]
-    found: list[tuple[DataFrame, Reading]] = []
+    return [p for p in paths if is_plain(p)], [p for p in paths if not is_plain(p)]
+
+
+def splits_of(spark: "SparkSession", plain: Sequence[str]) -> "list[Split]":
+    """Divide plain files among tasks."""
+    from ottla.pipelines.timeline.reading import splits  # noqa: PLC0415 - an extra
+
+    return splits(plain, 2 * spark.sparkContext.defaultParallelism)
+
+
+def lines_of(spark: "SparkSession", others: Sequence[str]) -> "DataFrame":
+    """Return the lines of packed files and of addresses, as Spark reads them."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    return spark.read.text([spark_path(path) for path in others]).select(
+        f.col("value").cast("binary"),
+        f.col("_metadata.file_path").alias("file"),
+        f.col("_metadata.file_block_start").alias("block"),
+        f.monotonically_increasing_id().alias("line"),
+    )
+
+
+def size_of(spark: "SparkSession", files: Files) -> int:
+    """Return how many bytes files have when they are unpacked, about."""
+    plain, others = plain_and_others(files)
+    size = sum(Path(path).stat().st_size for path in plain)
     if others:
-        lines = spark.read.text([spark_path(path) for path in others]).select(
-            f.col("value").cast("binary"),
-            f.col("_metadata.file_path").alias("file"),
-            f.col("_metadata.file_block_start").alias("block"),
-            f.monotonically_increasing_id().alias("line"),
-        )
-        found.append((lines, Reading(wanted)))
-    parts = splits(plain, 2 * spark.sparkContext.defaultParallelism)
-    if parts or not found:
-        numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
-        found.append((numbers, Reading(wanted, parts)))
-    return found
+        table = spark.read.text([spark_path(path) for path in others])
+        plan = table._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public way
+        # Spark has them as a BigInt, of which Py4J may make an int.
+        size += _UNPACKED * int(str(plan.stats().sizeInBytes()))
+    return size
 
 
 def events_of(spark: "SparkSession", files: Files, wanted: Wanted) -> "DataFrame":
     """Return all events of the wanted time, those of other topics included; SCHEMA."""
-    tables = [
-        table.mapInArrow(_Events(reading), SCHEMA)
-        for table, reading in sources(spark, files, wanted)
-    ]
+    plain, others = plain_and_others(files)
+    tables = []
+    if plain or not others:
+        parts = splits_of(spark, plain)
+        numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
+        tables.append(numbers.mapInArrow(_Events(Reading(wanted, parts)), SCHEMA))
+    if others:
+        tables.append(lines_of(spark, others).mapInArrow(_Events(Reading(wanted)), SCHEMA))
     return tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
+
+
+def numbers_in(batches: Iterator["pa.RecordBatch"]) -> Iterator[int]:
+    """Return the numbers of splits that Arrow's batches hold."""
+    return (number for batch in batches for number in batch.column(0).to_pylist())
 
 
 class _Events:
@@ -137,7 +160,8 @@ class _Events:
         self._reading = reading
 
     def __call__(self, batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        for texts, block in self._reading.blocks(batches):
+        given = numbers_in(batches) if self._reading.splits else batches
+        for texts, block in self._reading.blocks(given):
             yield _to_arrow(block, texts, self._reading.wanted)
 
 

@@ -57,13 +57,6 @@ def is_plain(path: str) -> bool:
     return "://" not in path and Path(path).suffix not in PACKED
 
 
-def size_of(paths: Sequence[str]) -> int | None:
-    """Return how many bytes files have; None where Spark reads some of them."""
-    if not all(map(is_plain, paths)):
-        return None
-    return sum(Path(path).stat().st_size for path in paths)
-
-
 def splits(paths: Sequence[str], tasks: int) -> list[Split]:
     """Divide plain files among tasks."""
     sizes = {path: Path(path).stat().st_size for path in paths}

@@ -5,7 +5,7 @@ text; a text's number means something only together with the `Texts` it was give
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -97,8 +97,8 @@ def put(rows: Rows, at: int, event: Event, texts: Texts) -> bool:
     return True
 
 
-def of_kinds(rows: Rows, kinds: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Tell which rows are of one of these kinds."""
+def of_kinds(rows: Any, kinds: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Tell which rows, or those of a `packed.Table`, are of one of these kinds."""
     wanted = np.zeros(len(KINDS), np.bool_)
     wanted[[KIND[kind] for kind in kinds]] = True
     return wanted[rows["kind"]]  # type: ignore[no-any-return]

@@ -67,7 +67,7 @@ async def _wait(
     """
     if not await server.metadata.wait_ready(PATIENCE_S):
         raise CloseConnection(
-            "no controller has told this broker of the cluster and its topics yet"
+            "this broker has got no metadata of the cluster from a controller yet"
         )
     question = _question(server, header, request)
     if question.creates:

@@ -91,7 +91,7 @@ def _filter(components: Iterable[Component]) -> dict[str, Component]:
 
 
 def _may_match(kind: str, wanted: Mapping[str, Component], *, strict: bool) -> bool:
-    """Tell whether it is worth reading a folder: addresses are a world of their own."""
+    """Return whether it is worth reading a folder: addresses are a world of their own."""
     if kind == IPS:
         return IP in wanted or (not wanted and not strict)
     return IP not in wanted
@@ -106,7 +106,7 @@ def _entity(kind: str, name: str) -> dict[str, str]:
 
 
 def _matches(entity: Mapping[str, str], wanted: Mapping[str, Component], *, strict: bool) -> bool:
-    """Tell whether every condition holds and, if strict, nothing else is named."""
+    """Return whether every condition holds and, if strict, nothing else is named."""
     if strict and entity.keys() - wanted.keys():
         return False
     for kind, component in wanted.items():

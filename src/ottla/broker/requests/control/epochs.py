@@ -1,7 +1,8 @@
-"""The fence of the controller's requests to a broker: broker epoch, then controller epoch.
+"""The fence of the controller's requests to a broker: broker epoch, controller epoch, connection.
 
 Who may call: `replica_control`, `update_metadata`. Invariants: a request for an earlier
-registration of this broker changes nothing (R8), one of an earlier controller neither (R10). Kafka:
+registration of this broker changes nothing (R8), one of an earlier controller neither (R10), and
+one that was overtaken by those of a later connection neither. Kafka:
 `KafkaApis.isBrokerEpochStale` and the checks of the controller epoch in `ReplicaManager`.
 """
 
@@ -9,6 +10,7 @@ import logging
 
 from ottla.broker.requests.control.server import ReplicaServer
 from ottla.model.errors import ErrorCode
+from ottla.net.connection import CloseConnection, Connection
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
@@ -17,13 +19,23 @@ logger = logging.getLogger(__name__)
 
 
 def refusal(
-    server: ReplicaServer, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+    server: ReplicaServer,
+    conn: Connection,
+    request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
 ) -> ErrorCode:
-    """Return why a request of a controller is refused, NONE if it is not; log it."""
+    """Return why a request of a controller is refused, NONE if it is not; log it.
+
+    CloseConnection for one by a former connection: no controller waits for its response, and one
+    that does would connect again and send it again.
+    """
     if server.is_stale(request.broker_epoch):
         code = ErrorCode.STALE_BROKER_EPOCH
     elif not server.accept_controller_epoch(request.controller_epoch):
         code = ErrorCode.STALE_CONTROLLER_EPOCH
+    elif server.control_connection.is_former(conn, request.controller_epoch):
+        raise CloseConnection(
+            f"the controller has sent requests by a later connection than {conn.id}"
+        )
     else:
         return ErrorCode.NONE
     logger.info(

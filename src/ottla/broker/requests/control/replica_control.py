@@ -33,21 +33,21 @@ logger = logging.getLogger(__name__)
 
 def leader_and_isr(
     server: ReplicaServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: LeaderAndIsrRequest,
 ) -> Parts | Later:
-    code = refusal(server, request)
+    code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
         return answer(header, leader_and_isr_error(request, header.api_version, code))
     return _apply(server, header, request)
 
 
 async def lead_and_follow(
-    server: ReplicaServer, header: RequestHeader, request: LeaderAndIsrRequest
+    server: ReplicaServer, conn: Connection, header: RequestHeader, request: LeaderAndIsrRequest
 ) -> Parts:
     """Do the same for a request that was read in slices."""
-    code = refusal(server, request)
+    code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
         return answer(header, leader_and_isr_error(request, header.api_version, code))
     return await _apply(server, header, request)
@@ -107,7 +107,7 @@ async def _is_now(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
     try:
         info = await server.store.get_topic(topic)
     except OttlaError as error:
-        logger.info("cannot ask for the id of topic=%s: %s", topic, error)
+        logger.info("topic id not requested topic=%s error=%s", topic, error)
         return False
     return info is not None and info.topic_id == topic_id
 
@@ -137,19 +137,21 @@ def _new_here(server: ReplicaServer, request: LeaderAndIsrRequest) -> list[str]:
 
 def stop_replica(
     server: ReplicaServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: StopReplicaRequest,
 ) -> Parts | Later:
-    code = refusal(server, request)
+    code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
     return _stop(server, header, request)
 
 
-async def stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
+async def stop(
+    server: ReplicaServer, conn: Connection, header: RequestHeader, request: StopReplicaRequest
+) -> Parts:
     """Do the same for a request that was read in slices."""
-    code = refusal(server, request)
+    code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
         return answer(header, StopReplicaResponse(error_code=code))
     return await _stop(server, header, request)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.metadata.metadata_cache import MetadataCache
+from ottla.broker.requests.control.control_connection import ControlConnection
 from ottla.controller.loop import Controller
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.zookeeper.store import Store
@@ -19,6 +20,7 @@ class ReplicaServer(Protocol):
     replicas: ReplicaManager
     metadata: MetadataCache
     topic_configs: TopicConfigs
+    control_connection: ControlConnection
 
     @property
     def store(self) -> Store:

@@ -32,13 +32,13 @@ LAST_EPOCH = 2**31 - 1
 
 def handle(
     server: ReplicaServer,
-    conn: Connection,  # noqa: ARG001
+    conn: Connection,
     header: RequestHeader,
     request: UpdateMetadataRequest,
 ) -> Parts | Later:
     if server.metadata.taking_in.locked():  # a large one of another connection is being taken in
-        return take_in(server, header, request)
-    code = refusal(server, request)
+        return take_in(server, conn, header, request)
+    code = refusal(server, conn, request)
     if code is ErrorCode.NONE:
         told = _told(request)
         for topic in request.topic_states:
@@ -49,16 +49,19 @@ def handle(
 
 
 async def take_in(
-    server: ReplicaServer, header: RequestHeader, request: UpdateMetadataRequest
+    server: ReplicaServer, conn: Connection, header: RequestHeader, request: UpdateMetadataRequest
 ) -> Parts:
     """Take in a large update: what it says is seen all at once, at the end."""
     async with server.metadata.taking_in:
-        code = refusal(server, request)
+        code = refusal(server, conn, request)
         if code is ErrorCode.NONE:
             told = _told(request)
             for topic in request.topic_states:
                 stop_unassigned(server.replicas, _assignments(topic))
                 await yield_to_loop()
+                code = refusal(server, conn, request)  # LeaderAndIsr may have come meanwhile
+                if code is not ErrorCode.NONE:
+                    return answer(header, UpdateMetadataResponse(error_code=code))
             for _ in server.metadata.apply_in_slices(request):
                 await yield_to_loop()
             _log(server, header, request, told)
@@ -100,7 +103,8 @@ def _assignments(topic: UpdateMetadataRequest.UpdateMetadataTopicState) -> Itera
     for state in topic.partition_states:
         going = state.leader == LEADER_DURING_DELETE
         tp = TopicPartition(topic.topic_name, state.partition_index)
-        yield tp, LAST_EPOCH if going else state.leader_epoch, state.replicas
+        epoch = LAST_EPOCH if going else state.leader_epoch
+        yield Assignment(tp, bytes(topic.topic_id), epoch, state.replicas)
 
 
 UPDATE_METADATA = Api(

@@ -20,9 +20,8 @@ from ottla.broker.requests.error_bodies import (
 )
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
-from ottla.coordinators.group_coordinator import FetchedOffset
 from ottla.coordinators.offsets import Commit
-from ottla.coordinators.results import PartitionErrors
+from ottla.coordinators.results import FetchedOffset, PartitionErrors
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_EPOCH, TopicPartition
 from ottla.model.protocol import NO_TIMESTAMP, UNKNOWN_OFFSET
@@ -98,7 +97,7 @@ def offset_commit(
 
 
 class CommitAnswer(ResultAnswer[PartitionErrors]):
-    """The answer when the offsets are in the log; `refused` are those that were not written."""
+    """The response when the offsets are in the log; `refused` are those that were not written."""
 
     __slots__ = ("_refused",)
 
@@ -188,7 +187,7 @@ class _Fields(TypedDict):
 
 
 def _fields(index: int, offset: FetchedOffset) -> _Fields:
-    """Return what the answers of all versions say of a partition."""
+    """Return what the responses of all versions say of a partition."""
     commit = offset.commit or NO_OFFSET
     return {
         "partition_index": index,

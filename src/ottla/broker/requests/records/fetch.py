@@ -29,7 +29,7 @@ from ottla.model.protocol import (
 from ottla.net.connection import CloseConnection, Connection, Pending
 from ottla.replication.fetch_session import FetchSession
 from ottla.replication.fetching import READ_LOG_END, DelayedFetch, FetchParameters
-from ottla.replication.inter_broker import WHOLE_LOG_QUESTION
+from ottla.replication.inter_broker import COMPLETE_LOG_QUERY
 from ottla.wire.codec import encode_response
 from ottla.wire.headers import RequestHeader, response_header
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -45,7 +45,7 @@ MOST_UNKNOWN = 10_000
 """How many more partitions than this broker has a fetch session may name. Each is looked at in one
 go, and costs ten microseconds and some memory; Kafka has no limit."""
 
-# Body of an answer without partitions: throttle time, error, session id, no topics.
+# Body of a response without partitions: throttle time, error, session id, no topics.
 _NOTHING_NEW = struct.Struct(">ihiBB")
 _NOTHING_NEW_OLD = struct.Struct(">ihii")
 
@@ -94,14 +94,14 @@ def handle(
         most_bytes,
         READ_LOG_END if replica_id != CONSUMER else request.isolation_level,
         (request.rack_id, conn.listener) if counts_rack else None,
-        replica_id == FUTURE_LOCAL_REPLICA and request.rack_id == WHOLE_LOG_QUESTION,
+        replica_id == FUTURE_LOCAL_REPLICA and request.rack_id == COMPLETE_LOG_QUERY,
     )
     fetch = FetchAnswer(server, conn, header, session, asked, counted=counted)
     return fetch.answer() if replicas.fetches.start(fetch) else fetch
 
 
 class FetchAnswer(DelayedFetch):
-    """The answer to one request, at once or later."""
+    """The response to one request, at once or later."""
 
     __slots__ = ("_counted", "_header", "_server")
 
@@ -122,8 +122,8 @@ class FetchAnswer(DelayedFetch):
         self._header = header
 
     def room(self) -> int | None:
-        """Return what a consumer may be sent: less where many do not take their answers."""
-        return self.connection.max_response_bytes() if self.asked.replica_id < 0 else None
+        """Return what a consumer may be sent: less where many do not take their responses."""
+        return self.connection.max_response_bytes() if self.parameters.replica_id < 0 else None
 
     def withholds(self) -> bool:
         server, header = self._server, self._header
@@ -145,7 +145,7 @@ def is_from_follower(header: RequestHeader, request: FetchRequest) -> bool:
 def _most_bytes(
     server: RecordsServer, header: RequestHeader, request: FetchRequest, replica_id: int
 ) -> int:
-    """Return how much one answer may hold: what the client and we want, and its quota bears."""
+    """Return how much one response may hold: what the client and we want, and its quota bears."""
     most = 2**31 - 1
     if header.api_version >= 3:
         most = min(request.max_bytes, server.replicas.fetch_max_bytes)

@@ -1,6 +1,6 @@
 """Produce: a client's batches into the logs of the partitions we lead. The hottest path there is.
 
-Who may call: the router. Invariants: with acks 0 and 1 the answer is complete when this returns;
+Who may call: the router. Invariants: with acks 0 and 1 the response is complete when this returns;
 with acks=all one `ProduceAnswer` waits for what is not replicated yet. With acks 0 an error closes
 the connection, since there is no other way to say it. A successful answer for one partition is not
 encoded but patched: its bytes differ from the last one's in four fields. A request whose batches
@@ -107,7 +107,7 @@ def _append_all(
     verified: Verified | None,
     pending: "ProduceAnswer | None",
 ) -> Sequence[Buffer] | Pending | None:
-    """Append every batch; `pending` is there if somebody was asked before, for the answer."""
+    """Append every batch; `pending` is there if somebody was asked before, for the response."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and request.acks in (1, ACKS_ALL):
         return _one(server, conn, header, request, verified, pending)
@@ -196,7 +196,7 @@ def _one(
     verified: Verified | None,
     pending: "ProduceAnswer | None",
 ) -> Sequence[Buffer] | Pending:
-    """Serve the usual request: one partition, with an answer."""
+    """Serve the usual request: one partition, with a response."""
     topic = request.topic_data[0]
     item = topic.partition_data[0]
     records = item.records
@@ -240,7 +240,7 @@ def _refused(topic: str, index: int, error: OttlaError) -> PartitionResult:
 
 
 class ProduceAnswer(DelayedProduce):
-    """The answer to one request, when it comes later."""
+    """The response to one request, when it comes later."""
 
     __slots__ = ("_header", "_server", "verifying")
 
@@ -280,7 +280,7 @@ class ProduceAnswer(DelayedProduce):
 
 
 def _patched(header: RequestHeader, topic: str, index: int, info: AppendInfo) -> list[Buffer]:
-    """Return the answer of one partition without an error, from its template."""
+    """Return the response of one partition without an error, from its template."""
     version = header.api_version
     if header.throttle_ms:
         before, after = _encode_template(topic, index, version, header.throttle_ms)
@@ -297,7 +297,7 @@ def _patched(header: RequestHeader, topic: str, index: int, info: AppendInfo) ->
 
 
 def _encode_template(topic: str, index: int, version: int, throttle_ms: int) -> tuple[bytes, bytes]:
-    """Encode an answer once and cut it around the fields that change."""
+    """Encode a response once and cut it around the fields that change."""
     marked = ProduceResponse(
         throttle_time_ms=throttle_ms,
         responses=[
@@ -328,7 +328,7 @@ def _encode_template(topic: str, index: int, version: int, throttle_ms: int) -> 
 
 @functools.lru_cache(maxsize=TEMPLATES)
 def _template(topic: str, index: int, version: int) -> tuple[bytes, bytes]:
-    """Return the template of an answer that throttles nobody."""
+    """Return the template of a response that throttles nobody."""
     return _encode_template(topic, index, version, 0)
 
 
@@ -467,7 +467,7 @@ class Progress:
             await time_slice.next()
 
     def finish(self) -> Sequence[Buffer] | Pending | None:
-        """Return the answer, or what it waits for."""
+        """Return the response, or what it waits for."""
         results, request = self.results, self.request
         if request.acks == 0:
             wrong = [r for r in results if r.code is not ErrorCode.NONE]
@@ -510,7 +510,7 @@ def encoded(
     header: RequestHeader,
     results: Sequence[PartitionResult],
 ) -> list[Buffer]:
-    """Return the answer that says what became of each partition's batch."""
+    """Return the response that says what became of each partition's batch."""
     return answer(header, _response(server, conn, header, results))
 
 

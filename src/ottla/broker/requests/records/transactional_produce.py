@@ -59,7 +59,7 @@ class Verified:
 
 
 def is_transactional(records: memoryview) -> bool:
-    """Tell whether a batch, whose header is there at least up to its attributes, belongs to one."""
+    """Whether a batch, whose header is there at least up to its attributes, belongs to one."""
     return bool(records[FLAGS_AT] & TRANSACTIONAL_FLAG)
 
 

@@ -127,7 +127,7 @@ async def _add(
     def grow(found: TopicInfo | None) -> TopicInfo:
         if found != info:
             raise ReassignmentInProgressError(
-                f"The topic '{name}' was changed by somebody else meanwhile."
+                f"The topic '{name}' was changed by another client meanwhile."
             )
         return TopicInfo(name, info.topic_id, everything)
 

@@ -1,6 +1,6 @@
 """DeleteTopics: topics marked for deletion, by the broker that is the controller.
 
-Who may call: the router. Invariants: what is marked stays marked, whatever the answer says: the
+Who may call: the router. Invariants: what is marked stays marked, whatever the response says: the
 controller deletes it as soon as all its replicas can be reached. The answer waits until this broker
 no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Kafka:
 `KafkaApis.handleDeleteTopicsRequest` and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
@@ -127,7 +127,7 @@ async def _delete_all(
 async def _mark(server: TopicsServer, name: str) -> ErrorCode:
     """Mark a topic for deletion; one that is marked already is waited for like any other.
 
-    So is one that may be: the answer to our mark was lost with the connection or the session. The
+    So is one that may be: the response to our mark was lost with the connection or the session. The
     topic's end, if it comes, is what whoever asked wants to know.
     """
     try:

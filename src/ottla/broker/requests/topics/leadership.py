@@ -129,7 +129,7 @@ async def elect_leaders(
 def _refusals(
     server: TopicsServer, wanted: list[TopicPartition] | None, error: OttlaError
 ) -> dict[TopicPartition, Outcome]:
-    """Return NOT_CONTROLLER for each partition asked for: the whole answer has no error then."""
+    """Return NOT_CONTROLLER for each partition asked for: the whole response has no error then."""
     if error.code != ErrorCode.NOT_CONTROLLER:
         raise error
     if wanted is None:

@@ -86,7 +86,7 @@ def add_partitions(
 
 
 class AddedAnswer(ResultAnswer[Mapping[str, Codes]]):
-    """The answer when there are the results of all transactions."""
+    """The response when there are the results of all transactions."""
 
     __slots__ = ("_count", "_results")
 
@@ -250,7 +250,7 @@ def txn_offset_commit(
 
 
 class OffsetsAnswer(ResultAnswer[Codes]):
-    """The answer when the offsets are in the log; `refused` are those that were not written."""
+    """The response when the offsets are in the log; `refused` are those that were not written."""
 
     __slots__ = ("_commits", "_guard", "_refused", "_request", "_server")
 

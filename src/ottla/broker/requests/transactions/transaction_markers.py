@@ -52,7 +52,7 @@ def handle(
 
 
 class MarkersAnswer(DelayedProduce):
-    """The answer when the in-sync replicas have all markers."""
+    """The response when the in-sync replicas have all markers."""
 
     __slots__ = ("_header", "_marked", "_request", "_server")
 

@@ -1,0 +1,92 @@
+"""Draws docs/terminal-*.svg: real commands on a real cluster, and what they print, as pictures of a terminal.
+
+    python docs/draw_terminal.py           # all of them, in half a minute
+    python docs/draw_terminal.py help      # the help alone, which needs no cluster
+
+The pictures need no font or anything else from another host. A unit test keeps the text of the help in its picture.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+sys.path.insert(0, str(Path(__file__).parent))
+from try_pages import clean_up, environment_in, in_a_terminal
+
+DOCS = Path(__file__).parent
+# Without the fonts of another host: every system has a font of one width.
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
+    "Fira Code", "ui-monospace"
+)
+# picture -> (columns, title, commands); those after `#` are run and not shown
+PICTURES: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "help": (80, "ottla --help", ("ottla --help",)),
+    "help-command": (80, "the help of a command", ("ottla reassign execute --help",)),
+    "status": (
+        92,
+        "three brokers, one of them killed",
+        (
+            "ottla up",
+            "ottla topics create flights --assignment 0:1:2,1:2:0,2:0:1",
+            "seq 1 1000 | ottla produce flights",
+            "ottla broker kill 0",
+            "seq 1001 2000 | ottla produce flights",
+            "ottla status",
+            "ottla consume flights --from-beginning --timeout-ms 1500 --quiet | sort -n | uniq | wc -l",
+        ),
+    ),
+    "why": (112, "why does broker 1 lead?", ("ottla why flights-0",)),
+    "topics": (
+        92,
+        "which replicas are missing?",
+        ("ottla topics describe flights", "# ottla broker start 0", "# sleep 2", "ottla elect preferred --all"),
+    ),
+    "reassign": (
+        92,
+        "a fourth broker gets its share",
+        (
+            "ottla up -n 4 --quiet",
+            "ottla reassign plan --topics flights > plan.json",
+            "ottla reassign execute --file plan.json --wait 60 > back.json",
+            "ottla reassign verify --file plan.json",
+        ),
+    ),
+}  # fmt: skip
+
+
+def picture(name: str, folder: Path, environment: dict[str, str]) -> str:
+    """Run the commands of a picture and return it."""
+    columns, title, commands = PICTURES[name]
+    console = Console(record=True, width=columns, file=Path(os.devnull).open("w"), force_terminal=True)
+    for command in commands:
+        _, text = in_a_terminal(command.removeprefix("# "), folder, environment, columns)
+        if command.startswith("# "):
+            continue
+        console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), soft_wrap=True)
+        lines = [line.rsplit("\r", 1)[-1].replace("\x1b[K", "") for line in text.rstrip("\n").split("\n")]
+        console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True) if text.strip() else None
+    return console.export_svg(title=title, theme=MONOKAI, code_format=FORMAT, unique_id=f"ottla-{name}")
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(PICTURES)
+    folder = Path(tempfile.mkdtemp(prefix="ottla-pictures-"))
+    environment = environment_in(folder)
+    try:
+        for name in PICTURES:
+            if name in chosen or (name.startswith("help") and "help" in chosen):
+                drawn = picture(name, folder, environment)
+                text = re.sub(r"[ \t]+$", "", drawn, flags=re.MULTILINE) + "\n"
+                (DOCS / f"terminal-{name}.svg").write_text(text, encoding="utf-8")
+    finally:
+        clean_up(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""Writes docs/SETTINGS.md: all settings with type, default and allowed values from the code, and what each does here.
+
+    python docs/list_settings.py
+
+Unit tests keep the committed page equal to what the code says, and demand a sentence for each setting that any module
+reads. tests/oracle/test_defaults.py compares types and defaults with those of Kafka 3.9.1's own classes.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ottla.broker.configs.config_entries import DYNAMIC_KEYS, QUOTA_KEYS
+from ottla.broker.configs.dynamic_configs import CLEANER_THREADS, THREAD_COUNTS, UNSERVED
+from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
+from ottla.model.config import OUR_DEFAULTS, TopicConfig
+from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, our_keys, topic_keys
+
+PAGE = Path(__file__).with_name("SETTINGS.md")
+
+TOPIC_TEXTS = """\
+cleanup.policy `delete`: old records go by age and size. `compact`: the last record of each key stays. Both at once is possible
+compression.type what the broker stores: `producer` keeps what came, a codec packs all batches anew
+delete.retention.ms how long a compacted topic keeps the mark that a key was deleted
+file.delete.delay.ms how long a deleted segment's files stay before they are removed from the disk
+flush.messages force the log to disk after so many records; by default the system decides, and replicas protect the records
+flush.ms force the log to disk after so long
+follower.replication.throttled.replicas replicas whose copying counts against `follower.replication.throttled.rate`; reassignment sets it
+index.interval.bytes an index entry for each so many bytes of the log
+leader.replication.throttled.replicas replicas whose copying counts against `leader.replication.throttled.rate`; reassignment sets it
+max.compaction.lag.ms a record is compacted at the latest after so long
+max.message.bytes the largest batch that is accepted, as it comes (compressed)
+message.timestamp.after.max.ms how far ahead of the broker's clock a record's timestamp may be
+message.timestamp.before.max.ms how far behind the broker's clock a record's timestamp may be
+message.timestamp.type whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime)
+min.cleanable.dirty.ratio compact when this share of the log has not been compacted yet
+min.compaction.lag.ms a record is not compacted before it is so old
+min.insync.replicas with acks=all: refuse records while fewer replicas than this are in sync
+retention.bytes delete the oldest segments of a partition beyond this size; -1: no bound
+retention.ms delete segments whose newest record is older; -1: never
+segment.bytes begin a new segment file at this size
+segment.index.bytes the largest index file of a segment
+segment.jitter.ms begin segments up to so much earlier, drawn at random, so that not all partitions do it at once
+segment.ms begin a new segment after so long, even if it is small
+unclean.leader.election.enable let a replica lead that is not in sync when no other lives. Acknowledged records are lost then\
+"""
+
+BROKER_TEXTS = """\
+advertised.listeners the addresses that clients are told; those of `listeners`, where it is not set
+alter.log.dirs.replication.quota.window.num how many windows the rate of moves between log dirs is measured over
+alter.log.dirs.replication.quota.window.size.seconds length of such a window
+auto.create.topics.enable create a topic when a client asks for it
+auto.leader.rebalance.enable the controller gives leaderships back to the first replicas by itself
+broker.id number of this broker, unique in the cluster
+broker.rack where this broker stands: replicas are spread over racks, and consumers may read from their own
+connections.max.idle.ms close a connection on which nothing came for so long
+control.plane.listener.name a listener only for the controller's requests
+controlled.shutdown.enable hand leaderships over before stopping
+controlled.shutdown.max.retries how often this is tried
+controlled.shutdown.retry.backoff.ms pause between two tries
+controller.quota.window.num how many windows the rate of topic creations and deletions is measured over
+controller.quota.window.size.seconds length of such a window
+controller.socket.timeout.ms how long an answer of the controller, or to it, is waited for
+default.replication.factor replicas of a topic for which nobody says how many
+delete.topic.enable whether topics can be deleted
+fetch.max.bytes the largest answer to a fetch
+group.initial.rebalance.delay.ms a new group waits so long for more members before its first assignment
+group.max.session.timeout.ms the longest session timeout that a member may ask for
+group.max.size the most members of a group
+group.min.session.timeout.ms the shortest session timeout that a member may ask for
+inter.broker.listener.name the listener by which brokers speak with each other
+inter.broker.protocol.version the protocol that brokers speak with each other, 2.7 to 3.9; lower it for older JVM brokers beside
+leader.imbalance.check.interval.seconds how often the controller looks who leads what it should not
+leader.imbalance.per.broker.percentage how much of that a broker may have before leaderships are given back
+listener.security.protocol.map protocol of each listener's name; only PLAINTEXT is served
+listeners the addresses that the broker listens on
+log.cleaner.backoff.ms pause of the compaction when there is nothing to do
+log.cleaner.dedupe.buffer.size memory for the keys of one compaction, 200 bytes for each, allocated as they come
+log.cleaner.enable compact topics at all
+log.cleaner.io.buffer.load.factor how full the table of keys may get
+log.cleaner.io.max.bytes.per.second the most that compaction reads and writes
+log.dir one folder for the logs, if `log.dirs` is not set
+log.dirs folders for the logs, with commas between; partitions are spread over them, one that fails goes offline alone
+log.flush.offset.checkpoint.interval.ms how often it is noted up to where the logs are on disk
+log.retention.check.interval.ms how often it is looked for segments that are too old or too many
+max.connection.creation.rate new connections per second that are accepted; beyond it they wait. Counts from the next start
+max.connections connections at most, of all clients together
+max.connections.per.ip connections at most from one address
+max.incremental.fetch.session.cache.slots fetch sessions that are kept
+num.partitions partitions of a topic for which nobody says how many
+num.replica.fetchers fetchers per leader that this broker follows, each with a connection of its own
+offset.metadata.max.bytes the longest text that a consumer may commit with an offset
+offsets.commit.required.acks replicas that must have an offset before its commit is acknowledged; -1: all in sync
+offsets.commit.timeout.ms how long a commit waits for them
+offsets.retention.check.interval.ms how often it is looked for offsets that have expired
+offsets.retention.minutes offsets of a group without members are kept so long
+offsets.topic.compression.codec codec of the records of `__consumer_offsets`, by number
+offsets.topic.num.partitions partitions of `__consumer_offsets`; not to be changed once it is there
+offsets.topic.replication.factor its replicas
+offsets.topic.segment.bytes its `segment.bytes`
+producer.id.expiration.ms an idempotent producer that has sent nothing for so long is forgotten. Counts from the next start
+queued.max.request.bytes bytes of requests in memory, counted for frames over 64 KiB; beyond it clients wait
+quota.window.num how many windows the rates of clients' quotas are measured over
+quota.window.size.seconds length of such a window
+replica.fetch.backoff.ms longest pause of a follower after an error; it begins with 50 ms and doubles
+replica.fetch.max.bytes most bytes of one partition in an answer to a follower
+replica.fetch.min.bytes least bytes that a follower waits for
+replica.fetch.response.max.bytes most bytes of an answer to a follower
+replica.fetch.wait.max.ms longest wait of a follower's fetch
+replica.high.watermark.checkpoint.interval.ms how often high watermarks are written to disk
+replica.lag.time.max.ms a follower that has not caught up for so long leaves the ISR
+replica.selector.class `org.apache.kafka.common.replica.RackAwareReplicaSelector` lets consumers read from their own rack; nothing else is served
+replica.socket.timeout.ms how long a follower waits for its leader's answer
+replication.quota.window.num how many windows the throttled rate of replication is measured over
+replication.quota.window.size.seconds length of such a window
+request.timeout.ms how long a broker's own requests wait for their answers
+reserved.broker.max.id the largest `broker.id`
+security.inter.broker.protocol PLAINTEXT; others are not served
+socket.connection.setup.timeout.ms how long a connection to another broker may take to open
+socket.request.max.bytes the largest request
+transaction.abort.timed.out.transaction.cleanup.interval.ms how often it is looked for transactions that have timed out
+transaction.max.timeout.ms the longest timeout that a transaction may have
+transaction.partition.verification.enable ask the coordinator whether a transaction is open before its first record is taken (KIP-890)
+transaction.remove.expired.transaction.cleanup.interval.ms how often it is looked for transactional ids that have expired
+transaction.state.log.min.isr `min.insync.replicas` of `__transaction_state`
+transaction.state.log.num.partitions partitions of `__transaction_state`; not to be changed once it is there
+transaction.state.log.replication.factor its replicas
+transaction.state.log.segment.bytes its `segment.bytes`
+transactional.id.expiration.ms a transactional id that was not used for so long is forgotten
+zookeeper.connect ZooKeeper's addresses, with commas between, and a folder in it if you like: `host:port,host:port/kafka`
+zookeeper.connection.timeout.ms how long the first connection may take; the session timeout, where it is not set
+zookeeper.session.timeout.ms how long after its last sign of life a broker counts as dead: failover takes at least that long after a crash
+leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
+follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
+replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
+ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
+ottla.produce.max.check.ms checking all batches of one produce request may take so much work
+ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\
+"""
+
+WHY_DIFFERENT = {
+    "max.connections": "everything has a bound: one client could take every descriptor",
+    "max.connections.per.ip": "the same",
+    "queued.max.request.bytes": "requests in memory would have no bound",
+}
+
+HEAD = """\
+# Settings
+
+Written by `python docs/list_settings.py` from `src/ottla/model/config_keys.py` and what reads it; do not edit.
+
+Names, types, defaults and allowed values are Kafka 3.9's, so that a `server.properties` can be used as it is. All of them were compared
+with Kafka 3.9.1's own classes (`tests/oracle/test_defaults.py`): types are the same, and so are all defaults but the three that are marked **differs**.
+
+- Set a broker's: `ottla up --set KEY=VALUE`, or in the `server.properties` of `ottla broker run --config`.
+- Change one while brokers run, where *dynamic* says yes: `ottla configs alter --broker 0 --set KEY=VALUE`, or `--broker-defaults` for all.
+- Set a topic's: `ottla topics create NAME --config KEY=VALUE`, later `ottla configs alter --topic NAME --set KEY=VALUE`.
+- See what is in force, and where it comes from: `ottla configs describe --broker 0`, `--topic NAME`; `--all` shows the defaults, too.
+
+A value that is not allowed is refused in one line, and nothing is changed. A key that nobody knows is named in a warning.
+"""
+
+DIFFERENT = """\
+## What differs from Kafka
+
+{table}
+
+`ottla up` writes some settings into each broker's `server.properties`, so that a small cluster on one machine is safe and quick. A broker
+that you start yourself (`ottla broker run`) has the defaults below instead.
+
+| setting | by `ottla up` | by default | why |
+|---|---|---|---|
+| `zookeeper.session.timeout.ms` | 6000 | 18000 | a dead broker is noticed after 6 s |
+| `default.replication.factor` | 3, or the number of brokers if that is less | 1 | a topic survives a broker |
+| `min.insync.replicas` | 2 with three brokers or more | 1 | an acknowledged record is on two of them |
+| `offsets.topic.replication.factor`, `transaction.state.log.replication.factor` | as `default.replication.factor` | 3 | they can be created with fewer brokers |
+| `controlled.shutdown.retry.backoff.ms` | 500 | 5000 | when a whole cluster stops, its last brokers have nobody to hand over to |
+"""
+
+CLIENTS = """\
+## Producers and groups
+
+These are set in clients, not here; defaults are those of Kafka 3.9's Java clients, others may differ. What a broker demands of them:
+
+| setting of a client | default | what it does to your records |
+|---|---|---|
+| `acks` | `all` | `all`: acknowledged when every replica in sync has the record, and at least `min.insync.replicas` of them. `1`: when the leader has it; lost if the leader dies at once. `0`: nobody says anything |
+| `enable.idempotence` | `true` | a record that is sent again stands once, in order. Needs `acks=all` and at most 5 requests in flight |
+| `max.in.flight.requests.per.connection` | 5 | without idempotence more than 1 may change the order after an error |
+| `delivery.timeout.ms` | 120000 | how long the client tries. Must be longer than a failover: session timeout and two seconds |
+| `request.timeout.ms` | 30000 | how long it waits for one answer; then it asks another leader |
+| `transactional.id`, `transaction.timeout.ms` | none, 60000 | a transaction without news for so long is aborted; at most the brokers' `transaction.max.timeout.ms` |
+| `isolation.level` | `read_uncommitted` | `read_committed` leaves out what was aborted or is undecided |
+| `group.id`, `group.instance.id` | none | which group a consumer belongs to; a static member keeps its partitions over a restart |
+| `session.timeout.ms` | 45000 | a member without a heartbeat for so long is out; between `group.min.session.timeout.ms` and `group.max.session.timeout.ms` of the brokers |
+| `max.poll.interval.ms` | 300000 | a member that does not ask for records for so long leaves the group |
+| `auto.offset.reset` | `latest` | where to begin without an offset |
+| `fetch.max.bytes`, `max.partition.fetch.bytes` | 52428800, 1048576 | size of answers; at most the brokers' `fetch.max.bytes` |
+| `client.rack` | none | with `replica.selector.class`: read from a replica in this rack |
+
+Our own commands take Kafka's `client.properties` by `--command-config`; of it they use `bootstrap.servers`, `client.id` and
+`request.timeout.ms`, and refuse a `security.protocol` other than PLAINTEXT.
+"""
+
+
+def texts(table: str) -> dict[str, str]:
+    return {name: text for name, _, text in (line.partition(" ") for line in table.split("\n"))}
+
+
+TOPIC, BROKER = texts(TOPIC_TEXTS), texts(BROKER_TEXTS)
+
+
+def value(text: str | None) -> str:
+    if text is None:
+        return "not set"
+    return f"`{text}`" if text else "empty"
+
+
+def allowed(key: ConfigKey) -> str:
+    limits = key.limits
+    if limits == "throttled":
+        return "`*`, or partition:broker, …"
+    low, dots, high = limits.partition("..")
+    if dots:
+        return f"{low} to {high}" if high else f"at least {low}"
+    return ", ".join(f"`{choice}`" for choice in limits.split(",")) if limits else ""
+
+
+def in_force(name: str) -> bool:
+    """Say whether a topic's setting is obeyed: those that are not, are no field."""
+    return name.replace(".", "_") in TopicConfig.__dataclass_fields__
+
+
+def topic_rows() -> Iterable[str]:
+    for name, key in topic_keys().items():
+        if in_force(name):
+            behind = ", ".join(f"`{broker}`" for broker, _ in TOPIC_SYNONYMS.get(name, ()))
+            yield f"| `{name}` | {key.type} | {value(key.default)} | {allowed(key)} | {behind} | {TOPIC[name]} |"
+
+
+def changes(name: str) -> str:
+    if name in UNSERVED or (name not in DYNAMIC_KEYS and name not in QUOTA_KEYS):
+        return ""
+    return "yes"
+
+
+def broker_rows(keys: Iterable[ConfigKey]) -> Iterable[str]:
+    for key in keys:
+        default = value(OUR_DEFAULTS.get(key.name, key.default))
+        if key.name in OUR_DEFAULTS:
+            default += " **differs**"
+        yield f"| `{key.name}` | {key.type} | {default} | {allowed(key)} | {changes(key.name)} | {BROKER[key.name]} |"
+
+
+def security(name: str) -> bool:
+    beginnings = (
+        "ssl.", "sasl.", "zookeeper.ssl.", "delegation.token.", "password.encoder.", "security.", "principal.",
+        "authorizer.", "connections.max.reauth.", "connection.failed.authentication.", "zookeeper.set.acl",
+    )  # fmt: skip
+    return name.startswith(beginnings)
+
+
+def without_effect() -> list[str]:
+    """Return the broker settings that are taken, checked and shown, and that nothing here obeys."""
+    behind = {b for topic, synonyms in TOPIC_SYNONYMS.items() if in_force(topic) for b, _ in synonyms}
+    served = {*BROKER, *PLUGINS, *SWITCHES, *behind}
+    return [name for name in broker_keys() if name not in served and not security(name)]
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def page() -> str:
+    differs = ["| setting | Kafka | here | why |", "|---|---|---|---|"]
+    differs += [
+        f"| `{name}` | {value(broker_keys()[name].default)} | {value(OUR_DEFAULTS[name])} | {WHY_DIFFERENT[name]} |"
+        for name in OUR_DEFAULTS
+    ]
+    head = ["| setting | type | default | allowed | dynamic | what it does |", "|---|---|---|---|---|---|"]
+    plain = [key for name, key in broker_keys().items() if name in BROKER]
+    threads = [*(n for n in THREAD_COUNTS if n not in BROKER), CLEANER_THREADS, "queued.max.requests"]
+    refused = {*SWITCHES, "authorizer.class.name"}
+    guards = [n for n in broker_keys() if security(n) and n not in BROKER and n not in refused]
+    lines = [
+        HEAD,
+        DIFFERENT.format(table="\n".join(differs)),
+        "## Topics\n",
+        "Without a setting of its own a topic takes the first of the broker settings named *from the broker* that is set, else the default.",
+        "All of them can be changed at any time.\n",
+        "| setting | type | default | allowed | from the broker | what it does |", "|---|---|---|---|---|---|",
+        *topic_rows(),
+        "\n## Brokers\n",
+        "What stands behind a topic's setting is in the table above and not repeated here.\n",
+        *head, *broker_rows(plain),
+        "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
+        *head, *broker_rows(QUOTA_KEYS.values()),
+        "\n## Ottla's own\n", "Kafka does not have these; its brokers warn of them and go on.\n",
+        *head, *broker_rows(our_keys().values()), "",
+        CLIENTS,
+        "## Refused at the start\n",
+        "A broker that ignored these would be open, or would break a promise. It does not start, and names the key:\n",
+        *(f"- `{name}=true`: {why}" for name, why in SWITCHES.items()),
+        *(f"- `{name}`: names a Java class, which cannot run here" for name in PLUGINS),
+        "- `authorizer.class.name`: there are no ACLs yet",
+        "- `listeners` with SSL or SASL: only PLAINTEXT is served",
+        "- `process.roles`: KRaft is not served\n",
+        "## Taken without effect\n",
+        "These are known, checked and shown, so that files and tools made for Kafka work; nothing here obeys them.\n",
+        f"- threads and queues ([REQUESTS.md](REQUESTS.md#what-the-settings-of-threads-and-queues-mean-here)): {listed(threads)}",
+        f"- security, since only PLAINTEXT listeners are served: {listed(guards)}",
+        f"- of topics: {listed(name for name in topic_keys() if not in_force(name))}",
+        f"- all others: {listed(name for name in without_effect() if name not in threads)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

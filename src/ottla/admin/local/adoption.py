@@ -1,0 +1,41 @@
+"""Adoption: a copied folder becomes a cluster of its own.
+
+Who may call: `cluster.up`. Invariants: the original is not touched. A copy of a running cluster
+holds what is true of the original's processes alone: registrations of its brokers and controller
+in the copy of ZooKeeper's data, which last until their sessions expire there (a controller of the
+copy would send its requests to the original's brokers), and marks in the log dirs that the machine
+has not restarted since (the files of a copy are of different moments, as after a power loss).
+"""
+
+from ottla.admin.local.cluster_dir import ClusterDir, LocalCluster
+from ottla.admin.zookeeper_session import asked
+from ottla.log.boot_ids import BOOT_ID_FILE
+from ottla.zookeeper import znodes
+from ottla.zookeeper.errors import NoNodeError
+from ottla.zookeeper.registration import SESSION_FILE
+from ottla.zookeeper.session import Session
+
+
+def remove_marks(folder: ClusterDir, cluster: LocalCluster) -> None:
+    """Remove the log dirs' notes of the boot and the session in which they were written."""
+    for broker in cluster.brokers:
+        for name in (BOOT_ID_FILE, SESSION_FILE):
+            for path in folder.broker_dir(broker.id).glob(f"*/{name}"):
+                path.unlink()
+
+
+def remove_registrations(address: str) -> None:
+    """Delete the registrations of brokers and controller from the copy of ZooKeeper's data."""
+    asked(address, _remove_registrations)
+
+
+async def _remove_registrations(session: Session) -> None:
+    try:
+        registered = [znodes.broker_path(int(n)) for n in await session.children(znodes.BROKER_IDS)]
+    except NoNodeError:
+        registered = []  # it was copied before its first broker started
+    for path in [*registered, znodes.CONTROLLER]:
+        try:
+            await session.delete(path)
+        except NoNodeError:
+            continue  # its session expired meanwhile

@@ -1,0 +1,66 @@
+"""A cluster for other projects' suites: three brokers with the settings that those suites want.
+
+    python tests/suites/cluster.py scripts/suites/kafka-python     runs it with the address appended
+    python tests/suites/cluster.py --kafka COMMAND ...             the same on Apache Kafka 3.9
+The command's exit status is returned; everything stops with it. Who may call: `scripts/suites/*`.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.cluster import OttlaCluster  # tests are no package
+from support.kafka39 import Kafka39Cluster
+
+# Suites expect topics to appear as they are asked for, and more than one partition in each.
+SETTINGS = {
+    "auto_create_topics_enable": "true",
+    "num_partitions": "2",
+    "delete_topic_enable": "true",
+    "offsets_topic_num_partitions": "5",
+    "transaction_state_log_num_partitions": "5",
+    "group_initial_rebalance_delay_ms": "0",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kafka", action="store_true", help="on Apache Kafka 3.9, not on Ottla")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="more")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds for the command")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    replicas = str(min(3, arguments.brokers))
+    settings = {
+        "offsets_topic_replication_factor": replicas,
+        "transaction_state_log_replication_factor": replicas,
+        "transaction_state_log_min_isr": "1",
+        **SETTINGS,
+        **dict(entry.split("=", 1) for entry in arguments.more),
+    }
+    kind = Kafka39Cluster if arguments.kafka else OttlaCluster
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-suite-") as folder,
+        kind(Path(folder), brokers=arguments.brokers, **settings) as cluster,
+    ):
+        # A group of its own, so that a suite that takes too long goes with all it started.
+        process = subprocess.Popen([*arguments.command, cluster.bootstrap], start_new_session=True)
+        try:
+            return process.wait(arguments.timeout)
+        except subprocess.TimeoutExpired:
+            print(f"suite: stopped after {arguments.timeout:.0f} s", file=sys.stderr)
+            return 124
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Apache Kafka 3.9 in ZooKeeper mode, started for real: the oracle that tests and benchmarks ask.
+
+ZooKeeper and N brokers as processes of bounded heap on 127.0.0.1, from the jars of
+`scripts/kafka-jars` (or OTTLA_KAFKA_LIBS). Everything stops, by pid, with the `with` block. Given
+a `zookeeper` of others and ids of its own, it joins a cluster of ours.
+    python tests/support/kafka39.py --brokers 3      runs one until Ctrl-C
+"""
+
+import argparse
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support import kafka_tools
+from support.cluster import BrokerProcesses
+from support.waiting import until
+
+ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+KAFKA_MAIN = "kafka.Kafka"
+# What Kafka's own start script passes, but for the heap.
+KAFKA_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+LOG4J = """\
+log4j.rootLogger=WARN, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.kafka.server.KafkaServer=INFO
+"""
+
+
+class KafkasZooKeeper:
+    """A ZooKeeper started from Kafka's jars."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+class Kafka39Cluster(BrokerProcesses):
+    """Brokers of Apache Kafka; started means that they say so."""
+
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 1,
+        *,
+        ids: list[int] | None = None,
+        zookeeper: str = "",
+        heap_mb: int = 512,
+        session_timeout_ms: int = 6000,
+        **settings: str,
+    ) -> None:
+        ids = ids if ids is not None else list(range(brokers))
+        replicas = str(min(3, len(ids)))
+        few = {
+            "offsets_topic_replication_factor": replicas,
+            "offsets_topic_num_partitions": "3",
+            "transaction_state_log_replication_factor": replicas,
+            "transaction_state_log_min_isr": "1",
+            "group_initial_rebalance_delay_ms": "0",
+            "inter_broker_protocol_version": "3.9",
+        }
+        super().__init__(folder, ids, zookeeper, session_timeout_ms, few | settings)
+        self.heap_mb = heap_mb
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "log4j.properties").write_text(LOG4J)
+        return super().__enter__()
+
+    def launch(self, broker: int, config: Path) -> subprocess.Popen[bytes]:
+        jvm = (*KAFKA_JVM, f"-Xmx{self.heap_mb}m")
+        return self._java(self.log(broker), jvm, KAFKA_MAIN, str(config))
+
+    def started(self, broker: int) -> bool:
+        return b"started (kafka.server.KafkaServer)" in self.log(broker).read_bytes()
+
+    def kill(self, broker: int) -> None:
+        super().kill(broker)
+        self._set_log_aside(broker)
+
+    def terminate(self, broker: int, timeout_s: float = 60) -> int:
+        status = super().terminate(broker, timeout_s)
+        self._set_log_aside(broker)
+        return status
+
+    def _set_log_aside(self, broker: int) -> None:
+        self.log(broker).rename(self.log(broker).with_suffix(f".{time.time_ns()}.out"))
+
+    def start_zookeeper(self, port: int) -> KafkasZooKeeper:
+        data = self.folder / "zookeeper"
+        data.mkdir(exist_ok=True)
+        config = self.folder / "zookeeper.properties"
+        config.write_text(
+            f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
+            "minSessionTimeout=1000\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+        )
+        log = self.folder / "zookeeper.out"
+        jvm = ("-Xmx256m", "-XX:+UseSerialGC")
+        process = self._java(log, jvm, ZOOKEEPER_MAIN, str(config))
+
+        def serves() -> bool:
+            assert process.poll() is None, f"ZooKeeper ended:\n{log.read_text()[-2000:]}"
+            with socket.socket() as probe:
+                probe.settimeout(0.2)
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            until(serves, 60, lambda: f"ZooKeeper serves:\n{log.read_text()[-2000:]}")
+        except BaseException:
+            process.kill()
+            raise
+        return KafkasZooKeeper(process)
+
+    def _java(
+        self, log: Path, jvm: tuple[str, ...], main: str, *arguments: str
+    ) -> subprocess.Popen[bytes]:
+        problem = kafka_tools.why_not()
+        if problem:
+            raise RuntimeError(problem)
+        log4j = f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}"
+        with log.open("wb") as out:
+            return subprocess.Popen(
+                [kafka_tools.java() or "java", *jvm, log4j, "-cp", f"{kafka_tools.libs()}/*",
+                 main, *arguments],
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--dir", type=Path, help="keep the files here")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with tempfile.TemporaryDirectory() as folder:
+        with Kafka39Cluster(args.dir or Path(folder), args.brokers) as cluster:
+            print(f"zookeeper={cluster.zookeeper} bootstrap={cluster.bootstrap}", flush=True)
+            signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Reading from leaders, beside a cluster of plain values."""
+
+import asyncio
+from types import SimpleNamespace
+
+from ottla.admin.operations.consume import Reader
+from ottla.model.errors import ErrorCode, OttlaError
+from ottla.model.ids import TopicPartition
+from ottla.net import runtime
+from ottla.wire.records import Record, build_batch
+
+TOPIC_ID = bytes(range(16))
+
+
+class _Cluster:
+    """Partition 0 has no leader, partition 1 is led by broker 1 and has records."""
+
+    def __init__(self, values):
+        batch = build_batch([Record(timestamp=1, value=v) for v in values], base_offset=0)
+        self._data = memoryview(bytes(batch))
+
+    async def metadata(self, _topics):
+        return None
+
+    async def leader(self, topic, partition, *, refresh=False):
+        if partition == 0:
+            raise OttlaError(f"{topic}-0 has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        return 1
+
+    async def call(self, request, broker, **_how):
+        assert broker == 1
+        asked = [p.partition for t in request.topics for p in t.partitions]
+        assert asked == [1]
+        answer = SimpleNamespace(
+            partition_index=1, error_code=0, records=self._data, aborted_transactions=None
+        )
+        topic = SimpleNamespace(topic="t", topic_id=TOPIC_ID, partitions=[answer])
+        return SimpleNamespace(error_code=0, responses=[topic])
+
+
+def test_a_partition_without_a_leader_holds_no_other_back(capsys):
+    found = []
+
+    def sink(tp, record):
+        found.append((tp, bytes(record.value)))
+        return len(found) < 2
+
+    async def read():
+        reader = Reader(_Cluster([b"a", b"b"]), runtime.real_world(None), {"t": TOPIC_ID})
+        for partition in (0, 1):
+            reader.start_at_offset(TopicPartition("t", partition), 0)
+        async with asyncio.timeout(5):
+            await reader.read(sink, None)
+
+    runtime.run(read)
+    assert found == [(TopicPartition("t", 1), b"a"), (TopicPartition("t", 1), b"b")]
+    assert capsys.readouterr().err == "waiting: t-0 has no leader\n"
