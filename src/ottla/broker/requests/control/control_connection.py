@@ -23,14 +23,14 @@ class ControlConnection:
     number: int = -1
     controller_epoch: int = -1
 
-    def is_former(self, conn: Connection, controller_epoch: int) -> bool:
-        """Return whether the controller has used a later connection; if not, this one is the last.
+    def accept(self, conn: Connection, controller_epoch: int) -> bool:
+        """Take this connection as the one used last; False where the controller used a later one.
 
         The controller epoch must have been checked: that of a former controller changes nothing.
         """
         same = (self.listener, self.controller_epoch) == (conn.listener, controller_epoch)
         if same and conn.id < self.number:
-            return True
+            return False
         self.listener, self.number = conn.listener, conn.id
         self.controller_epoch = controller_epoch
-        return False
+        return True

@@ -32,7 +32,7 @@ def refusal(
         code = ErrorCode.STALE_BROKER_EPOCH
     elif not server.accept_controller_epoch(request.controller_epoch):
         code = ErrorCode.STALE_CONTROLLER_EPOCH
-    elif server.control_connection.is_former(conn, request.controller_epoch):
+    elif not server.control_connection.accept(conn, request.controller_epoch):
         raise CloseConnection(
             f"the controller has sent requests by a later connection than {conn.id}"
         )
