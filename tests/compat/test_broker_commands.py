@@ -103,11 +103,9 @@ def replicas(servers):
 
 
 def in_sync(servers):
-    return all(
-        set(p.isrs) == set(p.replicas) and p.leader >= 0
-        for topic in topics(servers).values()
-        for p in topic.partitions.values()
-    )
+    """Return whether there are partitions, and each has its leader and all replicas in sync."""
+    found = [p for topic in topics(servers).values() for p in topic.partitions.values()]
+    return bool(found) and all(set(p.isrs) == set(p.replicas) and p.leader >= 0 for p in found)
 
 
 def test_stop_and_start(folder):

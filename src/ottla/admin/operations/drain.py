@@ -5,29 +5,44 @@ and of these only its replica; rack rules and the choice of brokers are those of
 that are created meanwhile are drained, too; works with any Kafka (KIP-455).
 """
 
+import contextlib
 from collections.abc import Callable
 
 from ottla.admin.operations import plans, reassign
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.output import plural
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ConnectionLostError, OttlaError
+from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 MOST_ROUNDS = 5
 """Each round drains what was placed on the broker since the one before."""
 
 
 async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int, str | None]]:
-    """Return the partitions with a replica on a broker, and the live brokers with their racks."""
-    response = await client.metadata(None)
-    names = [
-        topic.name or ""
-        for topic in response.topics
-        if any(broker in p.replica_nodes for p in topic.partitions)
-    ]
-    current = await reassign.replicas_of(client, names)
+    """Return the partitions with a replica on a broker, and the live brokers with their racks.
+
+    Every live broker's metadata counts: one that has not received the newest UpdateMetadata yet
+    would hide a new replica, or show one that is gone.
+    """
     live = await reassign.racks(client)
-    return {tp: replicas for tp, replicas in current.items() if broker in replicas}, live
+    current: Assignment = {}
+    for each in live:
+        with contextlib.suppress(ConnectionLostError):  # it died: the others are asked
+            current |= await _replicas_known_to(client, each, broker)
+    return current, live
+
+
+async def _replicas_known_to(client: Client, informant: int, broker: int) -> Assignment:
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response: MetadataResponse = await client.call(request, informant)
+    return {
+        TopicPartition(topic.name or "", p.partition_index): tuple(p.replica_nodes)
+        for topic in response.topics
+        for p in topic.partitions
+        if broker in p.replica_nodes
+    }
 
 
 async def plan(client: Client, broker: int) -> tuple[Assignment, Assignment]:
