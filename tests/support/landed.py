@@ -6,19 +6,16 @@ Spark over the folder `data` alone; neither knows of manifests.
 
 import io
 import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.pipelines import job, lake
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing.settings import Settings
+from support.killing import killed_when
 
 SCHEMA = "n long, day string, note string"
 
@@ -236,31 +233,7 @@ def _headers_differ(place, row, headers):
 
 
 def kill_when(sets, moment, *flags, timeout_s=300):
-    """Start the job as a process, kill -9 it at a moment; return whether it was still running.
-
-    AssertionError if it failed by itself before, or if the moment did not come in time.
-    """
+    """Kill the job at a moment; return whether it was still running (`killing.killed_when`)."""
     arguments = [*flags, *(x for s in sets for x in ("--set", s))]
-    told = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=told,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + timeout_s
-    try:
-        while process.poll() is None:
-            if moment():
-                return True
-            assert time.monotonic() < deadline, f"the moment did not come in {timeout_s} s"
-            time.sleep(0.0005)
-        told.seek(0)
-        assert process.returncode == 0, told.read().decode()
-        return False
-    finally:
-        told.close()
-        # Spark's Java process is in the group, too.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+    lake = [sys.executable, "-m", "ottla", "pipeline", "lake", "--master", "local[2]", *arguments]
+    return killed_when(lake, moment, timeout_s)

@@ -6,11 +6,7 @@ the header. What is expected of the target is made of what it reads in the sourc
 
 import io
 import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -21,6 +17,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from ottla.pipelines import job, replay
 from support.clients import fresh, named  # tests are no package
+from support.killing import killed_when
 
 HEADER = "ottla.source"
 
@@ -153,33 +150,8 @@ def command(sets, *flags, name=replay.REPLAY):
 
 
 def kill_when(sets, moment, *flags, name=replay.REPLAY, timeout_s=240):
-    """Start the job as a process, kill -9 it at a moment; return whether it was still running.
-
-    Python workers of Spark are in a process group of their own: they live on for a while, as
-    executors of a cluster would. AssertionError if the job failed by itself before.
-    """
-    told = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
-    process = subprocess.Popen(
-        command(sets, *flags, name=name),
-        stdout=subprocess.DEVNULL,
-        stderr=told,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + timeout_s
-    try:
-        while process.poll() is None:
-            if moment():
-                return process.poll() is None
-            assert time.monotonic() < deadline, f"the moment did not come in {timeout_s} s"
-            time.sleep(0.0005)
-        told.seek(0)
-        assert process.returncode == 0, told.read().decode()
-        return False
-    finally:
-        told.close()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+    """Kill the job at a moment; return whether it was still running (`killing.killed_when`)."""
+    return killed_when(command(sets, *flags, name=name), moment, timeout_s)
 
 
 def descendants(pid, words):

@@ -322,7 +322,7 @@ def start_broker(
 def up(
     folder: ClusterDir, wanted: Wanted, tell: Callable[[str], None] = lambda _: None
 ) -> tuple[LocalCluster, int]:
-    """Bring a cluster up whole; return it and how many processes had to be started."""
+    """Start what does not run of a cluster; return it and how many processes were started."""
     if wanted.brokers is not None and not 0 < wanted.brokers <= MAX_BROKERS:
         raise OttlaError(f"-n {wanted.brokers}: a cluster here has 1 to {MAX_BROKERS} brokers")
     folder.make()
@@ -334,9 +334,8 @@ def up(
         )
     with folder.locked():
         known = folder.load()
-        adopts = known is not None and wanted.adopt and folder.original(known) is not None
-        copied = b""
-        if known is not None and adopts:
+        copied: bytes | None = None
+        if known is not None and wanted.adopt and folder.original(known) is not None:
             copied = (folder.path / CLUSTER_FILE).read_bytes()
             _adopt(known, folder)
         elif known is not None:
@@ -346,7 +345,7 @@ def up(
         _check_can_start(cluster)
         started: list[processes.ProcessId] = []
         try:
-            if adopts:
+            if copied is not None:
                 _start_adopted_zookeeper(folder, cluster, started, tell)
             _start_all(folder, cluster, started, tell)
         except BaseException:
@@ -354,7 +353,7 @@ def up(
                 processes.stop(started, 2.0)
                 if known is None:
                     (folder.path / CLUSTER_FILE).unlink(missing_ok=True)
-                if copied:  # it stays a copy, which has to be adopted
+                if copied is not None:  # it stays a copy, which has to be adopted
                     (folder.path / CLUSTER_FILE).write_bytes(copied)
             raise
         return cluster, len(started)
