@@ -5,16 +5,15 @@ wrong in the world is one line on stderr and exit code 1; SIGTERM ends a job as 
 """
 
 import argparse
-import contextlib
 import logging
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from ottla.model.errors import OttlaError
+from ottla.pipelines import interrupts
 from ottla.pipelines.paths import of_disk
 from ottla.pipelines.session import DEBUG, Wanted
 
@@ -50,20 +49,18 @@ def wanted_of(options: argparse.Namespace) -> Wanted:
 
 def run(name: str, work: Callable[[], int]) -> int:
     """Do the work; return its exit code, or 1 with one line on stderr if it fails."""
-    before = None
-    with contextlib.suppress(ValueError):  # not in the main thread: nothing to catch there
-        before = signal.signal(signal.SIGTERM, _end_like_ctrl_c)
     # py4j tells of every call that an interrupt cut short, with its traceback.
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.CRITICAL)
     try:
-        return work()
+        with interrupts.noted():
+            return work()
     except KeyboardInterrupt:
         sys.stderr.write(f"pipeline {name}: interrupted\n")
         return EXIT_INTERRUPTED
     except Exception as error:  # the program's root: Spark raises what it likes
-        if interrupted(error):
+        if interrupts.caused(error):
             sys.stderr.write(f"pipeline {name}: interrupted\n")
             return EXIT_INTERRUPTED
         if os.environ.get(DEBUG):
@@ -72,18 +69,6 @@ def run(name: str, work: Callable[[], int]) -> int:
         return EXIT_FAILED
     finally:
         root.setLevel(level)
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-def interrupted(error: BaseException) -> bool:
-    """Tell whether a failure is what an interrupt led to: Spark's process heard of it, too."""
-    before: BaseException | None = error
-    while before is not None:
-        if isinstance(before, KeyboardInterrupt):
-            return True
-        before = before.__cause__ or before.__context__
-    return False
 
 
 _OURS = re.compile(r"^.*?\bottla\.[\w.]+Error: (.+)$", re.MULTILINE)
@@ -111,7 +96,3 @@ def in_one_line(error: BaseException) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     told = causes[-1] if causes else next(iter(lines), "")
     return f"{type(error).__name__}: {told}" if told else type(error).__name__
-
-
-def _end_like_ctrl_c(number: int, _frame: object) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)

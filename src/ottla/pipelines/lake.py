@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines import job, paths
+from ottla.pipelines import interrupts, job, paths
 from ottla.pipelines.config import read_config
 from ottla.pipelines.landing import asking
 from ottla.pipelines.landing.asking import Topic
@@ -328,6 +328,7 @@ class Run:
         """Land what comes, topic by topic in turn, until interrupted."""
         try:
             while True:
+                interrupts.check()
                 idle = True
                 for name, landing in self._landings.items():
                     wanted = landing.wanted(self._since, self._until)
@@ -338,7 +339,9 @@ class Run:
                         self._tell(name, batch, total(landing.missing(wanted)))
                 if idle:
                     time.sleep(self._settings.lake.poll_seconds)
-        except KeyboardInterrupt:
+        except BaseException as error:  # an interrupt comes out of Spark's calls as what it likes
+            if not interrupts.caused(error):
+                raise
             sys.stderr.write(f"pipeline {NAME}: interrupted; what is committed stays\n")
 
     def _tell(self, name: str, batch: Batch, lag: int) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.model.errors import ConfigError
-from ottla.pipelines import job
+from ottla.pipelines import interrupts, job
 from ottla.pipelines.config import read_config
 from ottla.pipelines.replaying import offset_map
 from ottla.pipelines.replaying.settings import Settings
@@ -106,6 +106,7 @@ def _copied(rounds: "Rounds", options: argparse.Namespace, name: str) -> int:
         # What a run before has copied and not checked comes first.
         wrong = rounds.check(accept=options.accept)
         while options.accept or not wrong:
+            interrupts.check()
             ends = rounds.refresh() if name == MIRROR else rounds.ends()
             copied = False
             while (options.accept or not wrong) and rounds.copy_next(ends):
@@ -116,7 +117,7 @@ def _copied(rounds: "Rounds", options: argparse.Namespace, name: str) -> int:
             if not copied:
                 time.sleep(rounds.poll_seconds)
     except BaseException as error:  # an interrupt comes out of Spark's calls as what it likes
-        if not follows or not job.interrupted(error):
+        if not follows or not interrupts.caused(error):
             raise
         sys.stderr.write(f"pipeline {name}: interrupted; what is committed stays\n")
         stopped = True

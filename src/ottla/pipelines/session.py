@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import StartupError
+from ottla.pipelines import interrupts
 from ottla.pipelines.config import Spark
 from ottla.pipelines.connector import connector_settings, coordinates
 from ottla.pipelines.java_process import launch
@@ -98,6 +100,7 @@ def start_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    interrupts.note_before(signal.SIGINT)  # Spark's handler cancels what runs
     if connector and not _has_connector(spark):
         spark.stop()
         raise StartupError(

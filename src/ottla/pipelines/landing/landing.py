@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import ErrorCode, OttlaError
+from ottla.pipelines import interrupts
 from ottla.pipelines.landing import asking, gaps
 from ottla.pipelines.landing.asking import Topic
 from ottla.pipelines.landing.columns import inferred, widened
@@ -139,7 +140,11 @@ class Landing:
             except (AnalysisException, ParseException):
                 raise
             except Exception as error:  # Spark raises what it likes: an executor is gone
-                if attempt == TRIES or self._lasts(error, time.monotonic() - began):
+                if (
+                    interrupts.caused(error)
+                    or attempt == TRIES
+                    or self._lasts(error, time.monotonic() - began)
+                ):
                     raise
                 time.sleep(RETRY_WAIT_S * attempt)
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.protocol import EARLIEST, LATEST
-from ottla.pipelines import job
+from ottla.pipelines import interrupts, job
 from ottla.pipelines.landing.spans import Span
 from ottla.pipelines.replaying import (
     checking,
@@ -202,7 +202,7 @@ class Rounds:
             try:
                 done = self._run(spans)
             except Exception as error:  # a worker that was lost, whatever Spark calls it
-                if job.interrupted(error):
+                if interrupts.caused(error):
                     raise
                 problem, done = error, []
             for one in done:
