@@ -102,6 +102,8 @@ DECIDERS = {
     "explain/causes.py",
     "explain/rules.py",
     "explain/history.py",
+    "explain/spans.py",
+    "explain/timeline_axis.py",
     "explain/replay.py",
     "coordinators/group.py",
     "coordinators/group_records.py",

@@ -15,7 +15,7 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
 
-LOCAL = {"up", "down", "why", "replay", "logs"} | {
+LOCAL = {"up", "down", "why", "timeline", "replay", "logs"} | {
     name for name in SCHEMAS if name.startswith(("broker ", "profile "))
 }
 """They ask no cluster, or only one of `ottla up`: tested below, or without a cluster."""
@@ -169,6 +169,7 @@ def test_commands_of_a_cluster_on_this_machine(tmp_path):
         run("topics", "create", "t", "--dir", folder)
         run("produce", "t", "--dir", folder, stdin="x\n")
         check("why", "t-0")
+        check("timeline", "t-0")
         check("replay")
         check("replay", "--diff")
         check("broker pause", "0")

@@ -41,6 +41,11 @@ def _by_name(value: Schema) -> Schema:
     return {"type": "object", "additionalProperties": value}
 
 
+def _span(**fields: Schema) -> Schema:
+    """Return an object with these fields and `from`, a time in ms since 1970."""
+    return _object(**{"from": NUMBER}, **fields)
+
+
 def _result(**fields: Schema) -> Schema:
     return _many(_object(**fields, result=TEXT))
 
@@ -286,6 +291,25 @@ SCHEMAS: dict[str, Schema] = {
     "why": _object(
         topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER), now=ANYTHING,
         chapters=_many({"type": "object"}), **_LEFT_OUT,
+    ),
+    "timeline": _object(
+            until=NUMBER,
+            controllers=_many(_span(controller=NUMBER, epoch=NUMBER, until=_or_null(NUMBER))),
+            brokers=_many(_span(broker=NUMBER, state=TEXT)),
+            partitions=_many(
+                _span(
+                    topic=TEXT, partition=NUMBER, leader=_or_null(NUMBER),
+                    leader_epoch=_or_null(NUMBER), isr=NUMBERS, replicas=NUMBERS, why=TEXT,
+                )
+            ),
+            without_leader=_many(
+                _span(
+                    topic=TEXT, partition=NUMBER, until=_or_null(NUMBER),
+                    leader_may_be_dead=FLAG, why=TEXT,
+                )
+            ),
+            events=_many(_object(time=NUMBER, what=TEXT)), left_out=NUMBER, **_LEFT_OUT,
+            **{"from": NUMBER},
     ),
     "replay": {
         "anyOf": [

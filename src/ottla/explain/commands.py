@@ -47,9 +47,9 @@ def why(
         tp = partition_of(partition)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    journals, until = _journals(paths, directory, at)
+    journals, until = journals_of(paths, directory, at)
     history = PartitionHistory(tp)
-    damage = _take(journals, until, history.take)
+    damage = take_all(journals, until, history.take)
     if not history.seen:
         raise unknown_partition(tp, history.cluster)
     if structured(output):
@@ -58,7 +58,7 @@ def why(
         print_history(history)
     else:
         print_at(history)
-    _say_damage(damage)
+    say_damage(damage)
 
 
 def replay(
@@ -89,29 +89,29 @@ def replay(
     )
     from ottla.explain.replay import Replay  # noqa: PLC0415 - lazy
 
-    journals, last = _journals(paths, directory, until)
+    journals, last = journals_of(paths, directory, until)
     if not diff:
         cluster = ClusterState()
-        damage = _take(journals, last, cluster.take)
+        damage = take_all(journals, last, cluster.take)
         if structured(output):
             print_structured(output, cluster_state_as_json(cluster, damage))
         else:
             print_cluster_state(cluster)
-        _say_damage(damage)
+        say_damage(damage)
         return
     replayed = Replay()
-    damage = _take(journals, last, replayed.take, replayed.lines_missing)
+    damage = take_all(journals, last, replayed.take, replayed.lines_missing)
     replayed.finish()
     if structured(output):
         print_structured(output, differences_as_json(replayed, damage))
     else:
         print_differences(replayed)
-    _say_damage(damage)
+    say_damage(damage)
     if replayed.differences:
         raise Exit(EXIT_DIFFERENT)
 
 
-def _journals(
+def journals_of(
     paths: list[Path] | None, directory: Path | None, moment_text: str | None
 ) -> tuple[Any, int | None]:
     """Find the journals, and read what moment is meant."""
@@ -128,7 +128,7 @@ def _journals(
     return found, parse_time(moment_text, last)
 
 
-def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
+def take_all(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
     """Give all lines up to a moment, of however many journals, to `take`; return the damage.
 
     NoJournalError if there is no such line: an answer drawn from nothing would mislead.
@@ -158,7 +158,7 @@ def _take(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
     return damage
 
 
-def _say_damage(damage: Any) -> None:
+def say_damage(damage: Any) -> None:
     for file, number, problem in damage.named[:DAMAGE_SHOWN]:
         say(f"ottla: {file}:{number} is damaged and was skipped: {problem}")
     if damage.count > DAMAGE_SHOWN:

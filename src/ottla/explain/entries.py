@@ -10,11 +10,16 @@ from ottla.admin.command_table import HERE, INSIDE
 
 def of_other_rooms() -> dict[str, Node]:
     """Return the commands that the admin room knows nothing of."""
-    explain = "ottla.explain.commands"
+    explain, drawing = "ottla.explain.commands", "ottla.explain.timeline_command"
     return {
         "why": Command(
             f"{explain}:why",
             "Tell why a partition has the leader and ISR it has, from the controllers' journals.",
+            INSIDE,
+        ),
+        "timeline": Command(
+            f"{drawing}:timeline",
+            "Draw leaders, ISR, brokers and controllers over time, from the controllers' journals.",
             INSIDE,
         ),
         "replay": Command(

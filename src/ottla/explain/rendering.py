@@ -146,7 +146,7 @@ def history_as_json(
             }
             for c in history.entries
         ],
-        **_damage_as_json(damage),
+        **damage_as_json(damage),
     }
 
 
@@ -202,7 +202,7 @@ def cluster_state_as_json(cluster: ClusterState, damage: Damage) -> dict[str, An
             }
             for name, topic in sorted(cluster.topics.items())
         },
-        **_damage_as_json(damage),
+        **damage_as_json(damage),
     }
 
 
@@ -258,11 +258,12 @@ def differences_as_json(replayed: Replay, damage: Damage) -> dict[str, Any]:
             }
             for d in replayed.differences
         ],
-        **_damage_as_json(damage),
+        **damage_as_json(damage),
     }
 
 
-def _damage_as_json(damage: Damage) -> dict[str, Any]:
+def damage_as_json(damage: Damage) -> dict[str, Any]:
+    """Return what was skipped of the journals, as each command that reads them prints it."""
     return {
         "damaged_lines": damage.count,
         "damaged": [{"file": f, "line": n, "problem": p} for f, n, p in damage.named],

@@ -1,0 +1,151 @@
+"""`ottla timeline`: what `why` tells, as a picture over time, in the terminal or as one HTML page.
+
+Who may call: `ottla.__main__`, which adds it to the others. Invariants: offline: only files are
+read, and only the page that was named is written, under another name first.
+"""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Argument, Option
+from ottla.admin.options import Dir, Output
+from ottla.admin.output import Format, print_structured, say, structured
+
+PIPE_COLUMNS = 100
+"""How wide the picture is where stdout is no terminal."""
+SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
+
+
+def timeline(
+    subject: Annotated[
+        str | None,
+        Argument(metavar="[TOPIC[-PARTITION]]", help="What to draw [all partitions]"),
+    ] = None,
+    paths: Annotated[
+        list[Path] | None,
+        Argument(metavar="[JOURNAL]...", help="Files, or folders to look in [--dir]"),
+    ] = None,
+    html: Annotated[Path | None, Option(metavar="FILE", help="Write one HTML page instead")] = None,
+    since: Annotated[
+        str | None, Option("--from", metavar="TIME", help="Draw from this time on")
+    ] = None,
+    until: Annotated[
+        str | None, Option(metavar="TIME", help="Leave out what was written later")
+    ] = None,
+    directory: Dir = None,
+    output: Output = Format.table,
+) -> None:
+    """Draw leaders, ISR, brokers and controllers over time, from the controllers' journals.
+
+    Example: ottla timeline orders-0 --from 12:30 --html orders.html
+    """
+    from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
+    from ottla.admin.tables import colours  # noqa: PLC0415 - lazy
+    from ottla.explain import commands, timeline_html, timeline_text  # noqa: PLC0415 - lazy
+    from ottla.explain.rendering import UnknownPartitionError  # noqa: PLC0415 - lazy
+    from ottla.explain.spans import Timeline  # noqa: PLC0415 - lazy
+
+    journals, last = commands.journals_of(paths, directory, until)
+    _, first = commands.journals_of(paths, directory, since)
+    complete = Timeline()
+    damage = commands.take_all(journals, last, complete.take)
+    topics = {tp.topic for tp in complete.changes}
+    drawn = complete.about(*_subject(subject, topics))
+    if subject is not None and not drawn.changes:
+        names = sorted(topics)
+        raise UnknownPartitionError(
+            f"no journal knows a leader of {subject}; the topics are: "
+            f"{', '.join(names[:10]) or 'none'}"
+        )
+    if first is not None:
+        drawn = drawn.since(first)
+    timeouts = session_timeouts(directory or default_dir())
+    if structured(output):
+        print_structured(output, as_json(drawn, timeouts, damage))
+    elif html is not None:
+        title = f"Leaders of {subject}" if subject else "Leaders of all partitions"
+        _write(html, "".join(timeline_html.page(drawn, timeouts, title)))
+        say(f"ottla: wrote {html}")
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+        for line in timeline_text.lines(drawn, timeouts, width, colour=colours(sys.stdout)):
+            sys.stdout.write(line + "\n")
+    commands.say_damage(damage)
+
+
+def _subject(subject: str | None, topics: set[str]) -> tuple[str | None, int | None]:
+    """Return topic and partition: `a-0` is a partition, unless only a topic has that name."""
+    if subject is None or subject in topics:
+        return subject, None
+    topic, dash, number = subject.rpartition("-")
+    return (topic, int(number)) if dash and number.isdecimal() else (subject, None)
+
+
+def session_timeouts(folder: Path) -> dict[int, int]:
+    """Return zookeeper.session.timeout.ms by broker, of the brokers of a local cluster's folder."""
+    from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+
+    found = {}
+    for path in folder.glob("broker-*/server.properties"):
+        number = path.parent.name.removeprefix("broker-")
+        text = parse_properties(path.read_text(encoding="utf-8")).get(SESSION_TIMEOUT, "18000")
+        if number.isdecimal() and text.isdecimal():
+            found[int(number)] = int(text)
+    return found
+
+
+def as_json(drawn: Any, timeouts: Mapping[int, int], damage: Any) -> dict[str, Any]:
+    """Return the timeline as JSON; times are ms since 1970, `until` null where it goes on."""
+    from ottla.explain.rendering import damage_as_json  # noqa: PLC0415 - lazy
+    from ottla.explain.spans import gaps  # noqa: PLC0415 - lazy
+
+    return {
+        "from": drawn.start,
+        "until": drawn.end,
+        "controllers": [
+            {"controller": t.controller, "epoch": t.epoch, "from": t.start, "until": t.end}
+            for t in drawn.terms
+        ],
+        "brokers": [
+            {"broker": broker, "from": change.ts, "state": change.state}
+            for broker, changes in sorted(drawn.brokers.items())
+            for change in changes
+        ],
+        "partitions": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "from": change.ts,
+                "leader": None if change.now is None else change.now.leader,
+                "leader_epoch": None if change.now is None else change.now.epoch,
+                "isr": [] if change.now is None else change.now.isr,
+                "replicas": [] if change.now is None else change.now.replicas,
+                "why": change.why,
+            }
+            for tp, changes in sorted(drawn.changes.items())
+            for change in changes
+        ],
+        "without_leader": [
+            {
+                "topic": gap.tp.topic,
+                "partition": gap.tp.partition,
+                "from": gap.start,
+                "until": gap.end,
+                "leader_may_be_dead": gap.dying,
+                "why": gap.why,
+            }
+            for gap in gaps(drawn, timeouts)
+        ],
+        "events": [{"time": event.ts, "what": event.what} for event in drawn.events],
+        "left_out": drawn.left_out,
+        **damage_as_json(damage),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

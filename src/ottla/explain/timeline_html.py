@@ -1,0 +1,174 @@
+"""A timeline as one HTML page: nothing is fetched from elsewhere; it can be mailed and kept.
+
+Who may call: `timeline_command`. Invariants: text from a journal is data and is escaped; the page
+has a Content-Security-Policy that allows no connection; at most MOST_PARTITIONS are drawn, those
+with the most changes, and the others are counted.
+"""
+
+from collections.abc import Iterator, Mapping
+from html import escape
+
+from ottla.explain.spans import DOWN, SHUTTING_DOWN, Gap, Timeline, gaps
+from ottla.explain.timestamps import time_text
+from ottla.model.ids import TopicPartition
+
+MOST_PARTITIONS = 1000
+MOST_GAPS = 1000
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb8855", "#888888")
+ROW = 18
+UNITS = 10_000
+"""Width of the drawing in its own units; zooming changes which of them are seen."""
+
+STYLE = """
+body{font:14px system-ui,sans-serif;margin:1.5em;color:#222;background:#fff}
+h1{font-size:1.3em}table{border-collapse:collapse}td,th{padding:.15em .8em .15em 0;text-align:left;
+vertical-align:top}th{border-bottom:1px solid #999}.t{white-space:nowrap;font-family:monospace}
+#w{display:flex}#n{flex:none;font:12px monospace;width:190px;overflow:hidden}
+#n div{height:18px;line-height:18px;white-space:nowrap}#n div.h{height:12px;line-height:12px}
+svg{flex:1;min-width:0;background:#f4f4f4;cursor:grab}button{margin-right:.4em}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}svg{background:#242424}}
+"""
+SCRIPT = """
+const s=document.getElementById('s'),W=UNITS;let a=0,b=W;
+function show(){s.setAttribute('viewBox',a+' 0 '+(b-a)+' '+s.dataset.h)}
+function zoom(f,at){const m=a+(b-a)*at,n=Math.max(1,Math.min(W,(b-a)*f));
+a=Math.max(0,Math.min(W-n,m-n*at));b=a+n;show()}
+s.addEventListener('wheel',e=>{e.preventDefault();
+zoom(e.deltaY<0?.8:1.25,e.offsetX/s.clientWidth)},{passive:false});
+let x=null;s.addEventListener('pointerdown',e=>{x=e.clientX});
+window.addEventListener('pointerup',()=>{x=null});
+s.addEventListener('pointermove',e=>{if(x===null)return;const n=b-a,
+d=(x-e.clientX)*n/s.clientWidth;x=e.clientX;a=Math.max(0,Math.min(W-n,a+d));b=a+n;show()});
+document.getElementById('i').onclick=()=>zoom(.5,.5);
+document.getElementById('o').onclick=()=>zoom(2,.5);
+for(const r of document.querySelectorAll('tr[data-x]'))r.onclick=()=>{const n=Math.max(1,
+(r.dataset.y-r.dataset.x)*4);a=Math.max(0,Math.min(W-n,+r.dataset.x-n*3/8));b=a+n;show()};
+"""
+
+
+def page(timeline: Timeline, session_timeouts_ms: Mapping[int, int], title: str) -> Iterator[str]:
+    """Yield the page, piece by piece."""
+    drawing = _Drawing(timeline, session_timeouts_ms)
+    rows = list(drawing.rows())
+    height = max(drawing.height, ROW)
+    yield (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>"
+        f"<p>{time_text(timeline.start)} to {time_text(timeline.end)}. Turn the wheel to zoom, drag"
+        " to move, point at a bar for the reason, click on a row of the table below to see that "
+        'time. <button id="i">+</button><button id="o">&minus;</button></p>'
+    )
+    yield '<div id="w"><div id="n">' + "".join(drawing.names) + "</div>"
+    yield (
+        f'<svg id="s" data-h="{height}" height="{height}" viewBox="0 0 {UNITS} {height}" '
+        'preserveAspectRatio="none">'
+    )
+    yield from rows
+    yield "</svg></div>"
+    if drawing.left:
+        yield f"<p>{drawing.left:,} more partitions are not drawn: name a topic.</p>"
+    yield from drawing.tables()
+    yield f"<script>{SCRIPT.replace('UNITS', str(UNITS))}</script></html>\n"
+
+
+class _Drawing:
+    def __init__(self, timeline: Timeline, session_timeouts_ms: Mapping[int, int]) -> None:
+        self._timeline = timeline
+        self._gaps = gaps(timeline, session_timeouts_ms)
+        self._of_partition: dict[TopicPartition, list[Gap]] = {}
+        for gap in self._gaps:
+            self._of_partition.setdefault(gap.tp, []).append(gap)
+        self._length = max(timeline.end - timeline.start, 1)
+        most = sorted(timeline.changes, key=lambda tp: (-len(timeline.changes[tp]), tp))
+        self._chosen = sorted(most[:MOST_PARTITIONS])
+        self.left = len(most) - len(self._chosen)
+        brokers = {r for c in timeline.changes.values() for x in c if x.now for r in x.now.replicas}
+        known = sorted(brokers | set(timeline.brokers))
+        self._colours = {b: COLOURS[i % len(COLOURS)] for i, b in enumerate(known)}
+        self.names: list[str] = []
+        self.height = 0
+
+    def _x(self, ts: int | None) -> float:
+        at = self._timeline.end if ts is None else ts
+        return round((at - self._timeline.start) * UNITS / self._length, 2)
+
+    def _bar(
+        self, start: int, end: int | None, colour: str, text: str, height: int = ROW - 3
+    ) -> str:
+        left, right = self._x(start), self._x(end)
+        return (
+            f'<rect x="{left}" y="{self.height}" width="{max(right - left, 0.5):.2f}" '
+            f'height="{height}" fill="{colour}"><title>{escape(text)}</title></rect>'
+        )
+
+    def _begin(self, name: str, height: int = ROW) -> None:
+        kind = ' class="h"' if height < ROW else ""
+        self.names.append(f'<div{kind} title="{escape(name)}">{escape(name)}</div>')
+
+    def rows(self) -> Iterator[str]:
+        timeline = self._timeline
+        self._begin("controller")
+        for term in timeline.terms:
+            text = f"controller {term.controller}, epoch {term.epoch}, from {time_text(term.start)}"
+            colour = self._colours.get(term.controller, COLOURS[-1])
+            yield self._bar(term.start, term.end, colour, text)
+        self.height += ROW
+        for broker, states in sorted(timeline.brokers.items()):
+            self._begin(f"broker {broker}")
+            for index, state in enumerate(states):
+                end = states[index + 1].ts if index + 1 < len(states) else None
+                colour = "#c22" if state.state == DOWN else self._colours[broker]
+                colour = "#ddaa33" if state.state == SHUTTING_DOWN else colour
+                text = f"broker {broker} {state.state} from {time_text(state.ts)}"
+                yield self._bar(state.ts, end, colour, text)
+            self.height += ROW
+        for tp in self._chosen:
+            yield from self._partition(tp)
+
+    def _partition(self, tp: TopicPartition) -> Iterator[str]:
+        changes = self._timeline.changes[tp]
+        self._begin(str(tp))
+        for index, change in enumerate(changes):
+            end = changes[index + 1].ts if index + 1 < len(changes) else None
+            if change.now is None:
+                continue
+            now = change.now
+            isr = ",".join(map(str, now.isr))
+            leader = f"leader {now.leader}" if now.leader >= 0 else "no leader"
+            text = f"{tp}: {leader}, epoch {now.epoch}, in sync {isr}\n{time_text(change.ts)}"
+            colour = self._colours.get(now.leader, "#c22")
+            yield self._bar(change.ts, end, colour, f"{text}\n{change.why}", ROW - 6)
+            if not set(now.isr) >= set(now.replicas):
+                self.height += ROW - 6
+                yield self._bar(change.ts, end, "#ddaa33", f"{text}\n{change.why}", 3)
+                self.height -= ROW - 6
+        for gap in self._of_partition.get(tp, ()):
+            if gap.dying:
+                text = f"{tp}: the leader's process may be dead\n{gap.why}"
+                yield self._bar(gap.start, gap.end, "#e99", text, ROW - 6)
+        self.height += ROW
+
+    def tables(self) -> Iterator[str]:
+        yield "<h2>Events</h2><table><tr><th>time<th>what</tr>"
+        for event in self._timeline.events:
+            at = self._x(event.ts)
+            yield (
+                f'<tr data-x="{at}" data-y="{at + 1}"><td class="t">{time_text(event.ts)}'
+                f"<td>{escape(event.what)}</tr>"
+            )
+        yield "</table><h2>Without a leader</h2><table><tr><th>partition<th>from<th>ms<th>why</tr>"
+        for gap in self._gaps[:MOST_GAPS]:
+            end = self._timeline.end if gap.end is None else gap.end
+            length = f"{end - gap.start:,}"
+            length += " at most: its process died in this time" if gap.dying else ""
+            length += ", not over" if gap.end is None else ""
+            yield (
+                f'<tr data-x="{self._x(gap.start)}" data-y="{self._x(end)}">'
+                f"<td>{escape(str(gap.tp))}"
+                f'<td class="t">{time_text(gap.start)}<td>{length}<td>{escape(gap.why)}</tr>'
+            )
+        yield "</table>"
+        if len(self._gaps) > MOST_GAPS:
+            yield f"<p>{len(self._gaps) - MOST_GAPS:,} more are left out: name a topic.</p>"

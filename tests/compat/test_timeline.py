@@ -1,0 +1,103 @@
+"""The timeline of a killed leader, beside what a producer saw of it."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import Producer
+
+from support.cluster import free_ports
+from support.waiting import until
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
+SLACK_MS = 1500
+"""What a producer needs to notice a new leader: retry.backoff.max.ms and a metadata request."""
+
+
+def ottla(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, words)],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+class Acknowledged:
+    """Sends records one by one, acks=all, and keeps when each was acknowledged, in ms."""
+
+    def __init__(self, servers, topic):
+        self.at_ms = []
+        self._ends = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "linger.ms": 0, "acks": "all", "retry.backoff.ms": 50}
+        )
+        self._topic = topic
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        while not self._ends.is_set():
+            self._producer.produce(
+                self._topic,
+                b"x",
+                on_delivery=lambda e, _: e or self.at_ms.append(time.time() * 1e3),
+            )
+            self._producer.flush(60)
+            time.sleep(0.01)
+
+    def _note(self, error, _):
+        if error is None:
+            self.at_ms.append(time.time() * 1000)
+
+    def close(self):
+        self._ends.set()
+        self._thread.join(70)
+
+
+def test_a_producer_s_gap_lies_in_the_picture_s(tmp_path):
+    folder = tmp_path / "data"
+    ottla("up", "-n", 3, "--dir", folder, "--port-base", free_ports(6)[0])
+    try:
+        brokers = json.loads((folder / "cluster.json").read_text())["brokers"]
+        servers = ",".join(f"127.0.0.1:{b['port']}" for b in brokers)
+        ottla("topics", "create", "flights", "--partitions", 1, "--dir", folder)
+        acknowledged = Acknowledged(servers, "flights")
+        try:
+            until(lambda: len(acknowledged.at_ms) > 20, 60, "records are acknowledged")
+            (topic,) = json.loads(ottla("topics", "describe", "flights", "--dir", folder,
+                                        "--output", "json"))  # fmt: skip
+            leader = topic["partitions"][0]["leader"]
+            killed_ms = time.time() * 1000
+            ottla("broker", "kill", leader, "--dir", folder)
+            until(
+                lambda: (
+                    acknowledged.at_ms[-1] > killed_ms + 2000
+                    and max(acknowledged.at_ms) - killed_ms > 4000
+                ),
+                60,
+                "it goes on",
+            )
+        finally:
+            acknowledged.close()
+        drawn = json.loads(ottla("timeline", "flights-0", "--dir", folder, "--output", "json"))
+        text = ottla("timeline", "flights-0", "--dir", folder)
+    finally:
+        ottla("down", "--dir", folder)
+    times = acknowledged.at_ms
+    _, before, after = max((b - a, a, b) for a, b in pairwise(times))
+    gaps = drawn["without_leader"]
+    start = min(gap["from"] for gap in gaps if gap["leader_may_be_dead"])
+    end = max(gap["until"] for gap in gaps)
+    assert start - SLACK_MS <= killed_ms <= end
+    assert start - SLACK_MS <= before <= end
+    assert end <= after, "no record is acknowledged before there is a leader"
+    assert after - end <= SLACK_MS
+    led = [p["leader"] for p in drawn["partitions"]]
+    assert led[0] == leader
+    assert led[-1] not in (leader, -1)
+    assert "?" in next(line for line in text.splitlines() if line.startswith("flights-0 leader"))
