@@ -27,17 +27,17 @@ def test_a_statement_counts_for_the_registration_it_was_made_with(play):
         await store.create_top_level_paths()
         epoch = await store.register_broker(broker(), logs_whole=True)
         known = replace(broker(), epoch=epoch)
-        assert await store.get_whole_brokers([known, broker(2)]) == {1}
+        assert await store.get_clean_brokers([known, broker(2)]) == {1}
         assert await store.stated(known)
         await old.close()
         store = Store(session)
-        assert await store.get_whole_brokers([known]) == {1}
+        assert await store.get_clean_brokers([known]) == {1}
         again = replace(broker(), epoch=await store.register_broker(broker()))  # as a JVM broker
-        assert await store.get_whole_brokers([again]) == set()
+        assert await store.get_clean_brokers([again]) == set()
         assert not await store.stated(again)
         await store.write(Set("/ottla/brokers/1", b"junk"))
         stat = await session.exists("/ottla/brokers/1")
-        assert await store.get_whole_brokers([replace(broker(), epoch=stat.mzxid)]) == set()
+        assert await store.get_clean_brokers([replace(broker(), epoch=stat.mzxid)]) == set()
 
     play(scenario)
 

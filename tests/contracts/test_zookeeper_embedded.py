@@ -24,12 +24,12 @@ def test_a_server_starts_stops_and_keeps_its_data(tmp_path):
         asyncio.run(ask(server.port, lambda s: s.create("/kept", b"here")))
         embedded.stop_pid(server.pid, 0.1)
         server.process.wait(10)
-        assert not embedded.answers(server.port)
+        assert not embedded.responds(server.port)
         server = embedded.start_zookeeper(tmp_path, server.port, heap_mb=96, tick_ms=200)
         assert asyncio.run(ask(server.port, lambda s: s.get("/kept")))[0] == b"here"
         server.pause()
-        assert not embedded.answers(server.port, 0.2)
+        assert not embedded.responds(server.port, 0.2)
         server.resume()
-        assert embedded.answers(server.port, 5)
+        assert embedded.responds(server.port, 5)
     finally:
         server.stop()

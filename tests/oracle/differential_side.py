@@ -189,7 +189,7 @@ class Side:
         request = what.request(self) if callable(what.request) else what.request
         body = body_of(key, version, request)
         if what.unanswered:
-            return client.send_unanswered(key, version, body)
+            return client.send_without_response(key, version, body)
         outcome = client.send(key, version, body)
         if outcome.result == "answered":
             if what.learn is not None:

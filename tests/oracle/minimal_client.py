@@ -16,7 +16,7 @@ from ottla.wire.schema import StructLayout, WireStruct
 
 FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
          "float64": "d", "bool": "?"}  # fmt: skip
-ANSWER_S = 20.0  # nothing is expected to be silent, and a JVM on a busy machine takes its time
+RESPONSE_S = 20.0  # nothing is expected to be silent, and a JVM on a busy machine takes its time
 
 
 def varint(value: int) -> bytes:
@@ -135,7 +135,7 @@ class MinimalClient:
         body: bytes,
         *,
         client: str | None = "d",
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = RESPONSE_S,
     ) -> Outcome:
         """Send one request, wait for its answer."""
         self._correlation += 1
@@ -146,7 +146,7 @@ class MinimalClient:
             return outcome
         return self._read(key, version, outcome.answer)
 
-    def send_unanswered(self, key: int, version: int, body: bytes) -> Outcome:
+    def send_without_response(self, key: int, version: int, body: bytes) -> Outcome:
         """Send what has no answer, then ask for versions: is the connection still served?"""
         self._correlation += 1
         header = header_of(key, version, self._correlation)
@@ -157,7 +157,7 @@ class MinimalClient:
             return outcome
         return Outcome("silent, then served" if len(outcome.answer) > 100 else "answered")
 
-    def send_frame(self, data: bytes, timeout_s: float = ANSWER_S) -> Outcome:
+    def send_frame(self, data: bytes, timeout_s: float = RESPONSE_S) -> Outcome:
         """Send bytes as they are; the answer is the next frame's bytes."""
         try:
             if self._socket is None:

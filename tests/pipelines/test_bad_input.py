@@ -284,8 +284,8 @@ def test_a_cluster_that_does_not_answer(who, request, monkeypatch, refused, tmp_
     """The line says which address, and for how long it was waited for."""
     address = request.getfixturevalue(who)
     says = {
-        "silent": f"{address} accepts connections but did not answer within 0.7 s",
-        "full": f"no answer from {address} within 1.5 s",
+        "silent": f"{address} accepts connections but did not respond within 0.7 s",
+        "full": f"no response from {address} within 1.5 s",
     }[who]
     asked = [f"cluster.bootstrap_servers={address}", QUICK]
     landing = settings_of(address, tmp_path / "lake", ["t"])
@@ -310,7 +310,7 @@ def test_several_addresses_that_do_not_answer_take_no_longer(silent, full, refus
     both = f"{silent},{full}"
     landing = settings_of(both, tmp_path / "lake", ["t"])
     quick = QUICK.replace("1500", "1000")
-    says = f"no answer from {both} within 1 s"
+    says = f"no response from {both} within 1 s"
     refused(lake.main, *sets([*landing, quick]), says=says, within_s=4)
 
 

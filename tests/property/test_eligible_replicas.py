@@ -73,7 +73,7 @@ class World:
         c = self.context = Context(1)
         c.add_topic(TopicInfo("t", b"i" * 16, {0: ReplicaAssignment(BROKERS)}))
         c.set_brokers(BrokerInfo(b, (), epoch=r.epoch) for b, r in self.replicas.items() if r.up)
-        c.whole = {b for b in self.whole if self.replicas[b].up}
+        c.clean_brokers = {b for b in self.whole if self.replicas[b].up}
         c.leadership[TP] = LeaderIsrAndControllerEpoch(self.state, 1)
         if self.record is not None:
             c.eligible[TP] = self.record
@@ -229,7 +229,7 @@ class World:
         c = self.context
         if c is not None:
             c.add_broker(BrokerInfo(broker, (), epoch=replica.epoch))
-            c.whole |= self.whole & {broker}
+            c.clean_brokers |= self.whole & {broker}
             self.elect()
 
     def resign(self, _broker):

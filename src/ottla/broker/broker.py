@@ -317,7 +317,7 @@ class Broker:
         turn = TimeSlice(clock)
         for cold in self.logs.loading(self.services.topic_configs.get):
             if cold is not None:
-                with contextlib.suppress(OSError):  # whoever reads is told
+                with contextlib.suppress(OSError):  # a reader gets the error
                     await self.world.workers.run(cold.file.prefetch, cold.size, cold.position)
                 turn = TimeSlice(clock)
             elif turn.over:
@@ -351,7 +351,7 @@ class Broker:
         """Open the listeners. No request is read before the broker is registered.
 
         Until then the controller may take us for our earlier registration, whose epoch we cannot
-        tell from our own yet: an empty disk would be told to lead (R8, F11).
+        tell from our own yet: an empty disk would be made leader (R8, F11).
         """
         limits = server_limits(self.config)
         sockets = self._sockets
@@ -367,7 +367,7 @@ class Broker:
         )
         connection_quotas.rate_of = self.services.quotas.connection_rate
         budget = FrameMemory(limits.queued_bytes)
-        answers = ResponseMemory(limits.queued_response_bytes)
+        responses = ResponseMemory(limits.queued_response_bytes)
         broker_responses = ResponseMemory(limits.queued_response_bytes)
         between_brokers = self.config.broker_only_listeners
         turn = DispatchTimeSlice(self.world.clock.monotonic)
@@ -384,10 +384,10 @@ class Broker:
                 if endpoint.listener in between_brokers
                 else connection_quotas,
                 budget=budget,
-                answers=answers,
+                responses=responses,
                 broker_responses=broker_responses,
                 turn=turn,
-                answered=self.router.times.answered,
+                responded=self.router.times.responded,
                 between_brokers=endpoint.listener in between_brokers,
                 held=True,
             )

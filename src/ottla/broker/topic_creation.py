@@ -117,7 +117,7 @@ class TopicCreation:
     ) -> CreatedTopic:
         """Check a topic and write it; OttlaError with the code clients know otherwise.
 
-        `charge` is told of the partitions, once they are found good, before anything is written.
+        `charge` is called with the partitions, once they are valid, before anything is written.
         """
         if self._metadata.contains(topic.name):
             raise TopicExistsError(f"Topic '{topic.name}' already exists.")
@@ -247,22 +247,22 @@ class TopicCreation:
 
         LEADER_NOT_AVAILABLE means that the topic is there and the client is to ask again.
         """
-        answers: dict[str, ErrorCode] = {}
+        responses: dict[str, ErrorCode] = {}
         for name in names:
             if topic_name_problem(name) is not None:
-                answers[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                responses[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif name in self._in_flight:
-                answers[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                responses[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 self._in_flight[name] = None
                 try:
                     await self.create(self.defaults_for(name), charge=charge)
-                    answers[name] = ErrorCode.LEADER_NOT_AVAILABLE
+                    responses[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 except TopicExistsError:
-                    answers[name] = ErrorCode.LEADER_NOT_AVAILABLE
+                    responses[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 except OttlaError as error:
                     logger.info("topic not created topic=%s error=%s", name, error)
-                    answers[name] = error.code
+                    responses[name] = error.code
                 finally:
                     del self._in_flight[name]
-        return answers
+        return responses

@@ -1,7 +1,7 @@
 """Broker epoch changes: which brokers came, went, or restarted.
 
 A decider. Who may call: `brokers`, `failover`, `explain`. Invariants: a registration's czxid is the
-broker's epoch, so a higher one means that the broker died in between, even if nobody saw it gone
+broker's epoch, so a higher one means that the broker died in between, even if no one saw it gone
 (R8, F11). Kafka: the comparisons in `KafkaController.processBrokerChange`; what restarted
 while there was no controller has no counterpart there.
 """
@@ -55,9 +55,9 @@ def restarted_unseen(
     """Return the in-sync replicas whose broker registered after their state was last written.
 
     No controller has handled the end of their earlier registration: they may lack records that were
-    acknowledged, and one that leads would lead on in the same leader epoch. Where no member of
-    the ISR is known to have lived on, and nobody else has all that was acknowledged (adr/0007),
-    no replica is better than another, and none is returned.
+    acknowledged, and one that leads would lead on in the same leader epoch. Where no member of the
+    ISR is known to have lived on, and no other replica has all that was acknowledged (adr/0007), no
+    replica is better than another, and none is returned.
     """
     found = []
     for tp, zxid in written_at.items():
@@ -72,5 +72,5 @@ def restarted_unseen(
             context.is_online(b, tp)
             for b in eligible_for(context, tp, context.leadership[tp].leader_and_isr)
         ):
-            found += [PartitionReplica(tp, b) for b in restarted if b not in context.whole]
+            found += [PartitionReplica(tp, b) for b in restarted if b not in context.clean_brokers]
     return found

@@ -71,7 +71,7 @@ def registrations(brokers: Iterable[BrokerInfo]) -> tuple[journaled.Registration
 
 
 def _add(changes: StateChanges, brokers: Sequence[BrokerInfo]) -> Steps[None]:
-    changes.context.whole |= yield from perform(ReadWholeBrokers(brokers))
+    changes.context.clean_brokers |= yield from perform(ReadWholeBrokers(brokers))
     for broker in brokers:
         changes.context.add_broker(broker)
     yield from on_broker_startup(changes, [b.id for b in brokers])

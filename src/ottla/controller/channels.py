@@ -2,9 +2,9 @@
 
 Who may call: `term` and `driver`. Invariants: one request in flight per
 broker; each is sent again until it is answered or the broker is gone (its registration, not its
-answers, decides that); a response becomes an event, nothing is handled here. A broker that cannot
+responses, decides that); a response becomes an event, nothing is handled here. A broker that cannot
 be reached while thousands of requests pile up loses them all but its deletions, and gets a
-full resync once it answers: the queue has a bound and no request is ever merely lost. A broker
+full resync once it responds: the queue has a bound and no request is ever merely lost. A broker
 that takes a request and closes the connection instead of answering gets it again more and more
 rarely, so that what it cannot digest does not keep it busy.
 Kafka: `ControllerChannelManager` and `RequestSendThread`.
@@ -24,7 +24,7 @@ from ottla.model.ports import Buffer
 logger = logging.getLogger(__name__)
 
 RETRY_BACKOFF_S = 0.1
-MAX_UNANSWERED_BACKOFF_S = 5.0
+MAX_RETRY_BACKOFF_S = 5.0
 """The longest pause before a request is sent again that was sent and never answered."""
 SUSPICIOUS = 5
 """A request that was sent so often in vain is worth an error in the log, once."""
@@ -46,7 +46,7 @@ class Peer(Protocol):
 
 
 Connect = Callable[[Endpoint], Awaitable[Peer]]
-OnAnswer = Callable[[Outgoing, Any], None]
+OnResponse = Callable[[Outgoing, Any], None]
 
 
 class Channel:
@@ -58,14 +58,14 @@ class Channel:
         endpoint: Endpoint | None,
         connect: Connect,
         timeout_s: float,
-        on_answer: OnAnswer,
+        on_response: OnResponse,
         on_full_resync: Callable[[int], None],
     ) -> None:
         self.broker = broker
         self._endpoint = endpoint
         self._connect = connect
         self._timeout_s = timeout_s
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._on_full_resync = on_full_resync
         self._queue: deque[Outgoing] = deque()
         self._wake = asyncio.Event()
@@ -101,29 +101,29 @@ class Channel:
                 await self._wake.wait()
             try:
                 await self._deliver(self._queue.popleft())
-            except Exception:  # a loop root: one bad answer must not end the broker's channel
+            except Exception:  # a loop root: one bad response must not end the broker's channel
                 logger.exception("request dropped broker=%d", self.broker.id)
 
     async def _deliver(self, request: Outgoing) -> None:
         """Send one request until it is answered. A request that cannot be encoded is our bug."""
-        unanswered = 0
+        attempts = 0
         while True:
             body = request.encode()
             try:
                 peer = await self._connected()
-                unanswered += 1
-                answer = await peer.send_encoded(
+                attempts += 1
+                result = await peer.send_encoded(
                     request.api_key, request.version, body, self._timeout_s
                 )
             except ConnectionLostError as error:
-                await self._failed(request, error, unanswered)
+                await self._failed(request, error, attempts)
                 continue
             self._failures = 0
             self._suspected = False
             if self._resync_due:
                 self._resync_due = False
                 self._on_full_resync(self.broker.id)
-            self._on_answer(request, answer)
+            self._on_response(request, result)
             return
 
     async def _connected(self) -> Peer:
@@ -134,17 +134,17 @@ class Channel:
             logger.info("broker connected broker=%d endpoint=%s", self.broker.id, self._endpoint)
         return self._peer
 
-    async def _failed(self, request: Outgoing, error: ConnectionLostError, unanswered: int) -> None:
-        """Pause; `unanswered` counts how often this request was sent without a response."""
+    async def _failed(self, request: Outgoing, error: ConnectionLostError, attempts: int) -> None:
+        """Pause; `attempts` counts how often this request was sent without a response."""
         self._failures += 1
-        if unanswered == SUSPICIOUS and not self._suspected:
+        if attempts == SUSPICIOUS and not self._suspected:
             self._suspected = True
             logger.error(
                 "no response to request broker=%d api_key=%d request=%s retry_s=%.0f",
                 self.broker.id,
                 request.api_key,
                 request.summary,
-                MAX_UNANSWERED_BACKOFF_S,
+                MAX_RETRY_BACKOFF_S,
             )
         if self._failures == 1 or self._failures % SLOW_RETRIES == 0:
             logger.warning(
@@ -155,8 +155,8 @@ class Channel:
                 error,
             )
         self._drop_peer()
-        doublings = max(0, min(unanswered, 10) - 2)
-        await asyncio.sleep(min(RETRY_BACKOFF_S * 2**doublings, MAX_UNANSWERED_BACKOFF_S))
+        doublings = max(0, min(attempts, 10) - 2)
+        await asyncio.sleep(min(RETRY_BACKOFF_S * 2**doublings, MAX_RETRY_BACKOFF_S))
 
     def _drop_peer(self) -> None:
         if self._peer is not None:
@@ -177,13 +177,13 @@ class Channels:
         connect: Connect,
         listener: str,
         timeout_s: float,
-        on_answer: OnAnswer,
+        on_response: OnResponse,
         on_full_resync: Callable[[int], None],
     ) -> None:
         self._connect = connect
         self._listener = listener
         self._timeout_s = timeout_s
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._on_full_resync = on_full_resync
         self._channels: dict[int, Channel] = {}
 
@@ -193,7 +193,12 @@ class Channels:
             return
         endpoint = next((e for e in broker.endpoints if e.listener == self._listener), None)
         self._channels[broker.id] = Channel(
-            broker, endpoint, self._connect, self._timeout_s, self._on_answer, self._on_full_resync
+            broker,
+            endpoint,
+            self._connect,
+            self._timeout_s,
+            self._on_response,
+            self._on_full_resync,
         )
 
     def remove(self, broker_id: int) -> None:

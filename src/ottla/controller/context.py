@@ -51,7 +51,7 @@ class Context:
         """Per broker the partitions of which it was a replica outside the ISR when its registration
         ended, each with its partition epoch then: what is asked for in that partition epoch may
         rest on what it had in an earlier registration (KIP-903)."""
-        self.whole: set[int] = set()
+        self.clean_brokers: set[int] = set()
         """Live brokers whose current registration states that all their logs are complete."""
         self.broker_epochs: dict[int, int] = {}
         """The broker epoch each broker was last seen alive with."""
@@ -76,7 +76,7 @@ class Context:
     def remove_broker(self, broker_id: int) -> None:
         """Note that a registration of a broker has ended."""
         self.brokers.pop(broker_id, None)
-        self.whole.discard(broker_id)
+        self.clean_brokers.discard(broker_id)
         for joined in self.joined.values():
             joined.discard(broker_id)
         self.former_lives[broker_id] = {

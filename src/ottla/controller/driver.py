@@ -129,7 +129,7 @@ class Driver:
     ) -> T:
         """Do a procedure to its end and return its result; raise what it does not handle.
 
-        `respond` takes the response of a procedure that answers before its end.
+        `respond` takes the response of a procedure that responds before its end.
         """
         changes = StateChanges(self._context, self._settings, self._eligibility, cause)
         steps = procedure(changes)
@@ -144,11 +144,11 @@ class Driver:
                     effect = steps.send(None)
                 elif type(effect) in self._perform:
                     try:
-                        answer = await self._answer(cause, effect)
+                        outcome = await self._perform_one(cause, effect)
                     except OttlaError as error:
                         effect = steps.throw(error)
                     else:
-                        effect = steps.send(answer)
+                        effect = steps.send(outcome)
                 else:
                     effect = steps.send(self._at_once(cause, effect))
         except StopIteration as end:
@@ -158,25 +158,25 @@ class Driver:
             self._record(cause, *changes.take_unrecorded())
             raise
 
-    async def _answer(self, cause: int, effect: Effect[Any]) -> Any:
-        """Perform an effect that may take time, and record its answer or its error."""
+    async def _perform_one(self, cause: int, effect: Effect[Any]) -> Any:
+        """Perform an effect that may take time, and record its response or its error."""
         try:
-            answer = await self._perform[type(effect)](cause, effect)
+            result = await self._perform[type(effect)](cause, effect)
         except OttlaError as error:
             self._record_effect(cause, effect, error=f"{type(error).__name__}: {error}")
             raise
         if effect.recorded:
-            self._record_effect(cause, effect, answer=effect.to_journal(answer))
-        return answer
+            self._record_effect(cause, effect, result=effect.to_journal(result))
+        return result
 
     def _record_effect(
-        self, cause: int, effect: Effect[Any], answer: Any = None, error: str | None = None
+        self, cause: int, effect: Effect[Any], result: Any = None, error: str | None = None
     ) -> None:
         arguments = effect.arguments() or None
         name = type(effect).__name__
         self._journal.event(
             cause,
-            journaled.EffectPerformed(effect=name, arguments=arguments, answer=answer, error=error),
+            journaled.EffectPerformed(effect=name, arguments=arguments, result=result, error=error),
         )
 
     def _at_once(self, cause: int, effect: Effect[Any]) -> Any:
@@ -290,7 +290,7 @@ class Driver:
         )
 
     async def _read_whole_brokers(self, _cause: int, effect: e.ReadWholeBrokers) -> set[int]:
-        return await self._store.get_whole_brokers(effect.brokers)
+        return await self._store.get_clean_brokers(effect.brokers)
 
     async def _read_isrs(
         self, _cause: int, effect: e.ReadIsrs

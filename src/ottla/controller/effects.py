@@ -1,8 +1,9 @@
-"""Effects: what a procedure wants done, as values; the driver does it and sends the answer back.
+"""Effects: what a procedure wants done, as values; the driver does it and sends the result back.
 
 A decider's vocabulary. Who may call: the procedures make them, `driver` performs them, `explain`
-answers them from a journal. A procedure is a generator: `answer = yield from perform(effect)`.
-It holds no socket, no ZooKeeper and no clock, and it never waits: the driver does.
+takes their results from a journal. A procedure is a generator: `result = yield from
+perform(effect)`. It holds no socket, no ZooKeeper and no clock, and it never waits: the driver
+does.
 
 Invariants: every write is fenced by the driver with the version of /controller_epoch; an effect
 that fails is raised inside the procedure; what an effect was answered stands in the journal,
@@ -36,7 +37,7 @@ from ottla.model.journal_schema import ClusterFacts, TopicFacts, partition_of
 from ottla.model.journal_schema import Event as JournalEvent
 from ottla.model.state_machine import InvalidTransition
 
-Answer = TypeVar("Answer")
+EffectResult = TypeVar("EffectResult")
 Result = TypeVar("Result")
 
 INFO, WARNING, ERROR = 20, 30, 40
@@ -49,8 +50,8 @@ Change = tuple[TopicPartition | PartitionReplica, str, str]
 """A partition or replica, its state before and after."""
 
 
-class Effect(Generic[Answer]):
-    """Something to be done. Those that are `recorded` have their answer in the journal."""
+class Effect(Generic[EffectResult]):
+    """Something to be done. Those that are `recorded` have their result in the journal."""
 
     __slots__ = ()
     recorded: ClassVar[bool] = False
@@ -59,24 +60,24 @@ class Effect(Generic[Answer]):
         """Return what is asked, as JSON."""
         return {}
 
-    def to_journal(self, answer: Answer) -> Any:
-        """Return an answer as JSON."""
-        return answer
+    def to_journal(self, result: EffectResult) -> Any:
+        """Return a response as JSON."""
+        return result
 
-    def from_journal(self, recorded: Any) -> Answer:
-        """Return the answer that `to_journal` wrote."""
-        answer: Answer = recorded
-        return answer
+    def from_journal(self, recorded: Any) -> EffectResult:
+        """Return the result that `to_journal` wrote."""
+        result: EffectResult = recorded
+        return result
 
 
 Steps = Generator[Effect[Any], Any, Result]
-"""A procedure: it yields effects, is sent their answers, and returns a result."""
+"""A procedure: it yields effects, is sent their results, and returns a result."""
 
 
-def perform(effect: Effect[Answer]) -> Steps[Answer]:
-    """Have one effect done and return its answer, typed."""
-    answer: Answer = yield effect
-    return answer
+def perform(effect: Effect[EffectResult]) -> Steps[EffectResult]:
+    """Have one effect done and return its result, typed."""
+    result: EffectResult = yield effect
+    return result
 
 
 # --- the loop, time and logs --------------------------------------------------------------------
@@ -156,7 +157,7 @@ class RecordChanges(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class RecordSnapshot(Effect[int]):
-    """Write a part of the context into the journal; the answer is its size in bytes."""
+    """Write a part of the context into the journal; the response is its size in bytes."""
 
     part: str
     facts: ClusterFacts | TopicFacts
@@ -197,14 +198,14 @@ class CloseChannel(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class Respond(Effect[None]):
-    """Answer the request that is being handled, before the procedure ends."""
+    """Respond to the request that is being handled, before the procedure ends."""
 
     response: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]]):
-    """Ask brokers where their logs of partitions end; those that do not answer are left out."""
+    """Ask brokers where their logs of partitions end; those that do not respond are left out."""
 
     wanted: Mapping[int, Sequence[TopicPartition]]
     recorded = True
@@ -212,8 +213,8 @@ class ReadLogEnds(Effect[Mapping[TopicPartition, Mapping[int, LogEnd]]]):
     def arguments(self) -> dict[str, Any]:
         return {str(b): [str(tp) for tp in tps] for b, tps in self.wanted.items()}
 
-    def to_journal(self, answer: Mapping[TopicPartition, Mapping[int, LogEnd]]) -> Any:
-        return {str(tp): {str(b): end for b, end in ends.items()} for tp, ends in answer.items()}
+    def to_journal(self, result: Mapping[TopicPartition, Mapping[int, LogEnd]]) -> Any:
+        return {str(tp): {str(b): end for b, end in ends.items()} for tp, ends in result.items()}
 
     def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Mapping[int, LogEnd]]:
         return {
@@ -239,14 +240,14 @@ class ReadWholeBrokers(Effect[set[int]]):
     def arguments(self) -> dict[str, Any]:
         return {"brokers": [b.id for b in self.brokers]}
 
-    def to_journal(self, answer: set[int]) -> Any:
-        return sorted(answer)
+    def to_journal(self, result: set[int]) -> Any:
+        return sorted(result)
 
     def from_journal(self, recorded: Any) -> set[int]:
         return set(recorded)
 
 
-# --- states of partitions: answers stand in the lines of decisions --------------------------------
+# --- states of partitions: results are in the lines of decisions ----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ class UpdateResult:
 
 @dataclass(frozen=True, slots=True)
 class CreateStates(Effect[Mapping[TopicPartition, OttlaError | None]]):
-    """Create partitions' first states; the answer has the error, or None, of each."""
+    """Create partitions' first states; the response has the error, or None, of each."""
 
     states: States
 
@@ -295,8 +296,8 @@ class ReadIsrs(Effect[Mapping[TopicPartition, Isr]]):
     def arguments(self) -> dict[str, Any]:
         return {"partitions": [str(tp) for tp in self.partitions]}
 
-    def to_journal(self, answer: Mapping[TopicPartition, Isr]) -> Any:
-        return {str(tp): isr for tp, isr in answer.items()}
+    def to_journal(self, result: Mapping[TopicPartition, Isr]) -> Any:
+        return {str(tp): isr for tp, isr in result.items()}
 
     def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Isr]:
         return {partition_of(tp): tuple(isr) for tp, isr in recorded.items()}
@@ -312,8 +313,8 @@ class ReadUncleanTopics(Effect[Mapping[str, bool]]):
     def arguments(self) -> dict[str, Any]:
         return {"topics": list(self.topics)}
 
-    def to_journal(self, answer: Mapping[str, bool]) -> Any:
-        return dict(answer)
+    def to_journal(self, result: Mapping[str, bool]) -> Any:
+        return dict(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +335,8 @@ class ReadMinIsr(Effect[Mapping[str, TopicMinIsr]]):
     def arguments(self) -> dict[str, Any]:
         return {"topics": list(self.topics)}
 
-    def to_journal(self, answer: Mapping[str, TopicMinIsr]) -> Any:
-        return dict(answer)
+    def to_journal(self, result: Mapping[str, TopicMinIsr]) -> Any:
+        return dict(result)
 
     def from_journal(self, recorded: Any) -> Mapping[str, TopicMinIsr]:
         return msgspec.convert(recorded, dict[str, TopicMinIsr])
@@ -351,8 +352,8 @@ class ReadReassignments(Effect[Targets | None]):
     watch: bool = False
     recorded = True
 
-    def to_journal(self, answer: Targets | None) -> Any:
-        return None if answer is None else {str(tp): target for tp, target in answer.items()}
+    def to_journal(self, result: Targets | None) -> Any:
+        return None if result is None else {str(tp): target for tp, target in result.items()}
 
     def from_journal(self, recorded: Any) -> Targets | None:
         if recorded is None:
@@ -437,7 +438,7 @@ class DeleteTopicDeletions(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
-    """Write who may lead besides the ISR; the answer has the records that stand."""
+    """Write who may lead besides the ISR; the response has the records that stand."""
 
     records: Mapping[TopicPartition, Eligible]
     recorded = True
@@ -450,8 +451,8 @@ class WriteEligible(Effect[Mapping[TopicPartition, Eligible]]):
             }
         }
 
-    def to_journal(self, answer: Mapping[TopicPartition, Eligible]) -> Any:
-        return {str(tp): (record.zxid, record.written_ms) for tp, record in answer.items()}
+    def to_journal(self, result: Mapping[TopicPartition, Eligible]) -> Any:
+        return {str(tp): (record.zxid, record.written_ms) for tp, record in result.items()}
 
     def from_journal(self, recorded: Any) -> Mapping[TopicPartition, Eligible]:
         found = {}

@@ -181,7 +181,7 @@ def _longest_log(
 ) -> Election:
     """Elect the live replica whose last record is of the highest epoch, then whose log is longest.
 
-    Who did not answer comes last, and among equals the first in the assignment.
+    A replica whose broker did not respond comes last, and among equals the first in the assignment.
     """
     live = tuple(r for r in assignment.replicas if online(r))
     if not live:

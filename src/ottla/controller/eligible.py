@@ -2,9 +2,10 @@
 
 A decider. Who may call: `eligibility`, `leadership`, `broker_epochs`, `explain`. Invariants: below
 min.insync.replicas the high watermark stands still, so whoever leaves the ISR there, or has left it
-there before, has all below it; an ISR that is large enough again makes nobody else eligible, since
-the high watermark moves on without the others; what a crash may have taken is believed of nobody.
-Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of KRaft's controller.
+there before, has all below it; an ISR that is large enough again makes no other replica eligible,
+since the high watermark moves on without the others; a replica that may have lost records in a
+crash never counts. Kafka: `PartitionChangeBuilder.populateTargetElr` and `isValidNewLeader` of
+KRaft's controller.
 """
 
 from collections.abc import Mapping
@@ -20,14 +21,14 @@ SETTLED_MS = 60_000
 
 def has_complete_log(context: Context, broker: int, tp: TopicPartition) -> bool:
     """Return whether a member of the ISR has what it had when it joined, by all we know."""
-    return broker in context.whole or broker in context.joined.get(tp, ())
+    return broker in context.clean_brokers or broker in context.joined.get(tp, ())
 
 
 def note_isr(
     context: Context, tp: TopicPartition, before: tuple[int, ...], after: tuple[int, ...]
 ) -> None:
     """Take note of who joined and left an ISR."""
-    new = {b for b in after if b not in before and b not in context.whole}
+    new = {b for b in after if b not in before and b not in context.clean_brokers}
     joined = context.joined.get(tp)
     if joined is not None:
         joined.intersection_update(after)
@@ -81,7 +82,7 @@ def next_eligible(
         if broker in context.brokers and not context.is_online(broker, tp, or_shutting_down=True):
             continue  # its log dir failed, or it restarted unseen
         if broker in context.brokers and before.leader == NO_LEADER:
-            if broker in context.whole:  # it was away when this state was written
+            if broker in context.clean_brokers:  # it was away when this state was written
                 epochs[broker] = context.broker_epochs[broker]
         elif broker not in context.brokers or has_complete_log(context, broker, tp):
             epochs[broker] = context.broker_epochs.get(broker, UNKNOWN_BROKER_EPOCH)
@@ -110,7 +111,9 @@ def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> t
         if b in replicas
         and b not in state.isr
         and (
-            (known := context.brokers.get(b)) is None or known.epoch == epoch or b in context.whole
+            (known := context.brokers.get(b)) is None
+            or known.epoch == epoch
+            or b in context.clean_brokers
         )
     )
 

@@ -91,7 +91,7 @@ class UncleanElectionEnabled(Event):
 
 @dataclass(frozen=True, slots=True)
 class FullResyncDue(Event):
-    """A broker that lost requests answers again: send it everything anew."""
+    """A broker that lost requests responds again: send it everything anew."""
 
     broker: int
 
@@ -128,10 +128,10 @@ class StopReplicaResponseReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived(Event):
-    """A request came in; its handler's result, or error, is set on `answer`."""
+    """A request came in; its handler's result, or error, is set on `result`."""
 
     request: Any
-    answer: Any
+    result: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,11 +66,11 @@ async def handle(term: ControllerTerm, cause: int, event: Event) -> Any:
             update_metadata_response(term, broker, response)
         case happened.StopReplicaResponseReceived(broker, response, deletes):
             await stop_replica_response(term, cause, broker, response, deletes)
-        case happened.AlterPartitionReceived(request, answer):
+        case happened.AlterPartitionReceived(request, result):
             await run(
                 cause,
                 lambda changes: requests.alter_partition(changes, request),
-                lambda response: answer.done() or answer.set_result(response),
+                lambda response: result.done() or result.set_result(response),
             )
         case happened.AllocateProducerIdsReceived(request, _):
             return await _allocate_producer_ids(term, request)
@@ -187,7 +187,7 @@ async def _read_context(term: ControllerTerm, cause: int) -> dict[TopicPartition
 async def _read_eligible(term: ControllerTerm) -> None:
     """Read who may lead besides the ISR, and what brokers say of their logs."""
     context, store = term.context, term.store
-    context.whole = await store.get_whole_brokers(context.brokers.values())
+    context.clean_brokers = await store.get_clean_brokers(context.brokers.values())
     if not term.settings.eligible_replicas:
         return
     for topic in await store.get_eligible_topics():
@@ -352,7 +352,7 @@ async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[To
         else:  # its replicas could have no folders, and a broker would take its disk for broken
             store.ignore(MalformedZnodeError(znodes.topic_path(topic)[:300], problem[-200:]))
     by_path = {znodes.topic_path(topic): topic for topic in legal}
-    answers = await store.read_all(
+    results = await store.read_all(
         lambda path: store.session.get(
             path,
             term.watcher(happened.PartitionsModified(by_path[path]), WatchType.DATA_CHANGED),
@@ -361,13 +361,13 @@ async def _read_and_watch(term: ControllerTerm, names: Sequence[str]) -> list[To
     )
     infos: list[TopicInfo] = []
     parsed = 0
-    for topic, answer in zip(by_path.values(), answers, strict=True):
-        if isinstance(answer, NoNodeError):
+    for topic, result in zip(by_path.values(), results, strict=True):
+        if isinstance(result, NoNodeError):
             continue
-        if isinstance(answer, ZooKeeperError):
-            raise answer
+        if isinstance(result, ZooKeeperError):
+            raise result
         try:
-            infos.append(znodes.decode_topic(topic, answer[0]))
+            infos.append(znodes.decode_topic(topic, result[0]))
         except MalformedZnodeError as error:
             store.ignore(error)
             continue

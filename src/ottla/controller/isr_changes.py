@@ -2,8 +2,8 @@
 
 A decider. Who may call: `requests`, `explain`. Invariants: the broker must have the epoch we know
 (R8); no replica enters the ISR whose broker is offline or shutting down (R9, KIP-841), nor one by
-what its broker had in an earlier registration (KIP-903); a repeated request gets the same answer; a
-request from the past is refused, one from the future means that we are no longer the controller.
+what its broker had in an earlier registration (KIP-903); a repeated request gets the same response;
+a request from the past is refused, one from the future means that we are no longer the controller.
 What passes is still only a proposal: the write compares and swaps (R6). Kafka:
 `KafkaController.tryProcessAlterPartition`, as to broker epochs to
 `ReplicationControlManager.ineligibleReplicasForIsr`.
@@ -27,7 +27,7 @@ from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPart
 TOPIC_IDS_FROM = 2
 EPOCHS_FROM = 3
 
-Answer = ErrorCode | LeaderAndIsr
+Result = ErrorCode | LeaderAndIsr
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Validation:
 
     error: ErrorCode = ErrorCode.NONE
     writes: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
-    answers: dict[TopicPartition, Answer] = field(default_factory=dict)
+    results: dict[TopicPartition, Result] = field(default_factory=dict)
     requested: list[TopicPartition] = field(default_factory=list)
     unknown: list[AlterPartitionResponse.TopicData] = field(default_factory=list)
     reasons: dict[TopicPartition, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def validate(context: Context, request: AlterPartitionRequest, version: int) -> 
             if outcome is None:
                 found.writes[tp] = proposed
             else:
-                found.answers[tp] = outcome
+                found.results[tp] = outcome
     return found
 
 
@@ -121,7 +121,7 @@ def _validate_partition(
     proposed: LeaderAndIsr,
     version: int,
     found: Validation,
-) -> Answer | None:
+) -> Result | None:
     """Return the response, or None where the proposal is to be written."""
     reasons = found.reasons
     ineligible_code = (
@@ -227,31 +227,31 @@ def _same_but_for_partition_epoch(a: LeaderAndIsr, b: LeaderAndIsr) -> bool:
 
 
 def respond(
-    context: Context, answers: dict[TopicPartition, Answer], version: int, found: Validation
+    context: Context, results: dict[TopicPartition, Result], version: int, found: Validation
 ) -> AlterPartitionResponse:
-    """Return the response for all answers of one request."""
+    """Return the response for all results of one request."""
     if found.error != ErrorCode.NONE:
         return AlterPartitionResponse(error_code=found.error)
     topics: dict[str, AlterPartitionResponse.TopicData] = {}
-    for tp, answer in answers.items():
+    for tp, result in results.items():
         topic = topics.get(tp.topic)
         if topic is None:
             topic = AlterPartitionResponse.TopicData(topic_name=tp.topic)
             if version >= TOPIC_IDS_FROM:
                 topic = AlterPartitionResponse.TopicData(topic_id=context.topic_id(tp.topic))
             topics[tp.topic] = topic
-        topic.partitions.append(_respond_partition(tp, answer))
+        topic.partitions.append(_respond_partition(tp, result))
     return AlterPartitionResponse(topics=[*found.unknown, *topics.values()])
 
 
-def _respond_partition(tp: TopicPartition, answer: Answer) -> AlterPartitionResponse.PartitionData:
-    if isinstance(answer, ErrorCode):
-        return AlterPartitionResponse.PartitionData(partition_index=tp.partition, error_code=answer)
+def _respond_partition(tp: TopicPartition, result: Result) -> AlterPartitionResponse.PartitionData:
+    if isinstance(result, ErrorCode):
+        return AlterPartitionResponse.PartitionData(partition_index=tp.partition, error_code=result)
     return AlterPartitionResponse.PartitionData(
         partition_index=tp.partition,
-        leader_id=answer.leader,
-        leader_epoch=answer.leader_epoch,
-        isr=list(answer.isr),
-        leader_recovery_state=answer.recovery_state,
-        partition_epoch=answer.partition_epoch,
+        leader_id=result.leader,
+        leader_epoch=result.leader_epoch,
+        isr=list(result.isr),
+        leader_recovery_state=result.recovery_state,
+        partition_epoch=result.partition_epoch,
     )

@@ -200,17 +200,17 @@ class Controller:
         self, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, tuple[ErrorCode, str | None]]:
         """Hold PREFERRED or UNCLEAN elections; None: where needed. NotControllerError."""
-        answers: dict[TopicPartition, tuple[ErrorCode, str | None]]
-        answers = await self._request(happened.ElectLeadersReceived, (kind, partitions))
-        return answers
+        results: dict[TopicPartition, tuple[ErrorCode, str | None]]
+        results = await self._request(happened.ElectLeadersReceived, (kind, partitions))
+        return results
 
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
     ) -> dict[TopicPartition, tuple[ErrorCode, str | None]]:
         """Begin, replace or (None) cancel reassignments. NotControllerError."""
-        answers: dict[TopicPartition, tuple[ErrorCode, str | None]]
-        answers = await self._request(happened.AlterReassignmentsReceived, wanted)
-        return answers
+        results: dict[TopicPartition, tuple[ErrorCode, str | None]]
+        results = await self._request(happened.AlterReassignmentsReceived, wanted)
+        return results
 
     async def list_reassignments(
         self, partitions: Collection[TopicPartition] | None
@@ -228,9 +228,9 @@ class Controller:
     async def _request(self, kind: type[RequestReceived], request: Any) -> Any:
         if not self.is_active:
             raise NotControllerError("This is not the correct controller for this cluster.")
-        answer = asyncio.get_running_loop().create_future()
-        self._post(kind(request, answer))
-        return await answer
+        result = asyncio.get_running_loop().create_future()
+        self._post(kind(request, result))
+        return await result
 
     # --- the queue --------------------------------------------------------------------------
 
@@ -285,8 +285,8 @@ class Controller:
             logger.exception("event failed event=%s", type(event).__name__)
             self._fail(event, OttlaError(str(error)))
         else:
-            if isinstance(event, RequestReceived) and not event.answer.done():
-                event.answer.set_result(result)
+            if isinstance(event, RequestReceived) and not event.result.done():
+                event.result.set_result(result)
 
     async def _after_move(self, cause: int) -> None:
         try:
@@ -315,13 +315,13 @@ class Controller:
 
     @staticmethod
     def _fail(event: Event, error: Exception) -> None:
-        if isinstance(event, RequestReceived) and not event.answer.done():
-            event.answer.set_exception(error)
+        if isinstance(event, RequestReceived) and not event.result.done():
+            event.result.set_exception(error)
 
     @staticmethod
     def _refuse(event: Event) -> None:
-        if isinstance(event, RequestReceived) and not event.answer.done():
-            event.answer.set_exception(NotControllerError("No longer the controller."))
+        if isinstance(event, RequestReceived) and not event.result.done():
+            event.result.set_exception(NotControllerError("No longer the controller."))
 
     async def _dispatch(self, cause: int, event: Event, term: ControllerTerm | None) -> Any:
         match event:
@@ -402,7 +402,7 @@ class Controller:
             self._connect,
             listener,
             config.integer("request.timeout.ms") / 1000,
-            self._answered,
+            self._on_response,
             lambda broker: self._post(happened.FullResyncDue(broker)),
         )
         return ControllerTerm(
@@ -458,7 +458,7 @@ class Controller:
             self._world, endpoint.host, endpoint.port, str(self._id), timeout_s=timeout_s
         )
 
-    def _answered(self, request: Outgoing, response: Any) -> None:
+    def _on_response(self, request: Outgoing, response: Any) -> None:
         """Turn a response into an event. Answers without news are not queued."""
         broker = request.broker
         if request.api_key == LEADER_AND_ISR:

@@ -43,9 +43,9 @@ Goals = Mapping[TopicPartition, ReplicaAssignment]
 Isrs = Mapping[TopicPartition, tuple[int, ...]]
 Wanted = Mapping[TopicPartition, tuple[int, ...] | None]
 """Partition -> its target replicas; None cancels."""
-Answer = tuple[ErrorCode, str | None]
-DONE: Answer = (ErrorCode.NONE, None)
-UNKNOWN: Answer = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+Result = tuple[ErrorCode, str | None]
+DONE: Result = (ErrorCode.NONE, None)
+UNKNOWN: Result = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 
 # --- the procedure ------------------------------------------------------------------------------
@@ -260,26 +260,26 @@ def on_znode_changed(changes: StateChanges) -> Steps[set[TopicPartition]]:
         return set()
     targets = {str(tp): target for tp, target in wanted.items()}
     yield Record(journaled.ReassignmentRequested(targets=targets))
-    answers = yield from _refuse(changes, wanted, lambda _broker: True)
-    accepted = {tp: target for tp, target in wanted.items() if tp not in answers}
-    answers |= yield from _start(changes, accepted)
-    refused = {tp for tp, (code, _) in answers.items() if code != ErrorCode.NONE}
+    results = yield from _refuse(changes, wanted, lambda _broker: True)
+    accepted = {tp: target for tp, target in wanted.items() if tp not in results}
+    results |= yield from _start(changes, accepted)
+    refused = {tp for tp, (code, _) in results.items() if code != ErrorCode.NONE}
     for tp in sorted(refused):
-        yield _log.warning("reassignment refused partition=%s reason=%s", tp, answers[tp][1])
+        yield _log.warning("reassignment refused partition=%s reason=%s", tp, results[tp][1])
     yield from _clear_requests(lambda tp, _target: tp in refused)
-    return {tp for tp in answers if tp not in refused}
+    return {tp for tp in results if tp not in refused}
 
 
-def on_request(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, Answer]]:
+def on_request(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, Result]]:
     """Take up what AlterPartitionReassignments requests."""
     targets = {str(tp): target for tp, target in wanted.items()}
     yield Record(journaled.ReassignmentsAsked(targets=targets))
-    answers = yield from _refuse(changes, wanted, changes.context.is_live)
-    accepted = {tp: target for tp, target in wanted.items() if tp not in answers}
+    results = yield from _refuse(changes, wanted, changes.context.is_live)
+    accepted = {tp: target for tp, target in wanted.items() if tp not in results}
     # The last request counts: the znode no longer requests these.
     yield from _clear_requests(lambda tp, _target: tp in accepted)
-    answers.update((yield from _start(changes, accepted)))
-    return {tp: answers[tp] for tp in wanted}
+    results.update((yield from _start(changes, accepted)))
+    return {tp: results[tp] for tp in wanted}
 
 
 def list_reassignments(
@@ -310,48 +310,48 @@ def complete_if_caught_up(
     yield from reassign(changes, ready)
 
 
-def _start(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, Answer]]:
-    """Begin, replace or cancel reassignments, and answer each."""
+def _start(changes: StateChanges, wanted: Wanted) -> Steps[dict[TopicPartition, Result]]:
+    """Begin, replace or cancel reassignments; return the result of each."""
     context = changes.context
-    answers: dict[TopicPartition, Answer] = {}
+    results: dict[TopicPartition, Result] = {}
     goals: dict[TopicPartition, ReplicaAssignment] = {}
     for tp, target in wanted.items():
         assignment = context.assignment(tp)
         if target is None and not assignment.being_reassigned:
-            answers[tp] = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+            results[tp] = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
         elif tp.topic in context.deleting or not assignment.replicas:
-            answers[tp] = UNKNOWN
+            results[tp] = UNKNOWN
         else:
             known = context.leadership.get(tp)
             goal = goal_of(assignment, target, known.leader_and_isr.isr if known else ())
             if isinstance(goal, str):
-                answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, goal)
+                results[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, goal)
                 yield _refusal(changes, tp, target, goal)
                 continue
             goals[tp] = goal
     unwritten = yield from reassign(changes, goals)
-    answers.update({tp: UNKNOWN if tp in unwritten else DONE for tp in goals})
-    return answers
+    results.update({tp: UNKNOWN if tp in unwritten else DONE for tp in goals})
+    return results
 
 
 def _refuse(
     changes: StateChanges, wanted: Wanted, is_live: Callable[[int], bool]
-) -> Steps[dict[TopicPartition, Answer]]:
+) -> Steps[dict[TopicPartition, Result]]:
     """Return what is wrong with targets in themselves (F42).
 
     Kafka checks this of requests only: by znode, an empty list of replicas deletes all there are.
     Brokers that are dead may be requested by znode, though: it waits for them, as in Kafka.
     """
     context = changes.context
-    answers: dict[TopicPartition, Answer] = {}
+    results: dict[TopicPartition, Result] = {}
     for tp, target in wanted.items():
         if target is None:
             continue
         problem = problem_with(context.assignment(tp), target, is_live)
         if problem is not None:
-            answers[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            results[tp] = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
             yield _refusal(changes, tp, target, problem)
-    return answers
+    return results
 
 
 # --- the journal --------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _log = Logger("requested_elections")
 
 BALANCE_SLICE = 2000
 
-Answer = tuple[ErrorCode, str | None]
+Result = tuple[ErrorCode, str | None]
 
 _REFUSALS = {
     ElectionKind.PREFERRED: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -48,19 +48,19 @@ def on_znode(changes: StateChanges, requested: Sequence[TopicPartition]) -> Step
 
 def on_request(
     changes: StateChanges, kind: ElectionKind, partitions: Sequence[TopicPartition] | None
-) -> Steps[dict[TopicPartition, Answer]]:
+) -> Steps[dict[TopicPartition, Result]]:
     """Elect what ElectLeaders requests; None means all partitions that need an election."""
     context = changes.context
     chosen = list(context.partitions()) if partitions is None else list(partitions)
-    answers: dict[TopicPartition, Answer] = {}
+    results: dict[TopicPartition, Result] = {}
     electable = []
     for tp in chosen:
         if not context.assignment(tp).replicas:
-            answers[tp] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            results[tp] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         elif tp.topic in context.deleting:
-            answers[tp] = (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+            results[tp] = (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
         elif not _needs_election(context, kind, tp):
-            answers[tp] = (ErrorCode.ELECTION_NOT_NEEDED, None)
+            results[tp] = (ErrorCode.ELECTION_NOT_NEEDED, None)
         else:
             electable.append(tp)
     names = [str(tp) for tp in electable]
@@ -68,12 +68,12 @@ def on_request(
     outcomes = yield from _elect(changes, electable, kind)
     for tp, outcome in outcomes.items():
         if isinstance(outcome, Failure):
-            answers[tp] = (_REFUSALS[kind], f"Failed to elect leader for {tp}: {outcome}")
+            results[tp] = (_REFUSALS[kind], f"Failed to elect leader for {tp}: {outcome}")
         else:
-            answers[tp] = (ErrorCode.NONE, None)
+            results[tp] = (ErrorCode.NONE, None)
     for tp in electable:
-        answers.setdefault(tp, (_REFUSALS[kind], f"{tp} has no leader to begin with"))
-    return {tp: answers[tp] for tp in chosen}
+        results.setdefault(tp, (_REFUSALS[kind], f"{tp} has no leader to begin with"))
+    return {tp: results[tp] for tp in chosen}
 
 
 def on_balance_due(changes: StateChanges, limit: float) -> Steps[None]:

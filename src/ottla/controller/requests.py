@@ -13,7 +13,7 @@ from ottla.controller.context import Context
 from ottla.controller.effects import Logger, Record, Respond, States, Steps
 from ottla.controller.elections import ElectionKind
 from ottla.controller.isr_changes import (
-    Answer,
+    Result,
     Validation,
     respond,
     rule_of,
@@ -58,24 +58,24 @@ def alter_partition(changes: StateChanges, request: AlterPartitionRequest) -> St
         yield _log.info(
             "AlterPartition refused broker=%d partition=%s reason=%s", request.broker_id, tp, reason
         )
-        answer = found.answers[tp]
-        code = answer.name if isinstance(answer, ErrorCode) else "NONE"
+        result = found.results[tp]
+        code = result.name if isinstance(result, ErrorCode) else "NONE"
         decision = _decision(context, tp, found, version)
         changes.decisions.append((decision, f"refused: {code}"))
     # 3. The others are written and settled.
     decisions = {tp: _decision(context, tp, found, version) for tp in found.writes}
-    answers: dict[TopicPartition, Answer] = dict(found.answers)
+    results: dict[TopicPartition, Result] = dict(found.results)
     plan = Plan(writes=found.writes, decisions=decisions)
-    answers.update((yield from changes.write_proposals(plan)))
+    results.update((yield from changes.write_proposals(plan)))
     # 4. Every broker is sent UpdateMetadata, then the leader its response.
     yield from changes.metadata(context.live_or_shutting_down, found.requested)
-    given = {tp: answers[tp] for tp in found.requested}
+    given = {tp: results[tp] for tp in found.requested}
     yield Respond(respond(context, given, version, found))
     # 5. What follows from the new ISRs.
     if found.renew:
         yield from changes.renew_leader_epochs(found.renew)
     moving = [tp for tp in found.requested if tp in context.reassigning]
-    written = [tp for tp in moving if isinstance(answers[tp], LeaderAndIsr)]
+    written = [tp for tp in moving if isinstance(results[tp], LeaderAndIsr)]
     yield from reassignment.complete_if_caught_up(changes, written)
 
 

@@ -35,7 +35,7 @@ def take(
                 shutting_down=tuple(sorted(context.shutting_down)),
                 offline_dirs=offline,
                 deleting=list(context.deleting),
-                whole=tuple(sorted(context.whole)),
+                whole=tuple(sorted(context.clean_brokers)),
                 deletion_started=sorted(context.deletion_started),
                 deletion_ineligible=sorted(context.deletion_ineligible),
                 reassigning=[str(tp) for tp in context.reassigning],

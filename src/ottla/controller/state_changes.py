@@ -494,11 +494,11 @@ class StateChanges:
         """
         before = {tp: self.context.leadership[tp].leader_and_isr for tp in plan.writes}
         written, changed = yield from self._write(plan, before)
-        answers: dict[TopicPartition, LeaderAndIsr | ErrorCode] = {}
+        results: dict[TopicPartition, LeaderAndIsr | ErrorCode] = {}
         for tp in [*(tp for tp in plan.writes if tp not in changed), *changed]:
             decision = plan.decisions[tp]
             if tp in written:
-                answers[tp] = written[tp]
+                results[tp] = written[tp]
                 self.decisions.append((replace(decision, after=written[tp]), "written"))
                 continue
             if tp in changed:
@@ -511,9 +511,9 @@ class StateChanges:
                 yield _log.error(
                     "AlterPartition not written partition=%s error=%s", tp, plan.failures[tp]
                 )
-            answers[tp] = code
+            results[tp] = code
             self.decisions.append((decision, f"refused: {code.name}"))
-        return answers
+        return results
 
     def _settle(
         self, tp: TopicPartition, before: LeaderAndIsr | None, after: LeaderAndIsr

@@ -7,7 +7,7 @@ A partition is `NonExistentPartition` until a topic names it, `NewPartition` whi
 and no leader yet, `OnlinePartition` while a live broker leads it, `OfflinePartition` while its
 leader is dead and none could be elected. A replica has states of its own: new, online, offline;
 and when its topic is deleted through started to successful and out of the world, with
-`ReplicaDeletionIneligible` for replicas that wait because their broker cannot answer.
+`ReplicaDeletionIneligible` for replicas that wait because their broker cannot respond.
 
 A change not in the table is refused with the subject's history (see `model.transitions`).
 """

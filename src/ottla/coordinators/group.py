@@ -75,7 +75,7 @@ class Member:
         self.sync_request: int | None = None
 
     @property
-    def awaits_answer(self) -> bool:
+    def awaits_response(self) -> bool:
         """Whether the session must not expire: a client that waits for us sends no heartbeat."""
         waits = self.join_request is not None or self.sync_request is not None
         return waits and not self.is_new

@@ -320,7 +320,9 @@ class GroupCoordinator:
         self._waiting[self._last_request] = request
         return self._last_request
 
-    def _answer_now(self, event: HeartbeatReceived | LeaveRequested | OffsetCommitRequested) -> Any:
+    def _respond_now(
+        self, event: HeartbeatReceived | LeaveRequested | OffsetCommitRequested
+    ) -> Any:
         """Pass an event to the decider that is always answered at once; return its result."""
         result = None
         effects = []
@@ -409,14 +411,14 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return error
         event = HeartbeatReceived(NO_REQUEST, group_id, generation, member_id, instance_id)
-        return cast("ErrorCode", self._answer_now(event))
+        return cast("ErrorCode", self._respond_now(event))
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
         error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
             return LeaveResult(error)
         event = LeaveRequested(NO_REQUEST, group_id, tuple(members))
-        return cast("LeaveResult", self._answer_now(event))
+        return cast("LeaveResult", self._respond_now(event))
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -444,7 +446,7 @@ class GroupCoordinator:
             event = OffsetCommitRequested(
                 NO_REQUEST, group_id, generation, member_id, instance_id, transactional
             )
-            error = self._answer_now(event)
+            error = self._respond_now(event)
         if error is not ErrorCode.NONE:
             request.on_result(dict.fromkeys(commits, error))
             return

@@ -235,7 +235,7 @@ def sync_result(group: Group, member: Member) -> SyncResult:
 
 
 class Reply(NamedTuple):
-    """Effect: answer the request with this number."""
+    """Effect: respond to the request with this number."""
 
     request_id: int
     result: Result
@@ -250,7 +250,7 @@ class StoreReason(Enum):
 
 
 class StaticMemberReplacement(NamedTuple):
-    """A static member that came back with a new id: how to answer it, and what to restore."""
+    """A static member that came back with a new id: how to respond, and what to restore."""
 
     request_id: int
     instance_id: str

@@ -274,7 +274,7 @@ class Groups:
         if member is None or member.join_request != replacement.request_id:
             return  # answered meanwhile: fenced, removed, or part of a rebalance
         if group.state is not S.STABLE or group.generation != store.generation:
-            return  # the rebalance that has begun answers
+            return  # the rebalance that has begun responds
         if error is not ErrorCode.NONE:
             self._effects.warn(f"static member not stored group={group} error={error.name}")
             group.update(
@@ -541,7 +541,7 @@ class Groups:
 
     def _on_session_timeout(self, group: Group, member_id: str, now: Now) -> None:
         member = group.members.get(member_id)
-        if member is None or member.awaits_answer:
+        if member is None or member.awaits_response:
             return
         self._effects.info(f"session over group={group.group_id} member={member_id}")
         self._remove_member(group, member, now, f"session of {member_id} is over")
@@ -551,7 +551,7 @@ class Groups:
         self._maybe_complete_join(group, now)
 
     def _remove_member(self, group: Group, member: Member, now: Now, reason: str) -> None:
-        """Remove a member, answer its requests that wait, and rebalance the others."""
+        """Remove a member, respond to its waiting requests, and rebalance the others."""
         if member.join_request is not None:
             self._effects.reply_join_error(member.join_request, ErrorCode.UNKNOWN_MEMBER_ID)
         self._effects.reply_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))

@@ -125,14 +125,14 @@ class InitResult(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Effect: answer the request with this number."""
+    """Effect: respond to the request with this number."""
 
     request_id: int
     result: InitResult | ErrorCode
 
 
 class AllocateProducerId(NamedTuple):
-    """Effect: pass in `request` again with a new producer id, or answer it with an error."""
+    """Effect: pass in `request` again with a new producer id, or respond with an error."""
 
     request: InitProducerIdRequested
 

@@ -226,15 +226,15 @@ class TransactionMarkers:
         found = _errors(response)
         again = []
         for item in items:
-            left = self._handle_answer(item, found.get(item.send.producer_id, {}))
+            left = self._handle_response(item, found.get(item.send.producer_id, {}))
             if left:
                 again.append(_QueuedMarkers(item.send, left))
         return again
 
-    def _handle_answer(
+    def _handle_response(
         self, item: _QueuedMarkers, errors: dict[TopicPartition, ErrorCode]
     ) -> list[TopicPartition]:
-        """Handle the answer for one transaction; return the partitions to send to again."""
+        """Handle the response for one transaction; return the partitions to send to again."""
         codes = {tp: errors.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in item.partitions}
         done = [tp for tp, code in codes.items() if code in DONE]
         if done:

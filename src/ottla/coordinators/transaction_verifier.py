@@ -45,7 +45,7 @@ class _Verification(NamedTuple):
     def fail(self, error: ErrorCode) -> None:
         self.request.on_verified(dict.fromkeys(self.partitions, error))
 
-    def answer(self, codes: PartitionErrors) -> None:
+    def respond(self, codes: PartitionErrors) -> None:
         self.request.on_verified(self.known(codes))
 
     def known(self, codes: PartitionErrors) -> PartitionErrors:
@@ -172,7 +172,7 @@ class TransactionVerifier:
         found = _results(response)
         for name, verification in verifications.items():
             codes = found.get(name, {})
-            verification.answer(
+            verification.respond(
                 {
                     tp: codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
                     for tp in verification.partitions

@@ -84,7 +84,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingStore:
-    """A record that is being written, or waits for another attempt. No `request_id`: no answer."""
+    """A record that is written, or waits for another attempt. No `request_id`: no response."""
 
     shard: Shard
     transaction: Transaction
@@ -340,7 +340,7 @@ class Transactions:
 
     @staticmethod
     def _validate_repeated_end(transaction: Transaction, *, committed: bool) -> ErrorCode:
-        """Return the answer to an EndTxn without an open transaction: it may be a repeated one."""
+        """Return the result of an EndTxn without an open transaction: it may be a repeated one."""
         if transaction.state is (S.COMPLETE_COMMIT if committed else S.COMPLETE_ABORT):
             return ErrorCode.NONE
         if transaction.state is (S.PREPARE_COMMIT if committed else S.PREPARE_ABORT):

@@ -43,7 +43,7 @@ class Followed:
         context.deletion_started = set(facts.deletion_started)
         context.deletion_ineligible = set(facts.deletion_ineligible)
         context.reassigning = dict.fromkeys(map(journaled.partition_of, facts.reassigning))
-        context.whole = set(facts.whole)
+        context.clean_brokers = set(facts.whole)
         context.broker_epochs.update(facts.broker_epochs)
         return Followed(context)
 

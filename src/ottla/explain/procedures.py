@@ -267,7 +267,7 @@ class _Run:
             self.skip()
             if facts.error is not None:
                 raise OttlaError(facts.error)
-            return effect.from_journal(facts.answer)
+            return effect.from_journal(facts.result)
         if effect.recorded:
             raise self._difference(_effect_text(effect))
         match effect:

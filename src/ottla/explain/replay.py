@@ -216,7 +216,7 @@ class _Found:
 
     def take_brokers(self, facts: ClusterFacts) -> None:
         self.context.set_brokers(map(_broker, facts.brokers))
-        self.context.whole = set(facts.whole)
+        self.context.clean_brokers = set(facts.whole)
 
     def take_topic(self, facts: TopicFacts) -> None:
         assignment = {number: found.assignment for number, found in facts.partitions.items()}
@@ -302,7 +302,7 @@ def _answer(entry: Entry) -> str:
         before = None if line.before is None else line.before
         rule = rule_of(before, verdict.writes[tp])
         return f"{rule}: written"
-    answer = verdict.answers[tp]
+    answer = verdict.results[tp]
     name = answer.name if isinstance(answer, ErrorCode) else "as it is"
     return f"{verdict.reasons.get(tp, 'asked before')}: {name}"
 

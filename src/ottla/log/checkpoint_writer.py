@@ -38,8 +38,8 @@ class _File:
     take: Take
     mutex: AbstractContextManager[object]
     """held while a file is put in place, never while a disk is waited for"""
-    asked: int = 0
-    answered: int = 0
+    requested: int = 0
+    written: int = 0
     """requests up to this number were answered by a write that began after them"""
     task: asyncio.Task[None] | None = None
     in_place: int = 0
@@ -62,9 +62,9 @@ class CheckpointWriter:
         A failure is passed to `failed`, once, and not raised.
         """
         file = self._file(path, take)
-        file.asked += 1
-        mine = file.asked
-        while file.answered < mine:
+        file.requested += 1
+        mine = file.requested
+        while file.written < mine:
             if file.task is None:
                 file.task = asyncio.get_running_loop().create_task(
                     self._run(workers, path, file), name="checkpoint"
@@ -73,7 +73,7 @@ class CheckpointWriter:
 
     async def _run(self, workers: Workers, path: str, file: _File) -> None:
         try:
-            asked = file.asked
+            asked = file.requested
             snapshot = file.take()
             number = self._number()
             try:
@@ -82,7 +82,7 @@ class CheckpointWriter:
                 self._failed(path, error)
             else:
                 self._tell(file, number, snapshot)
-            file.answered = asked
+            file.written = asked
         finally:
             file.task = None
 

@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 _IOV_MAX = 1024
 _READ_AHEAD = 128 << 10
-"""What Linux reads at a time (/sys/block/*/queue/read_ahead_kb) unless it was told otherwise."""
+"""What Linux reads at a time (/sys/block/*/queue/read_ahead_kb) unless it is set otherwise."""
 _AHEAD = 4 << 20
 """What is begun to be read beyond what is waited for: who reads on, finds it."""
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -263,7 +263,8 @@ class OsFiles:
             self._open[file] = None
         with self._guard:
             fd, file.fd = file.fd, -1
-            # An fsync that has just begun clears both; it holds a duplicate, and is told itself.
+            # An fsync that has just begun clears both; it holds a duplicate, and gets the error
+            # itself.
             file.doubtful = file.doubtful or file.unsynced
             os.close(fd)
         self.doubtful += file.doubtful

@@ -190,7 +190,7 @@ def _complete(due: Due, error: OSError | None) -> int:
     try:
         due.log.complete_flush(due.job, error)
     except (StorageError, OutOfDescriptorsError):
-        return 0  # the log told the manager already, or owes it as before
+        return 0  # the log has notified the manager, or is still to be flushed
     return 1
 
 

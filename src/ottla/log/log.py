@@ -120,7 +120,7 @@ class Log(LocalLog):
 
         `clean` says the folder was closed cleanly, `fresh` that it was made just now,
         `cleaned_offset` how far the cleaner was (-1: never here), `high_watermark` what its
-        checkpoint says. `on_damage` is told before a log that was closed cleanly is cut. OSError
+        checkpoint says. `on_damage` is called before a log that was closed cleanly is cut. OSError
         means the log dir is bad; nothing else is wrong enough not to open.
         """
         loader = Loader(

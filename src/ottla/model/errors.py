@@ -395,7 +395,7 @@ class ControllerMovedError(OttlaError):
 
 
 class ConnectionLostError(OttlaError):
-    """A peer could not be reached, closed the connection or did not answer in time."""
+    """A peer could not be reached, closed the connection or did not respond in time."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
@@ -405,4 +405,4 @@ class BrokerNotAliveError(ConnectionLostError):
 
 
 class NotABrokerError(ConnectionLostError):
-    """The server there does not speak Kafka's protocol, or does not answer at all."""
+    """The server there does not speak Kafka's protocol, or does not respond at all."""

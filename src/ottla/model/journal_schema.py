@@ -403,14 +403,14 @@ class Undecided(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EffectPerformed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An effect of a procedure (see `effects`), and its answer or its error.
+    """An effect of a procedure (see `effects`), and its result or its error.
 
-    Effects whose answers stand in other lines are recorded only where they failed.
+    Effects whose results are in other lines are recorded only where they failed.
     """
 
     effect: str
     arguments: Any = None
-    answer: Any = None
+    result: Any = msgspec.field(default=None, name="answer")
     error: str | None = None
     """The class of the error, a colon, its text."""
 

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable
 
 KEPT_BYTES = 16 << 20
-"""A few answers of the size that clients ask for."""
+"""A few responses of the size that clients request."""
 FROM_HEAP_BYTES = 4 << 20
 """Blocks up to this size come from the heap; larger ones are mapped, and given back at once."""
 
@@ -24,13 +24,13 @@ _M_MMAP_THRESHOLD = -3
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep `KEPT_BYTES`; False where it cannot be told."""
+    """Have glibc keep `KEPT_BYTES`; False where it cannot be set."""
     mallopt = _find_mallopt()
     if mallopt is None:
         return False
     # Setting either ends glibc's own moving of both.
-    told = mallopt(_M_MMAP_THRESHOLD, FROM_HEAP_BYTES)
-    return bool(told and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
+    changed = mallopt(_M_MMAP_THRESHOLD, FROM_HEAP_BYTES)
+    return bool(changed and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES))
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 Who may call: the CLI, the console, the Spark jobs, tests and the simulator's clients; works
 against a real Kafka as well. Invariants: every wait has a bound; one connection per broker; a
-version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER answers,
+version is used only if both sides list it; only failures to connect, and NOT_CONTROLLER responses,
 are retried here: the caller knows what else may be repeated. Kafka:
 `NetworkClient` and `AdminMetadataManager`.
 """
@@ -93,7 +93,7 @@ class Client:
         connect_timeout_s: float | None = None,
         patience_s: float = 0.0,
     ) -> None:
-        """`patience_s`: how long to look for a controller while some broker answers.
+        """`patience_s`: how long to look for a controller while some broker responds.
 
         `connect_timeout_s`: for a connection and its ApiVersions; by default as for a request.
         """
@@ -124,9 +124,9 @@ class Client:
         """Send to a broker id, "controller" or any broker (None); return the response message.
 
         Connecting is tried a few times, but only once to a broker asked for by its id: whoever
-        wants a leader does better to ask again who leads. A request that was sent is repeated
-        only where the response was NOT_CONTROLLER. One to the controller is tried for `patience_s`
-        as long as anybody answers: after a kill -9 the dead one is named until its session ends.
+        wants a leader does better to ask again who leads. A request that was sent is repeated only
+        where the response was NOT_CONTROLLER. One to the controller is tried for `patience_s` as
+        long as any broker responds: after a kill -9 the dead one is named until its session ends.
         """
         timeout_s = timeout_s or self._timeout_s
         began_s = self._world.clock.monotonic()
@@ -278,7 +278,7 @@ class Client:
                 peer.close()
                 if peer.timed_out:
                     raise NotABrokerError(
-                        f"{peer.address} accepts connections but did not answer within "
+                        f"{peer.address} accepts connections but did not respond within "
                         f"{timeout_s:g} s; is it a Kafka broker, is it paused?"
                     ) from error
                 if LOOKS_LIKE in peer.lost_reason:

@@ -1,7 +1,7 @@
 """One client's connection: requests in, responses out in the order of the requests.
 
 Who may call: `net.server` makes them; the dispatch function gets one with each frame, and whoever
-completes a `Pending` later. Invariants: answers leave in request order; while a Pending that is
+completes a `Pending` later. Invariants: responses leave in request order; while a Pending that is
 not pipelined is open nothing further is dispatched; at most `max_pipelined` Produce requests are
 open; a request that may not be dispatched yet pauses reading, so a connection's memory is bounded
 by one scratch buffer of small frames, one large frame and one response above the outbound limit.
@@ -78,7 +78,7 @@ class Pending:
         self.done = True
 
 
-Answered = Callable[[Pending], None]
+OnResponded = Callable[[Pending], None]
 """Called with each `Pending` whose duration is measured (`timed`) when its response is there."""
 
 
@@ -96,13 +96,13 @@ class ConnectionHost(Protocol):
     held: bool
     """whether connections are accepted and not yet served"""
     budget: FrameMemory
-    answers: ResponseMemory
+    responses: ResponseMemory
     broker_responses: ResponseMemory
     turn: DispatchTimeSlice
     now: float
     """the monotonic clock at the last sweep, in seconds"""
     dispatch: Callable[["Connection", memoryview], Sequence[Buffer] | Pending | None]
-    answered: Answered
+    responded: OnResponded
     unread: Unread
 
     def admit(self, connection: "Connection") -> bool:
@@ -130,7 +130,6 @@ class Connection(asyncio.BufferedProtocol):
     """The server's end of a connection."""
 
     __slots__ = (
-        "_answers",
         "_barrier",
         "_budget_wait",
         "_control_bytes",
@@ -146,6 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         "_partial_since",
         "_paused",
         "_reader",
+        "_responses",
         "_rules",
         "_sent",
         "_sent_bytes",
@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(limits.max_frame_bytes)
         self._turn = server.turn
-        self._answers = server.broker_responses if server.between_brokers else server.answers
+        self._responses = server.broker_responses if server.between_brokers else server.responses
         self._rules = server.rules
         self._max_pipelined = limits.max_pipelined
         self._high_bytes = limits.outbound_high_bytes
@@ -259,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         self._give_back(all_of_it=True)
         if self._budget_wait:
             self._server.budget.leave(self)
-        self._answers.leave(self)
+        self._responses.leave(self)
         self._server.dismiss(self)
         open_ones, self._open = self._open, deque()
         for pending in open_ones:
@@ -320,8 +320,8 @@ class Connection(asyncio.BufferedProtocol):
         open_count = len(self._open)
         if open_count and (open_count >= self._max_pipelined or frame[:2] != self._rules.pipelined):
             return False
-        if self._answers.full and bytes(frame[:2]) in self._rules.large_responses:
-            self._answers.wait(self)
+        if self._responses.full and bytes(frame[:2]) in self._rules.large_responses:
+            self._responses.wait(self)
             return False
         if self._turn.over:
             if not self.dirty:
@@ -333,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         try:
-            answer = self._server.dispatch(self, frame)
+            response = self._server.dispatch(self, frame)
         except (CloseConnection, WireError) as error:
             self.refuse(str(error))
             return
@@ -341,26 +341,26 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("request failed peer=%s:%d listener=%s", *self.peer, self.listener)
             self.refuse("internal error")
             return
-        if answer is None:
+        if response is None:
             return
-        if isinstance(answer, Pending):
-            if not answer.done or self._open:
-                self._open.append(answer)
-                self._barrier = self._barrier or not (answer.pipelined or answer.done)
-            elif answer.parts is not None:
-                self._emit(answer.parts)
+        if isinstance(response, Pending):
+            if not response.done or self._open:
+                self._open.append(response)
+                self._barrier = self._barrier or not (response.pipelined or response.done)
+            elif response.parts is not None:
+                self._emit(response.parts)
         elif self._open:
             done = Pending(self, pipelined=True)
             done.done = True
-            done.parts = answer
+            done.parts = response
             self._open.append(done)
         else:
-            self._emit(answer)
+            self._emit(response)
 
     def completed(self, pending: Pending) -> None:
         """Move what is answered and next in line to the output. `Pending.complete` calls it."""
         if pending.timed is not None:
-            self._server.answered(pending)
+            self._server.responded(pending)
         open_ones = self._open
         if not open_ones or open_ones[0] is not pending or self.closed:
             return
@@ -372,7 +372,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._emit(first.parts)
                 first.parts = None  # a purgatory may hold it for longer
         if self._out_bytes > JOIN_BYTES:  # others may be answered before this is written
-            self._answers.settle(self, max(self._stalled_bytes, self._sent_bytes) + self._out_bytes)
+            self._responses.settle(
+                self, max(self._stalled_bytes, self._sent_bytes) + self._out_bytes
+            )
         if not self.dirty:
             self._server.touch(self)
 
@@ -422,22 +424,22 @@ class Connection(asyncio.BufferedProtocol):
             self._note_outbound()
         else:
             self._stalled_bytes = 0
-            self._answers.settle(self, 0)
+            self._responses.settle(self, 0)
 
     # Bounds.
 
     def max_response_bytes(self) -> int:
         """Return the largest size for the next response; a single batch may be larger."""
-        return self._answers.room()
+        return self._responses.room()
 
     def serves_broker(self) -> None:
         """Count this connection's responses as a broker's, apart from clients'."""
-        answers = self._server.broker_responses
-        if self._answers is not answers:
-            held = self._answers.of(self)
-            self._answers.leave(self)
-            self._answers = answers
-            answers.settle(self, held)
+        responses = self._server.broker_responses
+        if self._responses is not responses:
+            held = self._responses.of(self)
+            self._responses.leave(self)
+            self._responses = responses
+            responses.settle(self, held)
 
     def _note_outbound(self) -> None:
         """Count what the system has not taken yet."""
@@ -452,17 +454,17 @@ class Connection(asyncio.BufferedProtocol):
         # A response is held whole until its last byte was taken.
         while sent and self._sent_bytes - sent[0] >= size:
             self._sent_bytes -= sent.popleft()
-        self._answers.settle(self, max(size, self._sent_bytes) + self._out_bytes)
+        self._responses.settle(self, max(size, self._sent_bytes) + self._out_bytes)
 
     def stalled_s(self, now: float) -> float:
         """Return for how many seconds the peer has read nothing. The response memory calls it."""
         return now - self._stalled_since if self._stalled_bytes else 0.0
 
     def close_slow_reader(self, reason: str) -> None:
-        """Close at once: others need the memory of responses that nobody reads."""
+        """Close at once: others need the memory of responses that are not read."""
         self._server.note_refusal(self, reason)
         self.abort()
-        self._answers.leave(self)  # a transport tells later that it is gone
+        self._responses.leave(self)  # a transport tells later that it is gone
 
     def responses_fit(self) -> None:
         """Dispatch again. The response memory calls it."""
@@ -572,7 +574,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def queued(self) -> tuple[int, int]:
-        """Return how many requests wait for their turn here, and how many answers for theirs."""
+        """Return how many requests wait for their turn here, and how many responses for theirs."""
         return len(self._waiting), sum(p.done for p in self._open) + bool(self._out)
 
     def statistics(self) -> dict[str, object]:

@@ -58,7 +58,7 @@ class FrameMemory:
         return len(self._waiting)
 
     def take(self, holder: Holder, size: int, *, missing: int, large: bool, control: bool) -> bool:
-        """Take `size` bytes now, or queue: the holder is told by `memory_granted`.
+        """Take `size` bytes now, or queue: `memory_granted` notifies the holder.
 
         `missing` is how many bytes of the frame are still to come: few go first.
         """

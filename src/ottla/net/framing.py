@@ -60,10 +60,10 @@ def foreign_protocol_hint(start: bytes) -> str | None:
 class FrameReader:
     """One connection's incoming side. Use: `buffer()`, receive into it, `advance(count)`.
 
-    `partial` tells that a frame has begun and not ended; `filled` and `wanted` are its body's
-    bytes so far and in all (`wanted` is 0 while the size itself is incomplete). `problem` says
-    why the stream can be read no further: whoever sees it answers what came before, then closes.
-    `room` is how far the open frame's memory goes. When it is full, `next_room` is what the next
+    `partial` tells that a frame has begun and not ended; `filled` and `wanted` are its body's bytes
+    so far and in all (`wanted` is 0 while the size itself is incomplete). `problem` says why the
+    stream can be read no further: whoever sees it responds to what came before, then closes. `room`
+    is how far the open frame's memory goes. When it is full, `next_room` is what the next
     `buffer()` takes; whoever has no memory to give receives nothing until there is some.
     """
 

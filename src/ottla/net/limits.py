@@ -42,7 +42,7 @@ class FrameRules:
     control_plane: frozenset[bytes] = frozenset()
     """from the controller: these never wait for memory that clients hold"""
     large_responses: frozenset[bytes] = frozenset()
-    """not begun while answers that nobody takes fill their memory"""
+    """not begun while responses that no client reads fill their memory"""
 
 
 class DispatchTimeSlice:

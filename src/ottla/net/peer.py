@@ -42,8 +42,8 @@ class _Open:
     future: asyncio.Future[Any]
 
 
-def _answer_version(request: _Open, received: memoryview, position: int) -> int:
-    """Return the version a response is in: an ApiVersions nobody knows is refused in version 0."""
+def _response_version(request: _Open, received: memoryview, position: int) -> int:
+    """Return a response's version: an unknown version of ApiVersions is refused in version 0."""
     if request.api_key == API_VERSIONS_KEY:
         code = int.from_bytes(received[position : position + 2], "big")
         if code == ErrorCode.UNSUPPORTED_VERSION:
@@ -81,7 +81,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             )
         except OSError as error:
             late = isinstance(error, TimeoutError) and not error.args  # not the system's own
-            why = f"no answer within {timeout_s:g} s" if late else _reason(error)
+            why = f"no response within {timeout_s:g} s" if late else _reason(error)
             raise ConnectionLostError(f"cannot reach {address_text(host, port)}: {why}") from error
         assert isinstance(protocol, cls)
         return protocol
@@ -118,7 +118,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._arm(deadline)
         return future
 
-    def send_unanswered(self, message: Any, version: int) -> None:
+    def send_without_response(self, message: Any, version: int) -> None:
         """Send a request that has no response: Produce with acks=0."""
         self._check_open()
         self._write(message.API_KEY, version, encode_request(message, version))
@@ -172,15 +172,15 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         for received in self._reader.advance(nbytes):
-            self._answered(received)
+            self._responded(received)
         if self._reader.problem is not None:
             self._end(self._reader.problem)
 
-    def _answered(self, received: memoryview) -> None:
+    def _responded(self, received: memoryview) -> None:
         if self.closed:
             return
         if not self._open:
-            self._end("an answer to no question")
+            self._end("a response without a request")
             return
         first = self._open[0]
         try:
@@ -191,10 +191,10 @@ class PeerConnection(asyncio.BufferedProtocol):
                 raise WireError(
                     f"response {correlation_id} where {first.correlation_id} was expected"
                 )
-            version = _answer_version(first, received, position)
+            version = _response_version(first, received, position)
             response = decode_response(first.api_key, version, received, position)
         except OttlaError as error:
-            self._end(f"unreadable answer to api {first.api_key} v{first.version}: {error}")
+            self._end(f"unreadable response to api {first.api_key} v{first.version}: {error}")
             return
         self._open.popleft()
         if not first.future.done():
@@ -215,7 +215,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if soonest.deadline <= self._loop.time():
             self.timed_out = True
             what = f"api {soonest.api_key} v{soonest.version}"
-            self._end(f"no answer to {what} within {soonest.timeout_s:g} s")
+            self._end(f"no response to {what} within {soonest.timeout_s:g} s")
         else:
             self._arm(soonest.deadline)
 
@@ -230,8 +230,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-        unanswered, self._open = self._open, deque()
-        for request in unanswered:
+        without_response, self._open = self._open, deque()
+        for request in without_response:
             if not request.future.done():
                 request.future.set_exception(ConnectionLostError(f"{self.address}: {reason}"))
         callbacks, self._lost = self._lost, []

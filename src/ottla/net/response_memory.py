@@ -56,7 +56,7 @@ class ResponseMemory:
             takers[taker] = size
         else:
             takers.pop(taker, None)
-        # The rest is for answers that are larger than they should be: one batch always goes.
+        # The rest is for responses that are larger than they should be: one batch always goes.
         if self.used_bytes >= self.cap_bytes * 3 // 4:
             self.full = True
         elif self.full:

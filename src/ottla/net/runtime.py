@@ -71,7 +71,7 @@ class RealNetwork:
     ) -> Listener:
         listening = await _listening_socket(host, port)
         # Accepted sockets inherit this. asyncio sets it only where it knows the protocol number,
-        # which a socket of ours does not carry: answers would wait 40 ms for an acknowledgement.
+        # which a socket of ours does not carry: responses would wait 40 ms for an acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             server = await asyncio.get_running_loop().create_server(

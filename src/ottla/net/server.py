@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ottla.model.ports import Buffer, Listener, World
 from ottla.net import runtime
-from ottla.net.connection import Answered, CloseConnection, Connection, Pending, Unread
+from ottla.net.connection import CloseConnection, Connection, OnResponded, Pending, Unread
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import (
     ConnectionQuotas,
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["CloseConnection", "Connection", "Dispatch", "Pending", "Server", "ServerLimits"]
 
 Dispatch = Callable[[Connection, memoryview], "Sequence[Buffer] | Pending | None"]
-"""Called for each frame in order. Returns the whole answer without its size, or a Pending, or
+"""Called for each frame in order. Returns the whole response without its size, or a Pending, or
 None for "no response"; raises CloseConnection or WireError to close this connection."""
 
 SWEEP_S, LEAST_SWEEP_S = 1.0, 0.01
@@ -51,25 +51,25 @@ class Server:
         listener: str = "PLAINTEXT",
         connection_quotas: ConnectionQuotas | None = None,
         budget: FrameMemory | None = None,
-        answers: ResponseMemory | None = None,
+        responses: ResponseMemory | None = None,
         broker_responses: ResponseMemory | None = None,
         turn: DispatchTimeSlice | None = None,
-        answered: Answered = lambda _: None,
+        responded: OnResponded = lambda _: None,
         between_brokers: bool = False,
         held: bool = False,
     ) -> None:
-        """Prepare to listen. `between_brokers`: no client is told this listener's address."""
+        """Prepare to listen. `between_brokers`: no client is given this listener's address."""
         self.limits = limits or ServerLimits()
         self.rules = rules or FrameRules()
         self.dispatch = dispatch
-        self.answered = answered
+        self.responded = responded
         self.listener = listener
         self.unread: Unread = runtime.unread_bytes
         self.held = held
         self.between_brokers = between_brokers
         self.budget = budget or FrameMemory(self.limits.queued_bytes)
         self.turn = turn or DispatchTimeSlice(world.clock.monotonic)
-        self.answers = answers or ResponseMemory(self.limits.queued_response_bytes)
+        self.responses = responses or ResponseMemory(self.limits.queued_response_bytes)
         self.broker_responses = broker_responses or ResponseMemory(
             self.limits.queued_response_bytes
         )
@@ -189,7 +189,7 @@ class Server:
         for connection, why in overdue:
             self.note_refusal(connection, why)
             connection.abort()
-        self.answers.sweep(now)
+        self.responses.sweep(now)
         self.broker_responses.sweep(now)
         self._sweep_timer = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
 
@@ -240,9 +240,9 @@ class Server:
         )
 
     def queued(self) -> tuple[int, int]:
-        """Return how many requests and how many answers wait in all connections."""
+        """Return how many requests and how many responses wait in all connections."""
         counts = [c.queued() for c in self.connections.values()]
-        return sum(requests for requests, _ in counts), sum(answers for _, answers in counts)
+        return sum(requests for requests, _ in counts), sum(responses for _, responses in counts)
 
     def statistics(self) -> dict[str, object]:
         """Return the counts an operator wants to see."""
@@ -253,5 +253,5 @@ class Server:
             "refused": self.refused_count,
             "queued_bytes": self.budget.used_bytes,
             "waiting_for_bytes": self.budget.waiting,
-            "answer_bytes": self.answers.used_bytes,
+            "response_bytes": self.responses.used_bytes,
         }

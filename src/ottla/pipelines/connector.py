@@ -67,7 +67,7 @@ def _copy_dependencies(maven: str, version: str, token_provider: str, target: Pa
             command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {MAVEN_TIMEOUT_S} s"
+        return f"no response within {MAVEN_TIMEOUT_S} s"
     if done.returncode == 0 and any(target.glob(f"{CONNECTOR}-*.jar")):
         return ""
     told = (done.stdout + done.stderr).splitlines()

@@ -3,6 +3,6 @@
 Deciders (`isr`, `truncation`, `fetch_session`) hold the rules and touch no world. `partition` is
 one replica's state and is synchronous: an append and its high-watermark move are one step.
 `replica_manager` owns the partitions, `fetcher` follows other leaders, `purgatory` keeps the
-answers that must wait, `alter_partition` carries ISR changes to the controller.
+responses that must wait, `alter_partition` carries ISR changes to the controller.
 The broker's handlers call in; nothing here calls up.
 """

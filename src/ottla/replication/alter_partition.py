@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.05
 MAX_RETRY_S = 1.0
-ANSWER_S = 30.0
+RESPONSE_S = 30.0
 WITH_TOPIC_IDS = 3
 WITHOUT_TOPIC_IDS = 1
 LISTED_VERSIONS = 4
@@ -137,7 +137,7 @@ class AlterPartitionManager:
             listed = await peer.send(
                 ApiVersionsRequest(client_software_name="ottla", client_software_version="1"),
                 LISTED_VERSIONS,
-                ANSWER_S,
+                RESPONSE_S,
             )
             highest = [k.max_version for k in listed.api_keys if k.api_key == 56]
             self._highest = highest[0] if highest else WITHOUT_TOPIC_IDS
@@ -151,7 +151,7 @@ class AlterPartitionManager:
         version = await self._version(peer, ids)
         request = self._request(changes, version)
         self.sent_total += 1
-        response = await peer.send(request, version, ANSWER_S)
+        response = await peer.send(request, version, RESPONSE_S)
         code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
             logger.info("AlterPartition refused error=%s", code.name)
@@ -198,17 +198,17 @@ class AlterPartitionManager:
         time_slice = TimeSlice(self._clock)
         for topic in response.topics:
             name = names.get(bytes(topic.topic_id)) if version >= 2 else topic.topic_name
-            for answer in topic.partitions:
-                tp = TopicPartition(name or "", answer.partition_index)
+            for item in topic.partitions:
+                tp = TopicPartition(name or "", item.partition_index)
                 change = sent.pop(tp, None)
                 if change is None:
                     continue
                 if self._queue.get(tp) is change:
                     del self._queue[tp]
-                if answer.error_code:
-                    what = ErrorCode(answer.error_code).name
+                if item.error_code:
+                    what = ErrorCode(item.error_code).name
                     errors[what] = errors.get(what, 0) + 1
-                clean = self._answered(change, answer) and clean
+                clean = self._responded(change, item) and clean
                 if time_slice.over:
                     await time_slice.next()
         # One line for all: after a restart there are as many changes as partitions.
@@ -219,21 +219,21 @@ class AlterPartitionManager:
         )  # fmt: skip
         return clean and not sent
 
-    def _answered(self, change: Change, answer: AlterPartitionResponse.PartitionData) -> bool:
-        code = ErrorCode(answer.error_code)
+    def _responded(self, change: Change, item: AlterPartitionResponse.PartitionData) -> bool:
+        code = ErrorCode(item.error_code)
         if code is ErrorCode.NONE:
             if change.partition.isr is change.proposal:
-                grew = len(answer.isr) - len(change.proposal.committed)
+                grew = len(item.isr) - len(change.proposal.committed)
                 self.shrinks_total += grew < 0
                 self.expands_total += grew > 0
             change.partition.isr_change_accepted(
                 change.proposal,
                 LeaderAndIsr(
-                    leader=answer.leader_id,
-                    leader_epoch=answer.leader_epoch,
-                    isr=tuple(answer.isr),
-                    partition_epoch=answer.partition_epoch,
-                    recovery_state=answer.leader_recovery_state,
+                    leader=item.leader_id,
+                    leader_epoch=item.leader_epoch,
+                    isr=tuple(item.isr),
+                    partition_epoch=item.partition_epoch,
+                    recovery_state=item.leader_recovery_state,
                 ),
             )
             return True

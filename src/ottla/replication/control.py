@@ -94,7 +94,7 @@ async def apply_leader_and_isr(
     """Become leader or follower of every partition named."""
     async with replicas.control_lock:
         if not _accepts(replicas, "LeaderAndIsr", request):
-            return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
+            return _respond(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         applied = Applied(state_changes=StateChangeLog(replicas.broker_id))
         began_s = replicas.clock.monotonic()
         count = len(request.ungrouped_partition_states)
@@ -111,7 +111,7 @@ async def apply_leader_and_isr(
                 await time_slice.next()
                 if not replicas.accept_controller_epoch(request.controller_epoch):
                     # A replica that the newer controller has just let go must not come back.
-                    return _answer(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
+                    return _respond(request, version, {}, ErrorCode.STALE_CONTROLLER_EPOCH)
         await replicas.make_truncations_durable()  # clients learn next who leads
         took_s = replicas.clock.monotonic() - began_s
         applied.state_changes.finished(took_s, correlation_id, request.controller_id, count)
@@ -125,7 +125,7 @@ async def apply_leader_and_isr(
             request.controller_id, request.controller_epoch, len(errors),
             applied.led, applied.followed, sum(code != 0 for code in errors.values()),
         )  # fmt: skip
-        return _answer(request, version, errors, ErrorCode.NONE)
+        return _respond(request, version, errors, ErrorCode.NONE)
 
 
 def _notify(replicas: ReplicaManager, applied: Applied) -> None:
@@ -260,7 +260,7 @@ def leader_and_isr_error(
     request: LeaderAndIsrRequest, version: int, code: ErrorCode
 ) -> LeaderAndIsrResponse:
     """Return the response that refuses a whole request."""
-    return _answer(request, version, {}, code)
+    return _respond(request, version, {}, code)
 
 
 def _lead(
@@ -296,7 +296,7 @@ def _lead_after_recovery(
     _notify(replicas, applied)
 
 
-def _answer(
+def _respond(
     request: LeaderAndIsrRequest,
     version: int,
     errors: dict[TopicPartition, ErrorCode],
@@ -311,13 +311,13 @@ def _answer(
         ]
         return response
     for topic in request.topic_states:
-        answers = []
+        responses = []
         for state in topic.partition_states:
             tp = TopicPartition(topic.topic_name, state.partition_index)
-            answers.append(item(partition_index=tp.partition, error_code=errors.get(tp, code)))
+            responses.append(item(partition_index=tp.partition, error_code=errors.get(tp, code)))
         response.topics.append(
             LeaderAndIsrResponse.LeaderAndIsrTopicError(
-                topic_id=topic.topic_id, partition_errors=answers
+                topic_id=topic.topic_id, partition_errors=responses
             )
         )
     return response

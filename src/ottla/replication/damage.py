@@ -1,7 +1,7 @@
 """Damage: what a broker does with a replica of which some records cannot be read (fault F20).
 
 A decider. Who may call: `damaged_replicas`. In ZooKeeper mode a broker has one way to be rid of a
-leadership or of its place in an ISR: to answer LeaderAndIsr with KAFKA_STORAGE_ERROR, as for a
+leadership or of its place in an ISR: to respond to LeaderAndIsr with KAFKA_STORAGE_ERROR, as for a
 failed log dir. The controller then elects another member of the ISR and takes this one out
 (Kafka's `KafkaController.processLeaderAndIsrResponseReceived`).
 
@@ -19,7 +19,7 @@ from enum import Enum
 class DamageDecision(Enum):
     """What becomes of a damaged replica."""
 
-    SERVE = "serve what is whole"
+    SERVE = "serve what is intact"
     REFUSE = "refuse to lead or follow with it"
     REBUILD = "begin an empty one and copy it from the leader"
 

@@ -280,7 +280,7 @@ class DamagedReplicas:
         except OSError as error:
             raise log.fail(error, "removal of the mark of damage") from error
         logger.warning(
-            "damage is gone partition=%s log_start_offset=%d: its records were deleted",
+            "damaged records were deleted partition=%s log_start_offset=%d",
             log.tp, log.log_start_offset,
         )  # fmt: skip
         if log.damaged is not None:

@@ -1,10 +1,10 @@
 """Produces that wait for the in-sync replicas (acks=all).
 
-Who may call: the broker's handlers derive the answers from `DelayedProduce`. Invariants: one object
-is the place in the connection's order of answers, the operation in the purgatory and the waiter of
-every partition; a partition's result is final once its high watermark was reached, its leadership
-lost, or the time is over; the response leaves once, when all partitions have a final result; a
-partition that reached its offset while fewer than min.insync.replicas are in sync says so
+Who may call: the broker's handlers derive the responses from `DelayedProduce`. Invariants: one
+object is the place in the connection's order of responses, the operation in the purgatory and the
+waiter of every partition; a partition's result is final once its high watermark was reached, its
+leadership lost, or the time is over; the response leaves once, when all partitions have a final
+result; a partition that reached its offset while fewer than min.insync.replicas are in sync says so
 (NOT_ENOUGH_REPLICAS_AFTER_APPEND): the records are there, but not as safe as was asked.
 
 Kafka: `DelayedProduce` and `ProducePartitionStatus`.
@@ -85,7 +85,7 @@ class PartitionResult:
 
 
 class DelayedProduce(Pending):
-    """The response to a produce with partitions that are not replicated yet. See `answer`."""
+    """The response to a produce with partitions that are not replicated yet. See `respond`."""
 
     __slots__ = ("_host", "_remaining", "results")
 
@@ -102,7 +102,7 @@ class DelayedProduce(Pending):
         self._host = host
         self._remaining = 0
 
-    def answer(self) -> Sequence[Buffer]:
+    def respond(self) -> Sequence[Buffer]:
         """Return the encoded response; every result is final."""
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ class DelayedProduce(Pending):
 
     def attempt(self) -> None:
         if not self._remaining:
-            self.complete(self.answer())
+            self.complete(self.respond())
 
     def expire(self) -> None:
         for result in self.results:
@@ -138,7 +138,7 @@ class DelayedProduce(Pending):
                 result.waits = False
                 result.code = code_at_timeout(self._host)
         self._remaining = 0
-        self.complete(self.answer())
+        self.complete(self.respond())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.results)})"

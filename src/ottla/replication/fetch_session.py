@@ -5,14 +5,14 @@ Who may call: `fetching` (the server's side). Time and chance are arguments.
 Theory of operation. A session (KIP-227) remembers each partition's request parameters and what the
 fetcher was last sent. Kafka walks every partition of the session at every fetch. Here a partition
 is *dirty* until it was answered and has nothing more to say, and only dirty ones are walked: a
-source (`watch`) marks an entry dirty when its log or its leadership moves. The answer is the same;
-the cost is that of what changed.
+source (`watch`) marks an entry dirty when its log or its leadership moves. The response is the
+same; the cost is that of what changed.
 
 Invariants:
 - a session's epoch goes up by one with each request; another epoch means a lost or doubled request
 - a session is used with topic ids (version 13 on) or with names, never both
 - the cache holds at most `slots` sessions; which one gives way is Kafka's rule (`_evict`)
-- an entry that is not dirty is watched by its source, or nobody would ever look at it again
+- an entry that is not dirty is watched by its source, or it would never be looked at again
 
 Kafka: `FetchSession`, `FetchSessionCache` and `FetchManager` (KIP-227, KIP-516).
 """
@@ -174,7 +174,7 @@ class FetchSession:
         self.dirty[entry] = None
 
     def close(self) -> None:
-        """Detach every entry; the session answers nothing any more."""
+        """Detach every entry; the session serves nothing any more."""
         for entry in self.entries.values():
             entry.detach()
         # Entries know their session: a full fetch that is not kept leaves no cycle behind.

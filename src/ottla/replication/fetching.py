@@ -1,19 +1,19 @@
 """Serving fetches: reading the dirty partitions of a session, parking, answering.
 
-Who may call: the broker's fetch handler derives its answer from `DelayedFetch` and hands it to
+Who may call: the broker's fetch handler derives its response from `DelayedFetch` and hands it to
 `FetchPath.start`.
 
 Invariants:
 - a follower's position is noted once per request, before the read, and never again when a parked
   fetch is tried once more
-- the first partition with data answers with at least one batch, whatever the limits (KIP-74)
+- of the first partition with data at least one batch is sent, whatever the limits (KIP-74)
 - what a session says it has sent changes only when a response really leaves, not with one that
   stays parked
 - an entry that a fetch leaves clean is watched; a parked fetch has every entry watched
 - nothing waits for a disk: what is not in memory is brought there by a worker, and the fetch is
   answered without it if there is anything else to say (`disk_reads`)
-- a fetch that `withholds` its answer leaves empty and changes nothing in its session: what it would
-  have read is read again by the next one
+- a fetch that `withholds` its response leaves empty and changes nothing in its session: what it
+  would have read is read again by the next one
 
 Kafka: `ReplicaManager.fetchMessages`/`readFromLog` and `DelayedFetch`.
 """
@@ -55,7 +55,7 @@ NOTHING = LogRead([], 0, 0, first_batch_incomplete=False)
 Reader = tuple[str, str]
 """A consumer's rack (empty: none) and the name of the listener that it came by."""
 
-Answer = tuple[FetchEntry, FetchResponse.PartitionData]
+Response = tuple[FetchEntry, FetchResponse.PartitionData]
 
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -120,17 +120,17 @@ class ReadResult:
     """The result of one attempt to serve a fetch. Kafka: `LogReadResult`."""
 
     __slots__ = (
-        "answers",
         "from_files",
         "last_size",
         "not_in_memory",
+        "responses",
         "size",
         "throttled",
         "urgent",
     )
 
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
+        self.responses: list[Response] = []
         self.size = 0
         """bytes of records"""
         self.last_size = 0
@@ -186,7 +186,7 @@ class DelayedFetch(Pending):
 
     # What the broker's handler knows.
 
-    def answer(self) -> Sequence[Buffer]:
+    def respond(self) -> Sequence[Buffer]:
         """Return the encoded response; `found` is final."""
         raise NotImplementedError
 
@@ -195,7 +195,7 @@ class DelayedFetch(Pending):
         return None
 
     def withholds(self) -> bool:
-        """Count the answer against the client's quota; True if it is sent an empty one instead."""
+        """Count the response for the client's quota; True if an empty one is sent instead."""
         return False
 
     @property
@@ -221,12 +221,12 @@ class DelayedFetch(Pending):
             content = min(self.min_bytes, 1) if self.disk_was_read else self.min_bytes
             if self.found.size < content and not self.found.urgent and not self.expedited:
                 path.watch(self)
-                self.found.answers = []
+                self.found.responses = []
                 return
         self._leave()
 
     def note_disk_was_read(self) -> None:
-        """Try again: what was only on disk is in memory now. Answered then whatever its size."""
+        """Try again: what was only on disk is in memory now. It is sent then, whatever its size."""
         self.disk_was_read = True
         self.reconsider()
 
@@ -238,9 +238,9 @@ class DelayedFetch(Pending):
 
     def _leave(self) -> None:
         self.path.conclude(self)
-        self.complete(self.answer())
+        self.complete(self.respond())
         # The purgatory's heap holds this until its time is over: the records are not to wait there.
-        self.found.answers = []
+        self.found.responses = []
 
     def drop(self) -> None:
         if not self.done:
@@ -259,7 +259,7 @@ class DelayedFetch(Pending):
 
 
 class FetchPath:
-    """Reads, parks and answers fetches of one broker."""
+    """Reads and parks fetches, and responds to them, of one broker."""
 
     def __init__(self, host: FetchHost, purgatory: Purgatory, sessions: SessionCache) -> None:
         self._host = host
@@ -292,7 +292,7 @@ class FetchPath:
         if isinstance(previous, DelayedFetch) and not previous.done:
             previous.reconsider()  # the same session from another connection: the old one ends
         self.watch(fetch)
-        found.answers = []  # read again when it completes: a fetch that waits holds no records
+        found.responses = []  # read again when it completes: a fetch that waits holds no records
         replica = parameters.replica_id
         if replica >= 0:
             self._replicas_waiting.setdefault(replica, {})[fetch] = None
@@ -348,7 +348,7 @@ class FetchPath:
                 data = self._failure(fetch, entry, error)
             if data is None:
                 continue
-            found.answers.append((entry, data))
+            found.responses.append((entry, data))
             if data.records:
                 found.size += found.last_size
                 if quota is not None and quota.throttles(entry.topic or "", entry.index):
@@ -564,7 +564,8 @@ class FetchPath:
             high_watermark=-1,
             last_stable_offset=-1,
             log_start_offset=-1,
-            # Kafka makes one answer for what it does not know and another for what it cannot read.
+            # Kafka makes one response for what it does not know and another for what it cannot
+            # read.
             aborted_transactions=[] if code in UNKNOWN else None,
             records=b"",
         )
@@ -586,12 +587,12 @@ class FetchPath:
         self._leave(fetch)
         if fetch.withholds():
             fetch.withheld = True
-            fetch.found.answers = []
+            fetch.found.responses = []
             if fetch.full:
                 session.close()
             return
         if fetch.parameters.replica_id >= 0:
-            self._host.leader_quota.record_answer(fetch.found.throttled, self._host.now_ms())
+            self._host.leader_quota.record_response(fetch.found.throttled, self._host.now_ms())
         if fetch.full:
             if session.epoch == FINAL_EPOCH or not self.sessions.keep(session, session.created_ms):
                 session.close()
@@ -599,7 +600,7 @@ class FetchPath:
         elif fetch.overtaken:
             return
         dirty = session.dirty
-        for entry, data in fetch.found.answers:
+        for entry, data in fetch.found.responses:
             if data.error_code:
                 entry.sent_high_watermark = -1  # when the error is gone, say it anew
                 continue

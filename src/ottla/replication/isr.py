@@ -193,7 +193,7 @@ def out_of_sync(
 ) -> tuple[int, ...]:
     """Return the members that have not been caught up for `lag_ms`, or are no replicas any more.
 
-    While a change is in flight nobody is: one change at a time (R6). The last member stays, for
+    While a change is in flight no replica is: one change at a time (R6). The last member stays, for
     the leader is never counted as late.
     """
     if state.in_flight:

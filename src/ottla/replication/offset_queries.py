@@ -47,12 +47,12 @@ async def query_offsets(
     request = ListOffsetsRequest(replica_id=replica_id, topics=list(topics.values()))
     response = await peer.send(request, version, timeout_s)
     return {
-        TopicPartition(topic.name, answer.partition_index): (
-            ErrorCode(answer.error_code),
-            int(answer.offset),
+        TopicPartition(topic.name, item.partition_index): (
+            ErrorCode(item.error_code),
+            int(item.offset),
         )
         for topic in response.topics
-        for answer in topic.partitions
+        for item in topic.partitions
     }
 
 

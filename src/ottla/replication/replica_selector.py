@@ -2,7 +2,7 @@
 
 Who may call: `replica_manager` (and tests). Invariants: only replicas that are in sync and hold the
 offset are candidates, which is for the caller to see to; without a rack, with the leader in it, or
-with nobody in it the consumer stays with the leader.
+with no replica in it the consumer stays with the leader.
 
 Kafka: `RackAwareReplicaSelector` and `ReplicaView` (KIP-392).
 """

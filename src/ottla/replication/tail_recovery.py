@@ -267,9 +267,9 @@ class TailRecovery:
         if one.unclean_allowed:
             self.unverified_total += 1
             logger.warning(
-                "leading without their log ends partition=%s brokers=%s log_end_offset=%d: "
-                "records that only "
-                "they have will be lost; unclean leader election is allowed here",
+                "leads although not all replicas were compared partition=%s brokers=%s "
+                "log_end_offset=%d: records that only these brokers have will be lost; unclean "
+                "leader election is allowed for this topic",
                 tp, missing, end,
             )  # fmt: skip
             return True
@@ -352,13 +352,13 @@ class TailRecovery:
         A response without records may have been cut short by any limit of the other broker.
         """
         results = await self._query(peer, [one for one, _ in empty], LATEST)
-        answered = False
+        responded = False
         for one, complete in empty:
             code, end = results.get(one.partition.tp, NO_RESULT)
             if self._is_pending(one) and not code and 0 <= end <= one.log.log_end_offset:
                 self._confirm(broker, one, complete=complete)
-                answered = True
-        return answered
+                responded = True
+        return responded
 
     def _confirm(self, broker: int, one: Recovering, *, complete: bool) -> bool:
         """Note that our log has every record of this replica that may be needed; return True."""
@@ -465,8 +465,8 @@ class TailRecovery:
         )
         before = log.log_end_offset, latest
         logger.warning(
-            "truncated before leading partition=%s to_offset=%d log_end_offset=%d: broker %d "
-            "knows a later epoch than %d",
+            "truncated before leading partition=%s to_offset=%d log_end_offset=%d: the log of "
+            "broker %d has a later leader epoch than %d",
             one.partition.tp, point.offset, log.log_end_offset, broker, latest,
         )  # fmt: skip
         log.truncate_to(point.offset)

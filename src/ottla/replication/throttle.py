@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 ALL = "*"
 UNBOUNDED = math.inf
-EMPTY_ANSWER_BYTES = 16
+EMPTY_RESPONSE_BYTES = 16
 """of a FetchResponse without topics, with its length"""
 
 EVERY_PARTITION: frozenset[int] = frozenset((-1,))
@@ -120,14 +120,14 @@ class ReplicationQuota:
         self.throttled_bytes_total += size
         self._rate.record(size, now_ms)
 
-    def record_answer(self, size: int, now_ms: float) -> None:
+    def record_response(self, size: int, now_ms: float) -> None:
         """Count a response to a follower and what of it is throttled: an empty one has bytes, too.
 
         So a bound below a few bytes per second lets nothing pass, as Kafka's (its
         `sizeOfThrottledPartitions`).
         """
         self.throttled_bytes_total += size
-        self._rate.record(EMPTY_ANSWER_BYTES + size, now_ms)
+        self._rate.record(EMPTY_RESPONSE_BYTES + size, now_ms)
 
     def exceeded(self, now_ms: float) -> bool:
         """Return whether more passed than may."""

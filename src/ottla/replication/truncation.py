@@ -68,7 +68,8 @@ def truncation_point(
     if leader.end_offset == UNDEFINED:
         return Truncation(min(fallback_offset, own_end_offset), complete=True)
     if UNDEFINED in (leader.epoch, own.epoch):
-        # An answer without an epoch, or one below all we track: the leader's end is the best bound.
+        # A response without an epoch, or one below all we track: the leader's end is the best
+        # bound.
         return Truncation(min(leader.end_offset, own_end_offset), complete=True)
     if own.epoch != leader.epoch:
         # We lack the epoch the leader answered with: drop ours above it, then ask again.

@@ -70,7 +70,7 @@ async def create_topic(
         ],
         timeout_ms=5000,
     )
-    last = "no answer"
+    last = "no response"
     for _ in range(100):
         try:
             response = await client.call(request, "controller", timeout_s=REQUEST_TIMEOUT_S)

@@ -14,7 +14,7 @@ from ottla.wire.records import ABORT, iter_records, parse_control_record
 class Aborted:
     """Tells which batches belong to aborted transactions, batch after batch in offset order.
 
-    Made of a fetch answer's list, or a segment's index: (producer id, first offset) each.
+    Made of a fetch response's list, or a segment's index: (producer id, first offset) each.
     Kafka: `CompletedFetch.consumeAbortedTransactionsUpTo`.
     """
 

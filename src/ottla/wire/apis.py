@@ -2,7 +2,7 @@
 
 Who may call: everyone (through `codec.APIS`). Invariant, kept by a test: every row says what the
 schema in `wire.messages` says. Keys and versions are those of Kafka 3.9 in ZooKeeper mode;
-what a broker lists in its ApiVersions answer is the broker's affair. Kafka: `ApiKeys`.
+what a broker lists in its ApiVersions response is the broker's affair. Kafka: `ApiKeys`.
 """
 
 import re

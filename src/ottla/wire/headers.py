@@ -3,7 +3,7 @@
 Who may call: net, broker/router, admin. Invariants: which header version a message has follows
 from its key and version alone. A flexible request has header 2 (tagged fields after client_id,
 which stays a legacy string), ControlledShutdown 0 has header 0 (no client_id), all others 1.
-A flexible response has header 1, but ApiVersions answers always 0, for clients that do not know
+A flexible response has header 1, but ApiVersions always has 0, for clients that do not know
 our versions yet. Kafka: `RequestHeader`, `ResponseHeader` and `ApiMessageType`.
 """
 
@@ -34,7 +34,7 @@ _FLEXIBLE_RESPONSE = Struct(">iB")
 class RequestHeader(msgspec.Struct, gc=False):
     """A request's header. `client_id` is None where the peer sent null or the version has none.
 
-    `throttle_ms` is not of the wire: how long the client is to be held back, for its answer.
+    `throttle_ms` is not of the wire: how long the client is to be held back, for its response.
     """
 
     api_key: int

@@ -64,7 +64,7 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tagged_fields(buf: memoryview, pos: int, count: int) -> int:
-    """Return the position after `count` tagged fields nobody here knows."""
+    """Return the position after `count` unknown tagged fields."""
     end = len(buf)
     if count * 2 > end - pos or count > MAX_TAGGED_FIELDS:
         raise WireError(f"{count} tagged fields in {end - pos} bytes")

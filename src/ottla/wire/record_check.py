@@ -1,10 +1,10 @@
-"""Is every record of a batch well-formed? Answered without an object per record.
+"""Is every record of a batch well-formed? Found out without an object per record.
 
 Who may call: `records` (which offers `check_records` to the house). Pure functions over bytes,
-fully typed, fit for mypyc. Two ways to the same answer, compared by a property test: a plain walk,
-and a columnar one for what producers mostly send, runs of records that are equally long. There
-the same byte of every record is looked at in one strided slice: ten C calls per run instead of
-thousands of byte operations. Kafka: `DefaultRecord.readFrom` and `LogValidator`.
+fully typed, fit for mypyc. Two ways to the same response, compared by a property test: a plain
+walk, and a columnar one for what producers mostly send, runs of records that are equally long.
+There the same byte of every record is looked at in one strided slice: ten C calls per run instead
+of thousands of byte operations. Kafka: `DefaultRecord.readFrom` and `LogValidator`.
 """
 
 from collections.abc import Callable
@@ -241,7 +241,7 @@ def _headers(data: bytes, pos: int, end: int, index: int, effort: Effort) -> int
 
 
 class _Runs:
-    """Walks a batch in runs of records of one shape, told by the last record walked plainly."""
+    """Walks a batch in runs of records of one shape, known from the last record walked plainly."""
 
     __slots__ = (
         "count",

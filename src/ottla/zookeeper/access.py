@@ -2,8 +2,8 @@
 
 Who may call: the parts of `store`. Invariants:
 - A read is repeated after a lost connection, once the same session is connected again.
-- A write is repeated only where a lost reply can be told from a lost request: it is read again
-  (after a sync), and recognised by data and version.
+- A write is repeated only where a lost reply can be distinguished from a lost request: it is read
+  again (after a sync), and recognised by data and version.
 - A controller's write is a multi with a check on the version of /controller_epoch (R10); another
   version means ControllerMovedError and nothing was written.
 - One operation that fails does not fail the others of its chunk: they are sent again without it,
@@ -128,7 +128,7 @@ class Access:
         finally:
             for future in ahead:
                 if future.done() and not future.cancelled():
-                    future.exception()  # nobody else will look at it
+                    future.exception()  # nothing else will look at it
                 future.cancel()
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -234,9 +234,9 @@ class Access:
         level = [path]
         found: list[str] = []
         while level:
-            answers = await self.read_all(self.session.children, level)
+            replies = await self.read_all(self.session.children, level)
             below = []
-            for parent, children in zip(level, answers, strict=True):
+            for parent, children in zip(level, replies, strict=True):
                 if isinstance(children, NoNodeError):
                     continue
                 if isinstance(children, ZooKeeperError):
@@ -271,7 +271,7 @@ class Access:
         losses = failures = 0
         while left and failures < 2 and len(left) > 1:
             try:
-                answers = await self.session.multi(fence + [w.op for w in left])
+                replies = await self.session.multi(fence + [w.op for w in left])
             except ConnectionLossError:
                 losses = await self.reconnected(losses)
                 left = await self._drop_done(left, results)
@@ -283,7 +283,7 @@ class Access:
                 failed = left.pop(index)
                 results[failed.key] = await self._unless_own(failed.op, error.error, losses)
             else:
-                results.update(zip((w.key for w in left), answers[len(fence) :], strict=True))
+                results.update(zip((w.key for w in left), replies[len(fence) :], strict=True))
                 return
         await self._write_singly(left, fence, results, losses)
 
@@ -293,19 +293,19 @@ class Access:
         """Send each write in its own multi, pipelined, so that none fails because of another."""
         while left:
             batch, rest = left[:SINGLES_AT_ONCE], left[SINGLES_AT_ONCE:]
-            answers = await settle([self.session.multi([*fence, w.op]) for w in batch])
+            replies = await settle([self.session.multi([*fence, w.op]) for w in batch])
             lost = []
-            for write, answer in zip(batch, answers, strict=True):
-                if isinstance(answer, ConnectionLossError):
+            for write, reply in zip(batch, replies, strict=True):
+                if isinstance(reply, ConnectionLossError):
                     lost.append(write)
-                elif isinstance(answer, MultiError) and answer.index < len(fence):
-                    raise _moved(fence, answer.error)
-                elif isinstance(answer, MultiError):
-                    results[write.key] = await self._unless_own(write.op, answer.error, losses)
-                elif isinstance(answer, ZooKeeperError):
-                    raise answer
+                elif isinstance(reply, MultiError) and reply.index < len(fence):
+                    raise _moved(fence, reply.error)
+                elif isinstance(reply, MultiError):
+                    results[write.key] = await self._unless_own(write.op, reply.error, losses)
+                elif isinstance(reply, ZooKeeperError):
+                    raise reply
                 else:
-                    results[write.key] = answer[-1]
+                    results[write.key] = reply[-1]
             if lost:
                 losses = await self.reconnected(losses)
                 lost = await self._drop_done(lost, results)
@@ -363,13 +363,13 @@ def _moved(fence: list[Op], error: ZooKeeperError) -> Exception:
     )
 
 
-def present(answer: T | ZooKeeperError) -> T | None:
+def present(reply: T | ZooKeeperError) -> T | None:
     """Return a reply, None where there is no such znode; raise any other error."""
-    if not isinstance(answer, ZooKeeperError):
-        return answer
-    if isinstance(answer, NoNodeError):
+    if not isinstance(reply, ZooKeeperError):
+        return reply
+    if isinstance(reply, NoNodeError):
         return None
-    raise answer
+    raise reply
 
 
 async def settle(

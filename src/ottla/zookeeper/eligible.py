@@ -68,22 +68,22 @@ def encode_eligible(record: Eligible) -> bytes:
 class EligibleReplicas(Access):
     """The store's part for them."""
 
-    async def get_whole_brokers(self, brokers: Iterable[BrokerInfo]) -> set[int]:
+    async def get_clean_brokers(self, brokers: Iterable[BrokerInfo]) -> set[int]:
         """Return the brokers whose current registration states that they kept all logs."""
         listed = list(brokers)
-        answers = await self.get_many([statement_path(b.id) for b in listed])
-        whole = set()
-        for broker, answer in zip(listed, answers, strict=True):
-            if answer is None or answer[1].mzxid != broker.epoch:
+        replies = await self.get_many([statement_path(b.id) for b in listed])
+        clean = set()
+        for broker, reply in zip(listed, replies, strict=True):
+            if reply is None or reply[1].mzxid != broker.epoch:
                 continue
             try:
-                said = znodes.decode_json(_Statement, statement_path(broker.id), answer[0])
+                said = znodes.decode_json(_Statement, statement_path(broker.id), reply[0])
             except MalformedZnodeError as error:
                 self.ignore(error)
                 continue
             if said.logs_whole:
-                whole.add(broker.id)
-        return whole
+                clean.add(broker.id)
+        return clean
 
     async def stated(self, broker: BrokerInfo) -> bool:
         """Return whether a broker's registration has such a statement: then it is one of ours."""
@@ -105,13 +105,13 @@ class EligibleReplicas(Access):
             for name in sorted(names)
             if name.isascii() and name.isdigit() and len(name) < 10
         ]
-        answers = await self.get_many([eligible_path(tp) for tp in partitions])
+        replies = await self.get_many([eligible_path(tp) for tp in partitions])
         found = {}
-        for tp, answer in zip(partitions, answers, strict=True):
-            if answer is None or not answer[0]:
+        for tp, reply in zip(partitions, replies, strict=True):
+            if reply is None or not reply[0]:
                 continue
             try:
-                record = znodes.decode_json(_Record, eligible_path(tp), answer[0])
+                record = znodes.decode_json(_Record, eligible_path(tp), reply[0])
             except MalformedZnodeError as error:
                 self.ignore(error)
                 continue
@@ -121,8 +121,8 @@ class EligibleReplicas(Access):
                     record.partition_epoch,
                     record.min_isr,
                     tuple(record.replicas),
-                    answer[1].mzxid,
-                    answer[1].mtime,
+                    reply[1].mzxid,
+                    reply[1].mtime,
                 )
         return found
 
@@ -173,14 +173,14 @@ class EligibleReplicas(Access):
         """Return min.insync.replicas of each topic's own settings."""
         paths = [znodes.config_path("topics", topic) for topic in topics]
         found = {}
-        for topic, path, answer in zip(topics, paths, await self.get_many(paths), strict=True):
+        for topic, path, reply in zip(topics, paths, await self.get_many(paths), strict=True):
             found[topic] = MinIsr()
-            if answer is None:
+            if reply is None:
                 continue
-            stat = answer[1]
+            stat = reply[1]
             value = None
             try:
-                text = znodes.decode_config(path, answer[0]).get("min.insync.replicas", "")
+                text = znodes.decode_config(path, reply[0]).get("min.insync.replicas", "")
                 value = int(text) if text else None
             except (MalformedZnodeError, ValueError):
                 value = None

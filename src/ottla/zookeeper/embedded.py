@@ -136,7 +136,7 @@ def start_zookeeper(
 def interrupts_deferred() -> Iterator[None]:
     """Let Ctrl-C and its like wait for the end of the block.
 
-    An interrupt within subprocess.Popen would leave a process that nobody knows of. The signals are
+    An interrupt within subprocess.Popen would leave an unknown process. The signals are
     not blocked, because the new process would inherit that. Only the main thread hears signals.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -154,7 +154,7 @@ def interrupts_deferred() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def answers(port: int, timeout_s: float = 1.0) -> bool:
+def responds(port: int, timeout_s: float = 1.0) -> bool:
     """Return whether a ZooKeeper on this port opens a session (and close it again)."""
     hello = jute.ConnectRequest(0, 10_000, 0, bytes(16)).encode()
     try:
@@ -184,7 +184,7 @@ def stop_pid(pid: int, timeout_s: float = 10.0) -> None:
 
 def _wait_ready(handle: ZooKeeperProcess, log: Path) -> None:
     give_up_s = time.monotonic() + START_TIMEOUT_S
-    while not answers(handle.port, 0.25):
+    while not responds(handle.port, 0.25):
         code = handle.process.poll()
         if code is not None:
             lines = log.read_text(errors="replace").strip().splitlines()[-3:]

@@ -127,7 +127,7 @@ class SessionMovedError(ZooKeeperError):
 
 
 class NotReadOnlyError(ZooKeeperError):
-    """The server has lost its quorum and only answers reads."""
+    """The server has lost its quorum and serves only reads."""
 
     zk_code = -119
 

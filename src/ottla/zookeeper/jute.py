@@ -1,6 +1,6 @@
 """ZooKeeper's wire format (jute): records to bytes and back, for both ends of a connection.
 
-Who may call: `session` and `memory`, nobody outside the room. Invariants: all integers are big
+Who may call: `session` and `memory`, nothing outside the room. Invariants: all integers are big
 endian; a buffer of length -1 is null; every read is checked against the end of its frame.
 ZooKeeper: zookeeper.jute of ZooKeeper 3.8.
 """

@@ -208,8 +208,8 @@ class MemoryZooKeeper:
         session.connection = connection
         connection.session = session
         self._touch(session)
-        answer = jute.ConnectResponse(session.timeout_ms, session.id, session.password)
-        connection.send(answer.encode())
+        reply = jute.ConnectResponse(session.timeout_ms, session.id, session.password)
+        connection.send(reply.encode())
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class MemoryZooKeeper:
             return
         err, body = 0, b""
         try:
-            body = self._answer(connection, session, op, frame)
+            body = self._respond(connection, session, op, frame)
         except ZooKeeperError as error:
             err = error.zk_code
         except (WireError, struct.error):
@@ -239,7 +239,7 @@ class MemoryZooKeeper:
         if op == jute.CLOSE:
             connection.close()
 
-    def _answer(
+    def _respond(
         self, connection: "_Connection", session: ServerSession, op: int, frame: bytes
     ) -> bytes:
         if op == jute.PING:
@@ -339,12 +339,12 @@ class MemoryZooKeeper:
 
     def _fire(self, events: list[WatchEvent]) -> None:
         for event in events:
-            told: dict[_Connection, None] = {}
+            connections: dict[_Connection, None] = {}
             if event.type != WatchType.CHILDREN_CHANGED:
-                told.update(self._data_watches.pop(event.path, {}))
+                connections.update(self._data_watches.pop(event.path, {}))
             if event.type in (WatchType.CHILDREN_CHANGED, WatchType.DELETED):
-                told.update(self._child_watches.pop(event.path, {}))
-            for connection in told:
+                connections.update(self._child_watches.pop(event.path, {}))
+            for connection in connections:
                 connection.notify(event)
 
     def _set_watches(self, connection: "_Connection", frame: bytes) -> None:

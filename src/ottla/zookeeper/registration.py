@@ -191,11 +191,11 @@ class Registration(Access):
 
     async def get_brokers(self, broker_ids: list[int]) -> list[BrokerInfo | None]:
         """Return these brokers; None where one is gone or its znode is malformed."""
-        answers = await self.get_many([znodes.broker_path(i) for i in broker_ids])
+        replies = await self.get_many([znodes.broker_path(i) for i in broker_ids])
         found: list[BrokerInfo | None] = []
-        for broker_id, answer in zip(broker_ids, answers, strict=True):
+        for broker_id, reply in zip(broker_ids, replies, strict=True):
             try:
-                found.append(answer and znodes.decode_broker(broker_id, answer[0], answer[1].czxid))
+                found.append(reply and znodes.decode_broker(broker_id, reply[0], reply[1].czxid))
             except MalformedZnodeError as error:
                 self.ignore(error)
                 found.append(None)

@@ -127,9 +127,9 @@ class Session:
         connect_timeout_ms: int,
         on_event: Callable[[SessionEvent], None] | None = None,
     ) -> "Session":
-        """Open a new session; OperationTimeoutError if no server answers in time.
+        """Open a new session; OperationTimeoutError if no server responds in time.
 
-        `on_event` is told of every later change of state, never of this first connection.
+        `on_event` is called for every later change of state, never of this first connection.
         """
         session = cls(world, connect_string, session_timeout_ms)
         give_up_s = world.clock.monotonic() + connect_timeout_ms / 1000
@@ -180,7 +180,7 @@ class Session:
 
     @property
     def deadline_s(self) -> float:
-        """When the session fences itself unless the server answers before (monotonic)."""
+        """When the session fences itself unless the server responds before (monotonic)."""
         return self._deadline_s
 
     async def wait_connected(self) -> None:
@@ -341,7 +341,7 @@ class Session:
                 else:
                     return  # given up while handling an earlier frame
         except (WireError, struct.error) as error:
-            self.on_connection_lost(wire, f"broken answer: {error}")
+            self.on_connection_lost(wire, f"broken response: {error}")
 
     def _on_frame(self, buf: bytes, start: int, end: int) -> None:
         xid, zxid, err = jute.REPLY_HEADER.unpack_from(buf, start)
@@ -353,7 +353,7 @@ class Session:
             self._on_notification(buf[pos:end])
         elif xid in (jute.XID_PING, jute.XID_SET_WATCHES):
             if xid == jute.XID_PING and self._pings:
-                self._answered(self._pings.popleft())
+                self._responded(self._pings.popleft())
             if err:
                 raise WireError(f"ZooKeeper responded with error {err} to request {xid}")
         else:
@@ -365,7 +365,7 @@ class Session:
         if zxid > 0:
             self._last_zxid = zxid
         _, future, read, sent_s, path, watches, watch = self._pending.popleft()
-        self._answered(sent_s)
+        self._responded(sent_s)
         if err == 0:
             if watch is not None and watches is not None and path is not None:
                 watches.setdefault(path, []).append(watch)
@@ -406,7 +406,7 @@ class Session:
 
     # --- time -------------------------------------------------------------------------------
 
-    def _answered(self, sent_s: float) -> None:
+    def _responded(self, sent_s: float) -> None:
         # What was sent then has been answered: the server counted from then on or later.
         deadline_s = sent_s + self.timeout_ms / 1000
         self._deadline_s = max(self._deadline_s, deadline_s)
@@ -416,7 +416,7 @@ class Session:
         if self._state is SessionState.DEAD:
             return True
         if self.session_id and self.world.clock.monotonic() >= self._deadline_s:
-            self._become_dead(f"fenced by its own deadline: no answer for {self.timeout_ms} ms")
+            self._become_dead(f"fenced by its own deadline: no response for {self.timeout_ms} ms")
             return True
         return False
 
@@ -430,7 +430,7 @@ class Session:
         wake_s = self._deadline_s
         if self._state is SessionState.CONNECTED:
             if now_s - self._heard_s >= 2 * third_s and self._wire is not None:
-                self.on_connection_lost(self._wire, "no answer to a ping")
+                self.on_connection_lost(self._wire, "no response to a ping")
             else:
                 last_ping_s = self._pings[-1] if self._pings else self._heard_s
                 if now_s - last_ping_s >= third_s * 0.999:
@@ -465,26 +465,26 @@ class Session:
                     self._last_zxid, self._asked_timeout_ms, self.session_id, self._password
                 )
                 wire.transport.write(hello.encode())
-                answer = await wire.greeting
+                reply = await wire.greeting
         except BaseException:
             wire.drop()
             raise
         if self._fence():
             wire.drop()
             raise self._expired()
-        if answer.timeout_ms <= 0:
+        if reply.timeout_ms <= 0:
             wire.drop()
             self._become_dead("the server says it is expired")
             raise self._expired()
-        self._use_connection(wire, answer, asked_s, f"{host}:{port}")
+        self._use_connection(wire, reply, asked_s, f"{host}:{port}")
 
     def _use_connection(
-        self, wire: Wire, answer: jute.ConnectResponse, asked_s: float, server: str
+        self, wire: Wire, reply: jute.ConnectResponse, asked_s: float, server: str
     ) -> None:
         again = bool(self.session_id)
-        self.session_id = answer.session_id
-        self._password = answer.password
-        self.timeout_ms = answer.timeout_ms
+        self.session_id = reply.session_id
+        self._password = reply.password
+        self.timeout_ms = reply.timeout_ms
         self.server = server
         self._wire = wire
         self._heard_s = self.world.clock.monotonic()

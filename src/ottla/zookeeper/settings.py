@@ -39,11 +39,11 @@ class Settings(Topics):
         """Return each entity's settings: none where it is absent or malformed (reported)."""
         paths = [znodes.config_path(entity_type, name) for name in names]
         found: dict[str, dict[str, str]] = {}
-        for name, path, answer in zip(names, paths, await self.get_many(paths), strict=True):
+        for name, path, reply in zip(names, paths, await self.get_many(paths), strict=True):
             found[name] = {}
             try:
-                if answer is not None:
-                    found[name] = znodes.decode_config(path, answer[0])
+                if reply is not None:
+                    found[name] = znodes.decode_config(path, reply[0])
             except MalformedZnodeError as error:
                 self.ignore(error)
         return found
@@ -115,14 +115,14 @@ class Settings(Topics):
 
     async def get_config_changes(self, names: Sequence[str]) -> list[tuple[str, str, int]]:
         """Return (name, entity path, ctime in ms) of those that can be read, in order."""
-        answers = await self.get_many([f"{znodes.CONFIG_CHANGES}/{name}" for name in names])
+        replies = await self.get_many([f"{znodes.CONFIG_CHANGES}/{name}" for name in names])
         found = []
-        for name, answer in zip(names, answers, strict=True):
-            if answer is None:
+        for name, reply in zip(names, replies, strict=True):
+            if reply is None:
                 continue
             try:
-                path = znodes.decode_config_change(name, answer[0])
-                found.append((name, path, answer[1].ctime))
+                path = znodes.decode_config_change(name, reply[0])
+                found.append((name, path, reply[1].ctime))
             except MalformedZnodeError as error:
                 self.ignore(error)
         return found
@@ -152,11 +152,11 @@ class Settings(Topics):
     async def get_partitions_from_isr_change_notifications(
         self, names: Sequence[str]
     ) -> list[TopicPartition]:
-        answers = await self.get_many([f"{znodes.ISR_CHANGES}/{name}" for name in names])
+        replies = await self.get_many([f"{znodes.ISR_CHANGES}/{name}" for name in names])
         found: list[TopicPartition] = []
-        for name, answer in zip(names, answers, strict=True):
+        for name, reply in zip(names, replies, strict=True):
             try:
-                found += znodes.decode_isr_change(name, answer[0]) if answer else []
+                found += znodes.decode_isr_change(name, reply[0]) if reply else []
             except MalformedZnodeError as error:
                 self.ignore(error)
         return list(dict.fromkeys(found))
@@ -181,12 +181,12 @@ class Settings(Topics):
         return await self.get_children(znodes.LOG_DIR_EVENTS, watch)
 
     async def get_broker_ids_from_log_dir_events(self, names: Sequence[str]) -> list[int]:
-        answers = await self.get_many([f"{znodes.LOG_DIR_EVENTS}/{name}" for name in names])
+        replies = await self.get_many([f"{znodes.LOG_DIR_EVENTS}/{name}" for name in names])
         found: list[int] = []
-        for name, answer in zip(names, answers, strict=True):
+        for name, reply in zip(names, replies, strict=True):
             try:
-                if answer:
-                    found.append(znodes.decode_log_dir_event(name, answer[0]))
+                if reply:
+                    found.append(znodes.decode_log_dir_event(name, reply[0]))
             except MalformedZnodeError as error:
                 self.ignore(error)
         return sorted(set(found))

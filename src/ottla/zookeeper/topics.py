@@ -52,11 +52,11 @@ class Topics(Access):
 
     async def get_topics(self, names: Sequence[str]) -> dict[str, TopicInfo | None]:
         """Return each topic; None where it is gone or its znode is malformed (and reported)."""
-        answers = await self.get_many([znodes.topic_path(name) for name in names])
+        replies = await self.get_many([znodes.topic_path(name) for name in names])
         found: dict[str, TopicInfo | None] = {}
-        for name, answer in zip(names, answers, strict=True):
+        for name, reply in zip(names, replies, strict=True):
             try:
-                found[name] = answer and znodes.decode_topic(name, answer[0])
+                found[name] = reply and znodes.decode_topic(name, reply[0])
             except MalformedZnodeError as error:
                 self.ignore(error)
                 found[name] = None
@@ -129,21 +129,21 @@ class Topics(Access):
         """
         states: dict[TopicPartition, LeaderIsrAndControllerEpoch] = {}
 
-        def take(start: int, answers: list[tuple[bytes, Stat] | ZooKeeperError]) -> None:
-            for index, one in enumerate(answers, start):
-                answer = present(one)
-                if answer is None:
+        def take(start: int, replies: list[tuple[bytes, Stat] | ZooKeeperError]) -> None:
+            for index, one in enumerate(replies, start):
+                reply = present(one)
+                if reply is None:
                     continue
                 tp = partitions[index]
                 try:
-                    states[tp] = znodes.decode_state(tp, answer[0], answer[1].version)
+                    states[tp] = znodes.decode_state(tp, reply[0], reply[1].version)
                 except MalformedZnodeError as error:
                     self.ignore(error)
                     continue
                 if written_at is not None:
-                    written_at[tp] = answer[1].mzxid
+                    written_at[tp] = reply[1].mzxid
                 if created_at is not None:
-                    created_at[tp] = answer[1].czxid
+                    created_at[tp] = reply[1].czxid
 
         await self.read_slices(self.session.get, [znodes.state_path(tp) for tp in partitions], take)
         return states
@@ -193,15 +193,15 @@ class Topics(Access):
             for tp, state in states.items()
         ]
         result = UpdateResult()
-        answers = await self.write_all(writes, expected_controller_epoch_zk_version)
+        replies = await self.write_all(writes, expected_controller_epoch_zk_version)
         for tp, state in states.items():
-            answer = answers[tp]
-            if isinstance(answer, BadVersionError):
+            reply = replies[tp]
+            if isinstance(reply, BadVersionError):
                 result.retry.append(tp)
-            elif isinstance(answer, ZooKeeperError):
-                result.finished[tp] = answer
+            elif isinstance(reply, ZooKeeperError):
+                result.finished[tp] = reply
             else:
-                result.finished[tp] = replace(state, partition_epoch=answer.version)
+                result.finished[tp] = replace(state, partition_epoch=reply.version)
         return result
 
     # --- deletion ---------------------------------------------------------------------------

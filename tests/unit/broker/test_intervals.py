@@ -87,7 +87,7 @@ def test_f46_connections_are_not_swept_without_a_pause(value):
     async def sweep(one):
         world = SimpleNamespace(clock=SystemClock())
         server = Server(world, "", 0, one, ServerLimits(idle_ms=value))
-        server.answers = SimpleNamespace(sweep=one)
+        server.responses = SimpleNamespace(sweep=one)
         server._sweep()
         try:
             await asyncio.sleep(60)

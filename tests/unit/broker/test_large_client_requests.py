@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.large_requests import MOST, NOTICEABLE_BYTES
 from ottla.broker.requests.portions import InPortions, Joined, cut
 from ottla.broker.requests.records import list_offsets
+from ottla.broker.requests.responses import respond
 from ottla.broker.requests.router import LARGE_FRAME_BYTES, Router
 from ottla.broker.requests.routes import ROUTES
 from ottla.broker.requests.transactions import producer_transactions
@@ -118,13 +118,13 @@ def test_f46_portions_are_the_request_and_their_responses_the_response(key, vers
     assert total == weigh(request, shape.asked)
     assert portions >= 14
     if key == 34:  # a topic in several dirs has one entry
-        names = [r.topic_name for r in joined.answer.results]
+        names = [r.topic_name for r in joined.response.results]
         assert sorted(names) == sorted({r.topic_name for r in whole.results})
-        told = [p for r in joined.answer.results for p in r.partitions]
+        told = [p for r in joined.response.results for p in r.partitions]
         asked = [p for r in whole.results for p in r.partitions]
         assert sorted(p.partition_index for p in told) == sorted(p.partition_index for p in asked)
         return
-    assert joined.answer == whole
+    assert joined.response == whole
 
 
 def test_f46_topics_without_partitions_are_in_a_portion_too():
@@ -201,7 +201,7 @@ class Bench:
     def refuse(self, _server, _conn, header, request):
         shape = shape_of(header.api_key, header.api_version)
         self.turns[-1:] = [(self.turns or [0])[-1] + weigh(request, shape.asked)]
-        return answer(header, error_response(self.key, header.api_version, request, REFUSAL))
+        return respond(header, error_response(self.key, header.api_version, request, REFUSAL))
 
     def dispatch(self, client, request, version):
         raw = encode_request_header(self.key, version, 1, "c")
@@ -285,7 +285,7 @@ async def test_f46_a_handler_that_responds_later_is_waited_for():
 
     def handle(server, conn, header, request):
         pending = conn.pending(pipelined=False)
-        parts = answer(header, error_response(8, header.api_version, request, REFUSAL))
+        parts = respond(header, error_response(8, header.api_version, request, REFUSAL))
         tasks.append(asyncio.ensure_future(later(pending, parts)))
         return pending
 
@@ -341,7 +341,10 @@ def test_f46_an_all_or_nothing_request_is_bounded():
 def test_every_shape_is_of_lists_that_are_there():
     for key, version in CUT:
         shape = shape_of(key, version)
-        for cls, path in ((request_class(key), shape.asked), (response_class(key), shape.answered)):
+        for cls, path in (
+            (request_class(key), shape.asked),
+            (response_class(key), shape.responded),
+        ):
             layout = cls.LAYOUT
             for name in path:
                 field = next(f for f in layout.fields if f.name == name)

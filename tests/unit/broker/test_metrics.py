@@ -159,7 +159,7 @@ class Line:
 
     def completed(self, pending):
         if pending.timed is not None:
-            self.times.answered(pending)
+            self.times.responded(pending)
 
 
 def test_a_response_that_comes_later_is_timed_until_it_is_there():

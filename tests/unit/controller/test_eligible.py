@@ -29,7 +29,7 @@ ASSIGNMENT = ReplicaAssignment((1, 2, 3))
 def context(*brokers, whole=(1, 2, 3)):
     c = Context(3, 0)
     c.set_brokers(BrokerInfo(b, (), epoch=100 + b) for b in brokers or (1, 2, 3))
-    c.whole = set(whole)
+    c.clean_brokers = set(whole)
     c.add_topic(TopicInfo("t", ID, {0: ASSIGNMENT}))
     return c
 
@@ -102,7 +102,7 @@ def test_eligible_replicas_of_a_record():
     assert eligible.eligible_for(c, TP, state) == (2, 3), "it may come back whole"
     c.add_broker(BrokerInfo(2, (), epoch=500))
     assert eligible.eligible_for(c, TP, state) == (3,), "it crashed"
-    c.whole.add(2)
+    c.clean_brokers.add(2)
     assert eligible.eligible_for(c, TP, state) == (2, 3)
     c.set_assignment(TP, ReplicaAssignment((1, 2)))
     assert eligible.eligible_for(c, TP, state) == (2,)
@@ -175,5 +175,5 @@ def test_f5_the_last_member_that_crashed_unseen_is_hidden_where_others_have_all(
     c.eligible[TP] = Eligible(ID, 9, 2, ((2, 102),), zxid=20)
     assert [r.broker for r in restarted_unseen(c, {TP: 50})] == [1]
     assert restarted_unseen(c, {TP: 150}) == [], "it did not restart"
-    c.whole.add(1)
+    c.clean_brokers.add(1)
     assert restarted_unseen(c, {TP: 50}) == [], "it kept what it had"

@@ -63,7 +63,7 @@ def ask(*isr, epoch=5, version=9, broker=1, broker_epoch=101, topic_id=ID, recov
 def test_a_good_request_is_to_be_written_over_the_version_it_names():
     judgement = validate(context(), ask(1, 2, 3), 3)
     assert judgement.writes == {TP: LeaderAndIsr(1, 5, (1, 2, 3), 9)}
-    assert not judgement.answers
+    assert not judgement.results
 
 
 @pytest.mark.parametrize(
@@ -82,19 +82,19 @@ def test_a_good_request_is_to_be_written_over_the_version_it_names():
 def test_refusals(request_, code):
     judgement = validate(context(), request_, 3)
     assert not judgement.writes
-    assert list(judgement.answers.values()) == [code]
+    assert list(judgement.results.values()) == [code]
     assert len(judgement.reasons) == 1
 
 
 def test_a_repeated_request_gets_the_same_response_even_with_a_stale_version():
     judgement = validate(context(), ask(1, 2, version=8), 3)
-    assert judgement.answers == {TP: CURRENT}
+    assert judgement.results == {TP: CURRENT}
 
 
 def test_a_broker_that_is_shutting_down_is_not_eligible():
     c = context()
     c.shutting_down.add(3)
-    assert validate(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert validate(c, ask(1, 2, 3), 3).results == {TP: ErrorCode.INELIGIBLE_REPLICA}
     request = AlterPartitionRequest(
         broker_id=1,
         broker_epoch=101,
@@ -110,14 +110,14 @@ def test_a_broker_that_is_shutting_down_is_not_eligible():
         ],
     )
     assert version_of(request) == 1
-    assert validate(c, request, 1).answers == {TP: ErrorCode.OPERATION_NOT_ATTEMPTED}
+    assert validate(c, request, 1).results == {TP: ErrorCode.OPERATION_NOT_ATTEMPTED}
 
 
 def test_a_recovering_leader_is_alone_until_it_has_recovered():
     c = context(recovery=1)
     many = validate(c, ask(1, 2, recovery=1, version=9), 3)
-    assert many.answers == {TP: c.leadership[TP].leader_and_isr}  # nothing would change
-    assert validate(c, ask(1, 2, 3, recovery=1), 3).answers == {TP: ErrorCode.INVALID_REQUEST}
+    assert many.results == {TP: c.leadership[TP].leader_and_isr}  # nothing would change
+    assert validate(c, ask(1, 2, 3, recovery=1), 3).results == {TP: ErrorCode.INVALID_REQUEST}
     assert validate(c, ask(1, 2, recovery=0), 3).writes
 
 
@@ -177,14 +177,14 @@ def test_f11_a_member_named_by_a_former_life_is_ineligible(lives):
     bounced(c, 3, 500)
     judgement = validate(c, named(*lives), 3)
     assert not judgement.writes
-    assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert judgement.results == {TP: ErrorCode.INELIGIBLE_REPLICA}
     assert judgement.stale == {TP: (3,)}
     assert not judgement.renew, "the leader can say better by itself"
 
 
 def test_r8_a_member_of_the_isr_named_by_a_former_life_is_ineligible():
     judgement = validate(context(), named((1, 101), (2, 99), (3, 103)), 3)
-    assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert judgement.results == {TP: ErrorCode.INELIGIBLE_REPLICA}
 
 
 def test_f11_a_newcomer_without_an_epoch_that_died_since_needs_a_new_leader_epoch():
@@ -193,14 +193,14 @@ def test_f11_a_newcomer_without_an_epoch_that_died_since_needs_a_new_leader_epoc
     assert validate(c, ask(1, 2, 3), 3).writes, "no life of 3 has ended"
     bounced(c, 3, 500)
     judgement = validate(c, ask(1, 2, 3), 3)
-    assert judgement.answers == {TP: ErrorCode.INELIGIBLE_REPLICA}
+    assert judgement.results == {TP: ErrorCode.INELIGIBLE_REPLICA}
     assert judgement.renew == [TP]
     assert validate(c, ask(1), 3).writes, "a change that lets nobody in is as good as before"
     read = {TP: c.leadership[TP]}
     after = plan_epoch_bump(c, [TP], read, FOR_RETURNED_REPLICA).writes[TP]
     assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1, 2))
     c.leadership[TP] = LeaderIsrAndControllerEpoch(replace(after, partition_epoch=10), 3)
-    assert validate(c, ask(1, 2, 3), 3).answers == {TP: ErrorCode.FENCED_LEADER_EPOCH}
+    assert validate(c, ask(1, 2, 3), 3).results == {TP: ErrorCode.FENCED_LEADER_EPOCH}
     assert validate(c, ask(1, 2, 3, epoch=6, version=10), 3).writes
 
 

@@ -40,7 +40,7 @@ def known(context):
         "replica_states": dict(context.replica_states.items()),
         "offline_dirs": {b: tps for b, tps in context.offline_dirs.items() if tps},
         "former_lives": {b: tps for b, tps in context.former_lives.items() if tps},
-        "whole": context.whole,
+        "clean_brokers": context.clean_brokers,
         "broker_epochs": context.broker_epochs,
         "joined": {tp: brokers for tp, brokers in context.joined.items() if brokers},
         "eligible": context.eligible,

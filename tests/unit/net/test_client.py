@@ -157,7 +157,7 @@ def test_a_request_without_a_response_in_time_ends_the_connection(net):
         assert world.clock.monotonic() - began == pytest.approx(3.0, abs=0.01)
         assert peer.closed
         assert lost == [1]
-        with pytest.raises(ConnectionLostError, match="no answer to api 3 v12 within 3 s"):
+        with pytest.raises(ConnectionLostError, match="no response to api 3 v12 within 3 s"):
             peer.send(MetadataRequest(), 12, 3.0)
 
     net.run(main)
@@ -196,7 +196,7 @@ def test_a_crash_fails_everything_open(net):
 def test_close_sends_what_was_written(net):
     async def main(world):
         peer = await open_peer(world)
-        peer.send_unanswered(MetadataRequest(topics=[]), 12)
+        peer.send_without_response(MetadataRequest(topics=[]), 12)
         peer.close()
         await asyncio.sleep(1)
         assert net.hosts[0].asked == [(3, 12)]
@@ -218,7 +218,7 @@ def test_an_invalid_response_ends_the_connection(net, garbage):
 
     async def main(world):
         peer = await open_peer(world)
-        with pytest.raises(ConnectionLostError, match="unreadable answer"):
+        with pytest.raises(ConnectionLostError, match="unreadable response"):
             await peer.send(MetadataRequest(), 12, 5.0)
 
     net.run(main)

@@ -44,13 +44,13 @@ def test_three_hundred_readers_that_never_read(bench, run):
             for _ in range(5):
                 tap.receive(framed(FETCH))
         held = sum(tap.stuck_bytes for tap in taps)
-        assert at.server.answers.used_bytes == held <= 48 * MIB + 65_540
+        assert at.server.responses.used_bytes == held <= 48 * MIB + 65_540
         assert max(reader.sizes) == 4 * MIB, "as long as there is room, answers are as asked for"
         for tap in taps:
             tap.close()
         await asyncio.sleep(0)
-        assert at.server.answers.used_bytes == 0
-        assert at.server.answers.waiting == 0
+        assert at.server.responses.used_bytes == 0
+        assert at.server.responses.waiting == 0
 
     run(main)
 
@@ -62,7 +62,7 @@ def test_clients_that_read_go_on_while_others_never_do(bench, run):
             tap = at.connect()
             tap.stuck = True
             tap.receive(framed(FETCH))
-        assert at.server.answers.full
+        assert at.server.responses.full
         other = at.connect()
         other.receive(framed(HEARTBEAT))
         assert len(other.output()) == 9, "what has a short answer waits for nobody"
@@ -74,7 +74,7 @@ def test_clients_that_read_go_on_while_others_never_do(bench, run):
             at.later(1.5)
             await turns()
         assert len(other.output()) > 65_536
-        assert at.server.answers.used_bytes <= 16 * MIB + 65_540
+        assert at.server.responses.used_bytes <= 16 * MIB + 65_540
         assert not other.closing
 
     run(main)
@@ -95,7 +95,7 @@ def test_the_slowest_are_closed_first(bench, run, caplog):
                 tap.stuck_bytes -= 1000
             at.later(1)
         assert [tap.closing for tap in taps] == [False] * 3 + [True] * 4 + [False] * 2
-        assert at.server.answers.used_bytes == 5 * (MIB + 4), "whole until the last byte is taken"
+        assert at.server.responses.used_bytes == 5 * (MIB + 4), "whole until the last byte is taken"
 
     run(main)
     assert any("took nothing of" in r.getMessage() for r in caplog.records)
@@ -116,7 +116,7 @@ def test_brokers_are_counted_apart(bench, run):
             tap.stuck = True
         for tap in clients:
             tap.receive(framed(FETCH))
-        assert at.server.answers.full
+        assert at.server.responses.full
         for tap in brokers:
             tap.receive(framed(HEARTBEAT + b"broker"))
             tap.stuck = False

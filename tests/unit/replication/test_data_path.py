@@ -92,10 +92,10 @@ def test_acks_0_has_no_response_and_an_error_closes(wired):
     async def scenario(c):
         await led(c)
         peer = await c.client.open(c[1])
-        peer.send_unanswered(wired.produce_request(["a"], acks=0), 9)
+        peer.send_without_response(wired.produce_request(["a"], acks=0), 9)
         latest = await peer.send(wired.list_offsets_request(-1), 9, 5)
         assert latest.topics[0].partitions[0].offset == 1
-        peer.send_unanswered(wired.produce_request(["a"], acks=0, index=9), 9)
+        peer.send_without_response(wired.produce_request(["a"], acks=0, index=9), 9)
         await c.settle(0.1)
         assert peer.closed
 
@@ -393,7 +393,7 @@ def test_records_do_not_wait_in_the_purgatory_for_the_end_of_a_fetch_that_has_le
             assert offsets(first(await waits)) == [number]
         done = [entry[2] for entry in c[1].replicas.purgatory._heap]
         assert len(done) == 5
-        assert [(fetch.done, fetch.found.answers, fetch.parts) for fetch in done] == 5 * [
+        assert [(fetch.done, fetch.found.responses, fetch.parts) for fetch in done] == 5 * [
             (True, [], None)
         ]
 
@@ -592,10 +592,10 @@ def test_requests_leave_no_work_for_the_cycle_collector(wired):
             await work()
             c[1].replicas.purgatory._sweep()  # finished ones wait there to be swept out
             kinds = {
-                "FetchAnswer",
+                "PendingFetch",
                 "FetchSession",
                 "FetchEntry",
-                "ProduceAnswer",
+                "PendingProduce",
                 "PartitionResult",
             }
             left = Counter(type(o).__name__ for o in gc.get_objects())

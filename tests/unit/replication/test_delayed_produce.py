@@ -26,16 +26,16 @@ class Purgatory:
 
 class Connection:
     def __init__(self):
-        self.answered = []
+        self.responded = []
 
     def completed(self, pending):
-        self.answered.append(pending.parts)
+        self.responded.append(pending.parts)
 
 
 class Produce(DelayedProduce):
     """Answers with the codes."""
 
-    def answer(self):
+    def respond(self):
         return [result.code for result in self.results]
 
 
@@ -66,7 +66,7 @@ def parked():
     return types.SimpleNamespace(
         host=host,
         purgatory=purgatory,
-        answered=connection.answered,
+        responded=connection.responded,
         operation=operation,
         partitions=two,
     )
@@ -80,9 +80,9 @@ def test_the_last_partition_ends_it(parked):
     assert not parked.purgatory.queue, "the record at offset 4 is not below it"
     reach(parked.partitions[0], 5)
     assert parked.purgatory.queue == [parked.operation]
-    assert not parked.answered  # not within the step that made it possible
+    assert not parked.responded  # not within the step that made it possible
     parked.operation.attempt()
-    assert parked.answered == [[ErrorCode.NONE, ErrorCode.NONE]]
+    assert parked.responded == [[ErrorCode.NONE, ErrorCode.NONE]]
 
 
 def test_too_few_in_sync_when_the_offset_is_reached(parked):
@@ -92,23 +92,23 @@ def test_too_few_in_sync_when_the_offset_is_reached(parked):
     reach(first, 5)
     reach(parked.partitions[1], 5)
     parked.operation.attempt()
-    assert parked.answered == [[ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]]
+    assert parked.responded == [[ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NONE]]
 
 
 def test_time_over_without_a_session_sends_clients_to_look_for_the_leader(parked):
     parked.host.may_propose = False
     parked.operation.expire()
-    assert parked.answered == [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]
+    assert parked.responded == [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]
 
 
 def test_time_over(parked):
     reach(parked.partitions[0], 5)
     parked.operation.expire()
-    assert parked.answered == [[ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]]
+    assert parked.responded == [[ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]]
     reach(parked.partitions[1], 5)  # too late: the response has left
     assert [r.code for r in parked.operation.results][1] is ErrorCode.REQUEST_TIMED_OUT
     assert not parked.purgatory.queue
-    assert len(parked.answered) == 1
+    assert len(parked.responded) == 1
 
 
 def test_leadership_lost(parked):
@@ -116,7 +116,7 @@ def test_leadership_lost(parked):
         one._perform((FailProduces(ErrorCode.NOT_LEADER_OR_FOLLOWER),))
     assert parked.purgatory.queue == [parked.operation]
     parked.operation.attempt()
-    assert parked.answered == [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]
+    assert parked.responded == [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]
 
 
 def test_a_client_that_left_waits_no_more(parked):
@@ -124,7 +124,7 @@ def test_a_client_that_left_waits_no_more(parked):
     for one in parked.partitions:
         reach(one, 5)
     assert not parked.purgatory.queue
-    assert not parked.answered
+    assert not parked.responded
 
 
 class Waiter:

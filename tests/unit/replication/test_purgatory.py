@@ -115,7 +115,7 @@ def test_a_failure_ends_only_itself(run, purgatory):
 
 
 class LosesItsAnswer(DelayedProduce):
-    def answer(self):
+    def respond(self):
         raise ZeroDivisionError
 
 

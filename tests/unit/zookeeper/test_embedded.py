@@ -102,7 +102,7 @@ def test_a_port_in_use_is_one_line(bare, monkeypatch):
         with pytest.raises(StartupError, match=f"port {port}.*another"):
             embedded.start_zookeeper(bare / "zk", port)
         taken.close()
-    assert not embedded.answers(port)
+    assert not embedded.responds(port)
 
 
 def test_the_command_line_pays_for_nothing_heavy():

@@ -154,7 +154,7 @@ class Writer:
             leader = await self._client.leader(self._topic, partition, refresh=refresh)
             if self._acks == 0:
                 peer, broker = await self._client.peer(leader)
-                peer.send_unanswered(request, broker.version(request))
+                peer.send_without_response(request, broker.version(request))
                 return None
             response = await self._client.call(request, leader, timeout_s=REQUEST_TIMEOUT_S + 5)
         except ConnectionLostError as error:

@@ -203,7 +203,7 @@ def default_entries(config: BrokerConfig, layers: Layers) -> Iterator[Entry]:
 
 
 def _broker_entry(config: BrokerConfig, name: str, text: str | None, layers: Layers) -> Entry:
-    """Return one setting. Of keys that nobody knows the value may be a secret."""
+    """Return one setting. The value of an unknown key may be a secret."""
     key = broker_keys().get(name) or QUOTA_KEYS.get(name)
     sensitive = key is None or key.type == "password"
     synonyms = _broker_synonyms(config, name, layers, sensitive=sensitive)

@@ -95,7 +95,7 @@ class TopicConfigs:
         try:
             found = await store.get_entities_configs("topics", legal)
         except OttlaError as error:
-            # The session is going; the next one loads everything anew and the logs are told.
+            # The session is going; the next one loads everything anew and the logs get it.
             logger.warning("topic configs not read topics=%d error=%s", len(legal), error)
             return
         for topic, overrides in found.items():

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 CONTROLLED_SHUTDOWN_VERSION = 3
 RECONNECT_BACKOFF_S = 0.2
 TOPICS_EXPECTED_S = 10.0
-"""How long after its first update a broker waits to be told of topics: a controller does not name
+"""How long after its first update a broker waits for topics: a controller does not name
 those that never had a leader."""
 
 
@@ -219,7 +219,7 @@ class Membership:
         """Drop what is known of topics that were deleted without our hearing, stop their replicas.
 
         Either between two sessions of ours, or by a controller that ended before it reached us: a
-        later one does not know that they existed, and nobody tells us any more.
+        later one does not know that they existed, and it is not sent any more.
         """
         if known or had:
             await store.catch_up()
@@ -230,7 +230,7 @@ class Membership:
             stop_deleted(self._server.replicas, had, gone)
 
     def _metadata_changed(self, change: Change) -> None:
-        """See to it that no topic stays whose deletion was told in a request that never reached us.
+        """See to it that no topic stays whose deletion was in a request that never reached us.
 
         A controller drops what it did not deliver when our registration changes, and completes
         deletions until it learns of the new one: what was deleted by then is gone from ZooKeeper
@@ -250,7 +250,7 @@ class Membership:
             server.tasks.start(work, "deleted-topics")
 
     async def _expect_topics(self) -> None:
-        """Wait to be told of the cluster's topics, but not for ever."""
+        """Wait for the cluster's topics, but not for ever."""
         await asyncio.sleep(TOPICS_EXPECTED_S)
         self._server.metadata.expects_topics = False
 
@@ -261,9 +261,9 @@ class Membership:
         known: Sequence[TopicState],
         had: Sequence[Partition],
     ) -> None:
-        """Ask ZooKeeper until it answers, another controller comes or our session ends.
+        """Ask ZooKeeper until it responds, another controller comes or our session ends.
 
-        What earlier controllers deleted, or was told to an earlier registration, is gone by now.
+        What earlier controllers deleted, or sent to an earlier registration, is gone by now.
         """
         server = self._server
         while store is server.current_store and server.metadata.epochs == epochs:
@@ -387,6 +387,6 @@ async def shut_down_controlled(server: "BrokerServices") -> bool:
 
 
 def _news(server: "BrokerServices", asked: int) -> bool:
-    """Return whether asking again makes sense at once: another controller, or nobody to lead."""
+    """Return whether to ask again at once: another controller, or no other broker."""
     metadata = server.metadata
     return metadata.controller_id not in (asked, NO_CONTROLLER) or metadata.alone(server.broker_id)

@@ -1,1 +1,1 @@
-"""Metadata: what the controller told this broker of the cluster, and answers made from it."""
+"""Metadata: what the controller sent this broker about the cluster, and responses made from it."""

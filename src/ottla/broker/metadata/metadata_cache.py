@@ -1,4 +1,4 @@
-"""Metadata cache: what the controller last told this broker about the cluster.
+"""Metadata cache: what the controller last sent this broker about the cluster.
 
 Who may call: the whole broker room; `peer_endpoint` is handed to replication. Invariants: only
 `apply` changes it and only UpdateMetadata reaches `apply`; a snapshot is immutable, so a reader
@@ -154,7 +154,7 @@ class MetadataCache:
         self.taking_in = asyncio.Lock()
         """Held while an update is applied in slices: no other may be applied meanwhile."""
         self.expects_topics = False
-        """Whether the cluster has topics of which no controller has told us yet."""
+        """Whether the cluster has topics that no controller has sent us yet."""
         self._listeners: list[Callable[[Change], None]] = []
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
@@ -163,7 +163,7 @@ class MetadataCache:
 
     @property
     def ready(self) -> bool:
-        """Whether a controller has told us who is there: before that any answer would be wrong.
+        """Whether a controller has sent us the live brokers: responses would be wrong before.
 
         A new controller tells all brokers first who is alive, and of topics only once it has
         elected leaders. A broker that knows no topic meanwhile would call each of them unknown.

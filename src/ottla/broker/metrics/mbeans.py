@@ -236,7 +236,7 @@ class Metrics:
                 **{f"CountFrom{bound_ms}": count for bound_ms, count in self._late.items()},
             },
             f"{channel},name=RequestQueueSize": _gauge(sum(requests for requests, _ in queued)),
-            f"{channel},name=ResponseQueueSize": _gauge(sum(answers for _, answers in queued)),
+            f"{channel},name=ResponseQueueSize": _gauge(sum(responses for _, responses in queued)),
             f"{sockets},name=NetworkProcessorAvgIdlePercent": _gauge(idle),
             "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": {
                 "OneMinuteRate": idle
@@ -251,7 +251,9 @@ class Metrics:
             found[f"{sockets},name=MemoryPoolUsed"] = _gauge(server.budget.used_bytes)
             free = server.budget.cap_bytes - server.budget.used_bytes
             found[f"{sockets},name=MemoryPoolAvailable"] = _gauge(max(0, free))
-            found["ottla:type=SocketServer,name=AnswerBytes"] = _gauge(server.answers.used_bytes)
+            found["ottla:type=SocketServer,name=ResponseBytes"] = _gauge(
+                server.responses.used_bytes
+            )
         return found
 
     def _of_replicas(self) -> Figures:

@@ -32,14 +32,14 @@ class RequestTimes:
         return self._monotonic()
 
     def end(self, api_key: int, started_s: float, outcome: object) -> None:
-        """Note a timed request's time now or, if its answer is still to come, when it is there."""
+        """Note a request's time now or, if its response is still to come, when it comes."""
         if isinstance(outcome, Pending) and not outcome.done:
             outcome.timed = api_key, started_s
         else:
             self._note(api_key, started_s)
 
-    def answered(self, pending: Pending) -> None:
-        """Note the time of a request whose answer came later."""
+    def responded(self, pending: Pending) -> None:
+        """Note the time of a request whose response came later."""
         if pending.timed is not None:
             self._note(*pending.timed)
 

@@ -1,6 +1,6 @@
 """Client quotas: how many bytes and how much time the clients of one name may cost this broker.
 
-Who may call: the router asks about every request, the Fetch handler about what it answers, the
+Who may call: the router asks about every request, the Fetch handler about what it sends, the
 server about new connections; `quota_settings` keeps the bounds. Time is an argument, in
 milliseconds of a clock that never goes back. Invariants: without any bound nothing is counted; of
 several bounds that fit a client the most specific one counts, alone; a client over its bound is
@@ -24,7 +24,7 @@ MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_RATE = "connection_creation_rate"
 
 ANONYMOUS = "ANONYMOUS"
-"""the user of every connection, as long as nobody has to say who they are"""
+"""the user of every connection, as long as no client has to authenticate"""
 
 ANY = "<default>"
 """the entity whose bounds are everybody's who has none by name"""

@@ -26,14 +26,14 @@ Parts = Sequence[Buffer]
 Later = Coroutine[Any, Any, Parts]
 """What a handler returns that has to wait for ZooKeeper, a peer or a disk: it becomes a task."""
 
-Answer = Parts | Pending | None
+Response = Parts | Pending | None
 """What goes back to the connection: a response, one that comes later, or none at all (acks=0)."""
 
 ServerT_contra = TypeVar("ServerT_contra", contravariant=True)
 """What the handler may touch of the broker: a protocol of its family."""
 RequestT_contra = TypeVar("RequestT_contra", bound=Message, contravariant=True)
 
-Handle = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], "Answer | Later"]
+Handle = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], "Response | Later"]
 """Plain and quick, or a coroutine function. OttlaError becomes the response, by `Api.error`."""
 
 HandleInSlices = Callable[[ServerT_contra, Connection, RequestHeader, RequestT_contra], Later]
@@ -80,11 +80,12 @@ class Api(Generic[ServerT_contra, RequestT_contra]):
     control_plane: bool = False
     """From the controller: its frame never waits for memory that clients hold."""
     large_response: bool = False
-    """Not begun while answers that nobody takes fill their memory."""
-    answer_unsupported: Callable[[RequestHeader], Parts] | None = None
+    """Not begun while responses that no client reads fill their memory."""
+    respond_unsupported: Callable[[RequestHeader], Parts] | None = None
     """How a version that is not served is answered; None: its connection is closed."""
     is_from_broker: Callable[[RequestHeader, RequestT_contra], bool] | None = None
-    """Tells whether a broker sent a request that clients send as well: it counts as nobody's."""
+    """Tells whether a broker sent a request that clients send as well: it counts for no client's
+    quota."""
 
     @property
     def key(self) -> ApiKey:

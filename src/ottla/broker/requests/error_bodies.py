@@ -46,9 +46,9 @@ class Each:
         elements = [request]
         for name in self._path:
             elements = [e for parent in elements for e in getattr(parent, name) or ()]
-        return [self._answer(element, code, message) for element in elements]
+        return [self._respond(element, code, message) for element in elements]
 
-    def _answer(self, element: Any, code: int, message: str | None) -> Any:
+    def _respond(self, element: Any, code: int, message: str | None) -> Any:
         values = {k: getattr(element, v) if v else element for k, v in self._copies.items()}
         if self.inner is not None:
             values[self.inner.field] = self.inner.items(element, code, message)

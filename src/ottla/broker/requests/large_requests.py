@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
-from ottla.broker.requests.answers import TaskOwner, answer_later, answer_steps
-from ottla.broker.requests.api import Answer, Api
+from ottla.broker.requests.api import Api, Response
 from ottla.broker.requests.portions import Joined, Shape, cut, is_to_be_cut
+from ottla.broker.requests.responses import TaskOwner, respond_later, respond_steps
 from ottla.model.errors import WireError
 from ottla.model.ports import Buffer
 from ottla.model.steps import Driven
@@ -27,7 +27,7 @@ from ottla.wire.codec import (
 from ottla.wire.headers import RequestHeader, decode_response_header
 
 T = TypeVar("T")
-Serve = Callable[[Connection, RequestHeader, Any], Answer]
+Serve = Callable[[Connection, RequestHeader, Any], Response]
 """Handles a request for a connection, errors included."""
 
 NOTICEABLE_BYTES = 1024
@@ -41,7 +41,7 @@ FIRST = 16
 MOST_IN_TASKS = 128
 """elements in a portion that a task handles: how long it works is not measured"""
 
-MOST_ANSWERED_BYTES = 64 << 20
+MAX_RESPONSE_BYTES = 64 << 20
 """What the response to a request in portions may have: an element asks for much more than it is."""
 
 PATIENCE_S = 0.02
@@ -68,7 +68,7 @@ class LargeRequests:
     ) -> Pending:
         """Handle a request in portions."""
         work = self._in_portions(conn, header, request, shape, serve)
-        return answer_later(self._server, api, conn, header, request, work)
+        return respond_later(self._server, api, conn, header, request, work)
 
     def read_and_handle(
         self,
@@ -95,7 +95,7 @@ class LargeRequests:
                 await yield_to_loop()
             return await aside.parts(outcome)
 
-        return answer_later(self._server, api, conn, header, None, work())
+        return respond_later(self._server, api, conn, header, None, work())
 
     def read_and_serve(
         self, conn: Connection, header: RequestHeader, frame: memoryview, pos: int, serve: Serve
@@ -150,7 +150,7 @@ class LargeRequests:
         self.total += 1
         joined = Joined(shape)
         size = [FIRST]
-        answered = 0
+        responded = 0
         portions = cut(request, shape, size)
         ends = self._monotonic() + max(getattr(request, "timeout_ms", 0), 0) / 1000
         while (portion := await self._next(portions)) is not None:
@@ -164,12 +164,12 @@ class LargeRequests:
                 outcome = serve(cast("Connection", aside), header, portion)
                 took = self._monotonic() - began
                 if isinstance(outcome, Pending):
-                    await asyncio.wait({aside.answered}, timeout=PATIENCE_S)
+                    await asyncio.wait({aside.responded}, timeout=PATIENCE_S)
                 await yield_to_loop()
             parts = await aside.parts(outcome)
-            answered += sum(map(len, parts))
-            if answered > MOST_ANSWERED_BYTES:
-                raise CloseConnection(f"an answer of more than {MOST_ANSWERED_BYTES} bytes")
+            responded += sum(map(len, parts))
+            if responded > MAX_RESPONSE_BYTES:
+                raise CloseConnection(f"a response of more than {MAX_RESPONSE_BYTES} bytes")
             async with self._lane:
                 began = self._monotonic()
                 joined.add(_decoded(header, parts))
@@ -180,7 +180,7 @@ class LargeRequests:
                 size[0] = min(size[0] * 2, most)
             elif took > SLICE_S / 2:
                 size[0] = max(size[0] // 2, LEAST)
-        written = await self._in_slices(answer_steps(header, joined.answer))
+        written = await self._in_slices(respond_steps(header, joined.response))
         await self._in_slices(joined.forget())
         return written
 
@@ -224,7 +224,7 @@ class Deferred(Pending):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.connection, name)
 
-    def serve(self, outcome: Answer) -> None:
+    def serve(self, outcome: Response) -> None:
         """Answer with what the handler returned."""
         if isinstance(outcome, Pending):
             self.inner = outcome
@@ -246,29 +246,31 @@ class Aside:
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
-        self.answered: asyncio.Future[Sequence[Buffer]] = asyncio.get_running_loop().create_future()
+        self.responded: asyncio.Future[Sequence[Buffer]] = (
+            asyncio.get_running_loop().create_future()
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._conn, name)
 
-    async def parts(self, outcome: Answer) -> Sequence[Buffer]:
+    async def parts(self, outcome: Response) -> Sequence[Buffer]:
         """Return the response, which may be still to come."""
         if isinstance(outcome, Pending):
-            return await self.answered
+            return await self.responded
         if outcome is None:
-            raise CloseConnection("a handler without an answer")
+            raise CloseConnection("a handler without a response")
         return outcome
 
     def pending(self, pipelined: bool) -> Pending:  # noqa: ARG002 - as a connection has it
         return Pending(cast("Connection", self), pipelined=True)
 
     def completed(self, pending: Pending) -> None:
-        if not self.answered.done():
-            self.answered.set_result(pending.parts or [])
+        if not self.responded.done():
+            self.responded.set_result(pending.parts or [])
 
     def refuse(self, reason: str) -> None:
-        if not self.answered.done():
-            self.answered.set_exception(CloseConnection(reason))
+        if not self.responded.done():
+            self.responded.set_exception(CloseConnection(reason))
 
     def unblock_next(self) -> None:
         """Nothing waits for this: the client's next request waits for the whole response."""

@@ -1,4 +1,4 @@
-"""Operations: the bit fields of what a client may do, when nobody is forbidden anything.
+"""Operations: the bit fields of what a client may do, when nothing is forbidden.
 
 Who may call: handlers. Until an authorizer is served every client may do all that a resource
 supports. Kafka: `AclEntry.supportedOperations` and `AuthHelper.authorizedOperations`.

@@ -3,7 +3,7 @@
 Who may call: `large_requests`; handler modules say how, by `in_portions`. Pure, but for the work it
 is. Invariants: each element of the request is in exactly one portion, in the request's order,
 within copies of what it lay in; elements that an API refuses when they are named twice stay
-together, so that they are refused as before; a joined answer has one entry for each topic (or
+together, so that they are refused as before; a joined response has one entry for each topic (or
 group), as a response to the whole request has.
 """
 
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
     """Where the elements of a request are, and those of its response: paths of lists."""
 
     asked: tuple[str, ...]
-    answered: tuple[str, ...]
+    responded: tuple[str, ...]
     unique: int
     """the number of fields that two elements must not both have alike, 0 if it may be all"""
     many: int
@@ -53,7 +53,7 @@ class InPortions(NamedTuple):
 
 def in_portions(
     asked: str,
-    answered: str,
+    responded: str,
     *,
     unique: int = 0,
     many: int = MANY,
@@ -65,7 +65,7 @@ def in_portions(
     `unique`, `many`: as in `Shape`. `since`: the first version that is cut so; `older`: those
     before it.
     """
-    shape = Shape(tuple(asked.split(".")), tuple(answered.split(".")), unique, many)
+    shape = Shape(tuple(asked.split(".")), tuple(responded.split(".")), unique, many)
     return InPortions(((since, shape), *(older.shapes if older is not None else ())))
 
 
@@ -206,22 +206,22 @@ class Joined:
     """The responses to a request's portions as one."""
 
     def __init__(self, shape: Shape) -> None:
-        self._path = shape.answered
+        self._path = shape.responded
         self._entries: dict[tuple[object, ...], Any] = {}
-        self.answer: Any = None
+        self.response: Any = None
 
-    def add(self, answer: Any) -> None:
+    def add(self, response: Any) -> None:
         """Take in the response to a portion."""
-        if self.answer is None:
-            self.answer = copy(answer)
-            setattr(self.answer, self._path[0], [])
-        self._take(self.answer, answer, (), self._path)
+        if self.response is None:
+            self.response = copy(response)
+            setattr(self.response, self._path[0], [])
+        self._take(self.response, response, (), self._path)
 
     def forget(self) -> Generator[None, None, None]:
         """Let the response go, a little at a time: to free a million objects takes long, too."""
         self._entries.clear()
-        answer, self.answer = self.answer, None
-        yield from _forgotten(answer, self._path)
+        response, self.response = self.response, None
+        yield from _forgotten(response, self._path)
 
     def _take(
         self, whole: Any, part: Any, where: tuple[object, ...], path: tuple[str, ...]

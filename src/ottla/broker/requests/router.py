@@ -2,7 +2,7 @@
 
 Who may call: `broker.Broker`, which gives `Router.dispatch` to the network servers. Invariants:
 what is in the table is what ApiVersions lists; every OttlaError of a handler becomes a response
-here or in `answers.answer_later`, once; a request we do not know closes its connection, only an
+here or in `responses.respond_later`, once; a request we do not know closes its connection, only an
 unknown version of ApiVersions is answered (version 0, error 35). Any other exception is our bug:
 it is logged whole and costs one connection, never the server. A request between brokers is
 answered with UNKNOWN_SERVER_ERROR instead: its sender would send it again for ever.
@@ -23,9 +23,7 @@ from ottla.broker.quotas.client_quotas import (
     REQUEST_PERCENTAGE,
     ClientQuotas,
 )
-from ottla.broker.requests.answers import answer_later, error_answer, hold_back
 from ottla.broker.requests.api import (
-    Answer,
     Api,
     HandleInSlices,
     InSlices,
@@ -33,9 +31,11 @@ from ottla.broker.requests.api import (
     Parts,
     Quota,
     ReadInSlices,
+    Response,
 )
 from ottla.broker.requests.large_requests import NOTICEABLE_BYTES, LargeRequests
 from ottla.broker.requests.portions import InPortions, is_to_be_cut
+from ottla.broker.requests.responses import error_response, hold_back, respond_later
 from ottla.broker.tasks import Tasks
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.ports import World
@@ -99,7 +99,7 @@ class Router(Generic[ServerT]):
             (key, route.min_version, route.max_version) for key, route in self._routes.items()
         )
 
-    def dispatch(self, conn: Connection, frame: memoryview) -> Answer:
+    def dispatch(self, conn: Connection, frame: memoryview) -> Response:
         """Handle one frame; CloseConnection if it deserves no response."""
         if len(frame) < _PREFIX.size:
             raise WireError(f"a frame of {len(frame)} bytes holds no request header")
@@ -108,9 +108,9 @@ class Router(Generic[ServerT]):
         if route is None:
             raise CloseConnection(f"api key {api_key} (version {version}) is not served")
         if not route.min_version <= version <= route.max_version:
-            answer_unsupported = route.api.answer_unsupported
-            if answer_unsupported is not None:
-                return answer_unsupported(RequestHeader(api_key, 0, correlation_id, None))
+            respond_unsupported = route.api.respond_unsupported
+            if respond_unsupported is not None:
+                return respond_unsupported(RequestHeader(api_key, 0, correlation_id, None))
             raise CloseConnection(
                 f"api key {api_key} is served in versions {route.min_version} to "
                 f"{route.max_version}, not {version}"
@@ -124,7 +124,7 @@ class Router(Generic[ServerT]):
         self.times.end(api_key, started_s, outcome)
         return outcome
 
-    def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Answer:
+    def _handle(self, route: _Route[ServerT], conn: Connection, frame: memoryview) -> Response:
         """Read a frame and hand it to its handler."""
         header, pos = decode_request_header(frame)
         size = len(frame)
@@ -140,18 +140,18 @@ class Router(Generic[ServerT]):
         header: RequestHeader,
         frame: memoryview,
         pos: int,
-    ) -> Answer:
+    ) -> Response:
         """Do so for a frame that may hold very many elements."""
         size, large, rule = len(frame), self._large, route.large
 
-        def serve(conn: Connection, header: RequestHeader, request: Any) -> Answer:
+        def serve(conn: Connection, header: RequestHeader, request: Any) -> Response:
             return self._serve(route, conn, header, request, size)
 
         shape = rule.shape(header.api_version) if isinstance(rule, InPortions) else None
         if size >= LARGE_FRAME_BYTES:
             if isinstance(rule, InSlices):
                 work = self._in_slices(route.api, rule.handle, conn, header, frame, pos)
-                return answer_later(self._server, route.api, conn, header, None, work)
+                return respond_later(self._server, route.api, conn, header, None, work)
             if isinstance(rule, ReadInSlices):
                 return large.read_and_serve(conn, header, frame, pos, serve)
             if shape is not None:
@@ -168,28 +168,28 @@ class Router(Generic[ServerT]):
         header: RequestHeader,
         request: Any,
         size: int,
-    ) -> Answer:
+    ) -> Response:
         """Hand a request to its handler."""
-        outcome: Any  # Answer | Later; a check of the exact type is quicker than isinstance
+        outcome: Any  # Response | Later; a check of the exact type is quicker than isinstance
         try:
             if self._server.quotas.active:
                 outcome = self._counted(route, conn, header, request, size)
             else:
                 outcome = route.handle(self._server, conn, header, request)
             if type(outcome) is not CoroutineType:
-                answered: Answer = outcome
-                return answered
+                responded: Response = outcome
+                return responded
         except (CloseConnection, WireError):
             raise
         except OttlaError as error:
-            return error_answer(route.api, header, request, error)
+            return error_response(route.api, header, request, error)
         except Exception as error:
             logger.exception(
                 "handler failed api_key=%d version=%d peer=%s",
                 header.api_key, header.api_version, conn.peer,
             )  # fmt: skip
             return _failed(route.api, header, request, error)
-        return answer_later(self._server, route.api, conn, header, request, outcome)
+        return respond_later(self._server, route.api, conn, header, request, outcome)
 
     def _counted(
         self,
@@ -198,7 +198,7 @@ class Router(Generic[ServerT]):
         header: RequestHeader,
         request: Any,
         size: int,
-    ) -> Answer | Later:
+    ) -> Response | Later:
         """Handle a request and count it against its client's quotas; brokers have none.
 
         What the handling took is known too late for this response: it holds the next one back.
@@ -245,7 +245,7 @@ class Router(Generic[ServerT]):
         except CloseConnection:
             raise
         except OttlaError as error:
-            return error_answer(api, header, request, error)
+            return error_response(api, header, request, error)
         except Exception as error:
             logger.exception("handler failed api_key=%d in slices", header.api_key)
             return _failed(api, header, request, error)
@@ -267,5 +267,5 @@ def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
 def _failed(api: Api[Any, Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
     """Answer a request whose handler has a bug, or raise CloseConnection."""
     if api.between_brokers:
-        return error_answer(api, header, request, OttlaError(f"our error: {error!r}"))
+        return error_response(api, header, request, OttlaError(f"our error: {error!r}"))
     raise CloseConnection(f"our error: {error!r}") from error

@@ -84,7 +84,9 @@ async def metadata_within(
             return await client.metadata(names)
     except TimeoutError:
         why = "" if client.last_failure is None else f": {client.last_failure}"
-        raise ConnectionLostError(f"no answer from {bootstrap} within {seconds:g} s{why}") from None
+        raise ConnectionLostError(
+            f"no response from {bootstrap} within {seconds:g} s{why}"
+        ) from None
 
 
 class Cluster:

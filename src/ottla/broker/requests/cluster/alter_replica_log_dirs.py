@@ -7,11 +7,11 @@ that is used moves there in the background; to name the dir it lies in cancels t
 
 import logging
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
@@ -47,7 +47,7 @@ def handle(
         )
         for name, found in codes.items()
     ]
-    return answer(header, r(results=results))
+    return respond(header, r(results=results))
 
 
 def _place(server: LogDirsServer, tp: TopicPartition, path: str) -> ErrorCode:

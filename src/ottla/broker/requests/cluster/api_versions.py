@@ -1,15 +1,15 @@
 """ApiVersions: which requests this broker serves, read from the router's own table.
 
-Who may call: the router. Invariants: lists exactly what is registered, so no client is ever told of
+Who may call: the router. Invariants: lists exactly what is registered, so no client ever learns of
 an API that is not there. Kafka: `KafkaApis.handleApiVersionsRequest` (KIP-511, KIP-584).
 """
 
 import re
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import VersionsServer
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
@@ -28,7 +28,7 @@ def unsupported(header: RequestHeader) -> list[Buffer]:
         max_version=ApiVersionsRequest.MAX_VERSION,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
-    return answer(
+    return respond(
         RequestHeader(ApiKey.API_VERSIONS, 0, header.correlation_id, header.client_id), response
     )
 
@@ -43,18 +43,18 @@ def handle(
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        return answer(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return respond(header, ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
     entries = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, low, high in server.served
     ]
     response = ApiVersionsResponse(api_keys=entries, finalized_features_epoch=server.features_epoch)
-    return answer(header, response)
+    return respond(header, response)
 
 
 API_VERSIONS = Api(
     ApiVersionsRequest,
     handle,
     error=code_only(ApiVersionsResponse),
-    answer_unsupported=unsupported,
+    respond_unsupported=unsupported,
 )

@@ -4,11 +4,11 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeCluster` and
 `AuthHelper.computeDescribeClusterResponse` (KIP-700, KIP-919).
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -34,7 +34,7 @@ def handle(
             if known
             else f"Unsupported endpoint type {request.endpoint_type}",
         )
-        return answer(header, response)
+        return respond(header, response)
     snapshot = server.metadata.snapshot
     brokers = []
     for broker in snapshot.brokers.values():
@@ -56,7 +56,7 @@ def handle(
         brokers=brokers,
         cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else UNKNOWN_OPERATIONS,
     )
-    return answer(header, response)
+    return respond(header, response)
 
 
 DESCRIBE_CLUSTER = Api(

@@ -5,10 +5,10 @@ Who may call: the router. Kafka: `KafkaApis.handleDescribeLogDirsRequest` and
 both, in the one it goes to as future replica with what it still lacks.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.cluster.server import LogDirsServer
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.responses import respond
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
@@ -40,7 +40,7 @@ def handle(
     results += [
         Result(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR) for path in logs.offline_dirs
     ]
-    return answer(header, DescribeLogDirsResponse(results=results))
+    return respond(header, DescribeLogDirsResponse(results=results))
 
 
 def _describe(server: LogDirsServer, log: Log) -> Partition:

@@ -14,11 +14,11 @@ from ottla.broker.metadata.metadata_blobs import (
     encode_topic,
     is_internal,
 )
-from ottla.broker.requests.answers import answer_body
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.server import MetadataServer
 from ottla.broker.requests.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.responses import respond_with_body
 from ottla.model.errors import ErrorCode, InvalidRequestError
 from ottla.model.ids import ZERO_UUID, topic_name_problem
 from ottla.model.ports import Buffer
@@ -59,11 +59,11 @@ def handle(
 async def _wait(
     server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> list[Buffer]:
-    """Answer once a controller has told us of the cluster, and missing topics were created.
+    """Answer once a controller has sent us the cluster, and missing topics were created.
 
-    A JVM broker that was told nothing yet answers with no brokers at all, and one that was only
-    told who is alive calls every topic unknown, which some clients take for the truth; ours waits
-    a little and then sends the client elsewhere.
+    A JVM broker that has received no UpdateMetadata lists no brokers, and one that was only sent
+    the live brokers calls every topic unknown, which some clients take for the truth; ours waits a
+    little and then sends the client elsewhere.
     """
     if not await server.metadata.wait_ready(PATIENCE_S):
         raise CloseConnection(
@@ -170,7 +170,7 @@ def _respond(
         blobs.append(blob)
     head = _head(server, listener, request, version)
     head.throttle_time_ms = header.throttle_ms
-    return answer_body(header, assemble(head, version, blobs))
+    return respond_with_body(header, assemble(head, version, blobs))
 
 
 def _with_operations(

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.cluster.server import VersionsServer
 from ottla.broker.requests.error_bodies import code_and_message
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ports import Buffer
 from ottla.net.connection import Connection
@@ -57,7 +57,7 @@ def handle(
 
 
 def _refused(header: RequestHeader, code: ErrorCode, message: str) -> list[Buffer]:
-    return answer(header, UpdateFeaturesResponse(error_code=code, error_message=message))
+    return respond(header, UpdateFeaturesResponse(error_code=code, error_message=message))
 
 
 async def _update(
@@ -89,7 +89,7 @@ async def _update(
         )
         for name, (code, message) in errors.items()
     ]
-    return answer(header, UpdateFeaturesResponse(error_message=None, results=results))
+    return respond(header, UpdateFeaturesResponse(error_message=None, results=results))
 
 
 def wanted(request: UpdateFeaturesRequest, version: int) -> list[Update]:

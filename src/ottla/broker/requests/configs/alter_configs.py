@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TypedDict, TypeVar
 
 from ottla.broker.configs.dynamic_configs import CLUSTER_DEFAULT
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import respond
 from ottla.model.config_keys import broker_keys, topic_keys
 from ottla.model.errors import (
     ConfigError,
@@ -68,7 +68,7 @@ async def replace_all(
 
     outcomes = await _outcomes(server, change, request.resources)
     one = AlterConfigsResponse.AlterConfigsResourceResponse
-    return answer(header, AlterConfigsResponse(responses=[one(**_fields(*o)) for o in outcomes]))
+    return respond(header, AlterConfigsResponse(responses=[one(**_fields(*o)) for o in outcomes]))
 
 
 async def change_some(
@@ -94,7 +94,7 @@ async def change_some(
     outcomes = await _outcomes(server, change, request.resources)
     r = IncrementalAlterConfigsResponse
     one = r.AlterConfigsResourceResponse
-    return answer(header, r(responses=[one(**_fields(*o)) for o in outcomes]))
+    return respond(header, r(responses=[one(**_fields(*o)) for o in outcomes]))
 
 
 async def _outcomes(

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from ottla.broker.quotas import quota_settings
 from ottla.broker.quotas.client_quotas import ANY
 from ottla.broker.quotas.quota_settings import CLIENTS, IPS, OF_ADDRESSES, OF_CLIENTS, USERS
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, InvalidRequestError, OttlaError, UnsupportedVersionError
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -63,7 +63,7 @@ async def describe(
             values = quota_settings.numbers(kind, found)
             if values and _matches(entity, wanted, strict=request.strict):
                 entries.append(_entry(entity, values))
-    return answer(header, DescribeClientQuotasResponse(entries=entries))
+    return respond(header, DescribeClientQuotasResponse(entries=entries))
 
 
 def _filter(components: Iterable[Component]) -> dict[str, Component]:
@@ -152,7 +152,7 @@ async def alter(
             logger.info("quotas not altered error=%s", error)
             code, message = error.code, str(error)
         results.append(_result(entry, code, message))
-    return answer(header, AlterClientQuotasResponse(entries=results))
+    return respond(header, AlterClientQuotasResponse(entries=results))
 
 
 def _result(

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 
 from ottla.broker.configs import config_entries
 from ottla.broker.configs.config_entries import Entry, Source
-from ottla.broker.requests.answers import answer_in_slices
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.configs.server import ConfigsServer
 from ottla.broker.requests.error_bodies import RESOURCE, Each, for_each
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.responses import respond_in_slices
 from ottla.model.errors import (
     InvalidRequestError,
     InvalidTopicError,
@@ -47,7 +47,7 @@ async def handle(
         await _describe(server, resource, request)
         async for resource in InTimeSlices(request.resources, clock)
     ]
-    return await answer_in_slices(header, DescribeConfigsResponse(results=results), clock)
+    return await respond_in_slices(header, DescribeConfigsResponse(results=results), clock)
 
 
 async def _describe(

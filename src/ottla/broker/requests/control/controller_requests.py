@@ -1,15 +1,14 @@
-"""Requests only the controller answers: AlterPartition, AllocateProducerIds, ControlledShutdown.
+"""Requests of brokers to the controller: AlterPartition, AllocateProducerIds, ControlledShutdown.
 
-Who may call: the router. These are handed to the controller of this process. Not the controller, it
-answers NOT_CONTROLLER, by itself or here, and a ControlledShutdown with the code of Kafka's
-ControllerMovedException. Kafka: the handlers of the same names
-in `KafkaApis`.
+Who may call: the router. These are handed to the controller of this process. Where this broker is
+not the controller, the response is NOT_CONTROLLER, and for a ControlledShutdown the code of Kafka's
+ControllerMovedException. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts, Quota
 from ottla.broker.requests.control.server import ControllerServer
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import NotControllerError
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -38,7 +37,7 @@ async def alter_partition(
 ) -> Parts:
     require_controller(server)
 
-    return answer(header, await server.controller.alter_partition(request))
+    return respond(header, await server.controller.alter_partition(request))
 
 
 async def allocate_producer_ids(
@@ -49,7 +48,7 @@ async def allocate_producer_ids(
 ) -> Parts:
     require_controller(server)
 
-    return answer(header, await server.controller.allocate_producer_ids(request))
+    return respond(header, await server.controller.allocate_producer_ids(request))
 
 
 async def controlled_shutdown(
@@ -58,7 +57,7 @@ async def controlled_shutdown(
     header: RequestHeader,
     request: ControlledShutdownRequest,
 ) -> Parts:
-    return answer(header, await server.controller.controlled_shutdown(request))
+    return respond(header, await server.controller.controlled_shutdown(request))
 
 
 CONTROLLED_SHUTDOWN = Api(

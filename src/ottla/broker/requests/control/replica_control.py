@@ -10,11 +10,11 @@ Kafka: `KafkaApis.handleLeaderAndIsrRequest` and `handleStopReplicaRequest`.
 
 import logging
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.epochs import refusal
 from ottla.broker.requests.control.server import ReplicaServer
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.connection import Connection
@@ -39,7 +39,7 @@ def leader_and_isr(
 ) -> Parts | Later:
     code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
-        return answer(header, leader_and_isr_error(request, header.api_version, code))
+        return respond(header, leader_and_isr_error(request, header.api_version, code))
     return _apply(server, header, request)
 
 
@@ -49,7 +49,7 @@ async def lead_and_follow(
     """Do the same for a request that was read in slices."""
     code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
-        return answer(header, leader_and_isr_error(request, header.api_version, code))
+        return respond(header, leader_and_isr_error(request, header.api_version, code))
     return await _apply(server, header, request)
 
 
@@ -63,7 +63,7 @@ async def _apply(
     rest = await _without_strays(server, request, response)
     if rest.topic_states:
         _amend(response, await apply_leader_and_isr(server.replicas, rest, header.api_version))
-    return answer(header, response)
+    return respond(header, response)
 
 
 async def _without_strays(
@@ -81,10 +81,10 @@ async def _without_strays(
         type=request.type,
         live_leaders=request.live_leaders,
     )
-    for topic, told in zip(request.topic_states, response.topics, strict=False):
+    for topic, result in zip(request.topic_states, response.topics, strict=False):
         refused = {
             p.partition_index
-            for p in told.partition_errors
+            for p in result.partition_errors
             if p.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
         }
         if not refused or not await _is_now(server, topic.topic_name, bytes(topic.topic_id)):
@@ -113,7 +113,7 @@ async def _is_now(server: ReplicaServer, topic: str, topic_id: bytes) -> bool:
 
 
 def _amend(response: LeaderAndIsrResponse, later: LeaderAndIsrResponse) -> None:
-    """Put later answers in the place of earlier ones."""
+    """Put later results in the place of earlier ones."""
     codes = {
         (bytes(topic.topic_id), p.partition_index): p.error_code
         for topic in later.topics
@@ -143,7 +143,7 @@ def stop_replica(
 ) -> Parts | Later:
     code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
-        return answer(header, StopReplicaResponse(error_code=code))
+        return respond(header, StopReplicaResponse(error_code=code))
     return _stop(server, header, request)
 
 
@@ -153,12 +153,12 @@ async def stop(
     """Do the same for a request that was read in slices."""
     code = refusal(server, conn, request)
     if code is not ErrorCode.NONE:
-        return answer(header, StopReplicaResponse(error_code=code))
+        return respond(header, StopReplicaResponse(error_code=code))
     return await _stop(server, header, request)
 
 
 async def _stop(server: ReplicaServer, header: RequestHeader, request: StopReplicaRequest) -> Parts:
-    return answer(header, await apply_stop_replica(server.replicas, request, header.api_version))
+    return respond(header, await apply_stop_replica(server.replicas, request, header.api_version))
 
 
 LEADER_AND_ISR = Api(

@@ -9,11 +9,11 @@ others wait for it, and seen at once. Kafka:
 import logging
 from collections.abc import Iterator
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, InSlices, Later, Parts, Quota
 from ottla.broker.requests.control.epochs import refusal
 from ottla.broker.requests.control.server import ReplicaServer
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.responses import respond
 from ottla.model import state_changes
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import TopicPartition
@@ -40,12 +40,12 @@ def handle(
         return take_in(server, conn, header, request)
     code = refusal(server, conn, request)
     if code is ErrorCode.NONE:
-        told = _told(request)
+        counts = _counts(request)
         for topic in request.topic_states:
             stop_unassigned(server.replicas, _assignments(topic))
         server.metadata.apply(request)
-        _log(server, header, request, told)
-    return answer(header, UpdateMetadataResponse(error_code=code))
+        _log(server, header, request, counts)
+    return respond(header, UpdateMetadataResponse(error_code=code))
 
 
 async def take_in(
@@ -55,21 +55,21 @@ async def take_in(
     async with server.metadata.taking_in:
         code = refusal(server, conn, request)
         if code is ErrorCode.NONE:
-            told = _told(request)
+            counts = _counts(request)
             for topic in request.topic_states:
                 stop_unassigned(server.replicas, _assignments(topic))
                 await yield_to_loop()
                 code = refusal(server, conn, request)  # LeaderAndIsr may have come meanwhile
                 if code is not ErrorCode.NONE:
-                    return answer(header, UpdateMetadataResponse(error_code=code))
+                    return respond(header, UpdateMetadataResponse(error_code=code))
             for _ in server.metadata.apply_in_slices(request):
                 await yield_to_loop()
-            _log(server, header, request, told)
-    return answer(header, UpdateMetadataResponse(error_code=code))
+            _log(server, header, request, counts)
+    return respond(header, UpdateMetadataResponse(error_code=code))
 
 
-def _told(request: UpdateMetadataRequest) -> tuple[int, int] | None:
-    """Count what an update adds and deletes, before it is emptied; None where nobody listens."""
+def _counts(request: UpdateMetadataRequest) -> tuple[int, int] | None:
+    """Count what an update adds and deletes, before it is emptied; None where the logger is off."""
     if not request.topic_states or not state_changes.logger.isEnabledFor(logging.INFO):
         return None
     leaders = [p.leader for topic in request.topic_states for p in topic.partition_states]
@@ -81,14 +81,14 @@ def _log(
     server: ReplicaServer,
     header: RequestHeader,
     request: UpdateMetadataRequest,
-    told: tuple[int, int] | None,
+    counts: tuple[int, int] | None,
 ) -> None:
     """Write Kafka's line into state-change.log, where somebody listens."""
-    if told is None:
+    if counts is None:
         return
     line = (
-        f"[Broker id={server.replicas.broker_id}] Add {told[0]} partitions and "
-        f"deleted {told[1]} partitions from metadata cache in response to UpdateMetadata request "
+        f"[Broker id={server.replicas.broker_id}] Add {counts[0]} partitions and "
+        f"deleted {counts[1]} partitions from metadata cache in response to UpdateMetadata request "
         f"sent by controller {request.controller_id} epoch {request.controller_epoch} with "
         f"correlation id {header.correlation_id}"
     )

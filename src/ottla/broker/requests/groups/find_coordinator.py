@@ -1,15 +1,15 @@
 """FindCoordinator: which broker keeps a group (or a transactional id).
 
 Who may call: the router. Invariants: answered from the metadata cache, so it may name a broker that
-has just lost the partition: that one answers NOT_COORDINATOR. Asking creates the internal topic.
-Kafka: `KafkaApis.handleFindCoordinatorRequest`.
+has just lost the partition: that one responds with NOT_COORDINATOR. Asking creates the internal
+topic. Kafka: `KafkaApis.handleFindCoordinatorRequest`.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, code_and_message, for_each
 from ottla.broker.requests.groups.server import FinderServer
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.responses import respond
 from ottla.model.cluster import Endpoint
 from ottla.model.errors import ErrorCode
 from ottla.model.ids import NO_LEADER
@@ -41,7 +41,7 @@ def handle(
             one(key=key, node_id=node, host=host, port=port, error_code=error, error_message="")
             for key, error, node, host, port in found
         ]
-        return answer(header, FindCoordinatorResponse(coordinators=coordinators))
+        return respond(header, FindCoordinatorResponse(coordinators=coordinators))
     _, error, node, host, port = found[0]
     response = FindCoordinatorResponse(
         error_code=error,
@@ -50,7 +50,7 @@ def handle(
         host=host,
         port=port,
     )
-    return answer(header, response)
+    return respond(header, response)
 
 
 def _find(

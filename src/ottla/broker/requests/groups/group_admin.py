@@ -3,12 +3,12 @@
 Who may call: the router. Kafka: the handlers of the same names in `KafkaApis`.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.operations import GROUP_OPERATIONS
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import ErrorCode
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -51,7 +51,7 @@ def describe_groups(
                 authorized_operations=GROUP_OPERATIONS if shown else UNKNOWN_OPERATIONS,
             )
         )
-    return answer(header, r(groups=described))
+    return respond(header, r(groups=described))
 
 
 def list_groups(
@@ -71,7 +71,7 @@ def list_groups(
         )
         for g in groups
     ]
-    return answer(header, r(error_code=error, groups=listed))
+    return respond(header, r(error_code=error, groups=listed))
 
 
 def delete_groups(
@@ -86,7 +86,7 @@ def delete_groups(
         r.DeletableGroupResult(group_id=group_id, error_code=groups.delete(group_id))
         for group_id in dict.fromkeys(request.groups_names)
     ]
-    return answer(header, r(results=results))
+    return respond(header, r(results=results))
 
 
 DESCRIBE_GROUPS = Api(

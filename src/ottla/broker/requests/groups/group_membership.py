@@ -1,18 +1,18 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: requests of members to their coordinator.
 
 Who may call: the router. Invariants: no task per request: a join or sync that has to wait is a
-`Pending`, which is completed when the coordinator answers. Kafka: the handlers of the same names in
-`KafkaApis` and `GroupCoordinatorAdapter`.
+`Pending`, which is completed when the coordinator responds. Kafka: the handlers of the same names
+in `KafkaApis` and `GroupCoordinatorAdapter`.
 """
 
 import uuid
 from ipaddress import IPv6Address
 
-from ottla.broker.requests.answers import ResultAnswer, answer
-from ottla.broker.requests.api import Answer, Api, Parts
+from ottla.broker.requests.api import Api, Parts, Response
 from ottla.broker.requests.error_bodies import code_only
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import PendingResult, respond
 from ottla.coordinators.group_events import (
     NO_MEMBER,
     Join,
@@ -69,12 +69,12 @@ def join_group(
         reason=request.reason,
     )
 
-    pending = JoinAnswer(conn, header)
+    pending = PendingJoin(conn, header)
     server.groups.join(join, pending)
     return pending
 
 
-class JoinAnswer(ResultAnswer[JoinResult]):
+class PendingJoin(PendingResult[JoinResult]):
     __slots__ = ()
 
     def response(self, result: JoinResult) -> JoinGroupResponse:
@@ -102,12 +102,12 @@ def sync_group(
     conn: Connection,
     header: RequestHeader,
     request: SyncGroupRequest,
-) -> Answer:
+) -> Response:
     if header.api_version >= FIRST_SYNC_WITH_PROTOCOL and (
         request.protocol_type is None or request.protocol_name is None
     ):
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return answer(header, SyncGroupResponse(error_code=code))
+        return respond(header, SyncGroupResponse(error_code=code))
     sync = Sync(
         request.group_id,
         request.generation_id,
@@ -117,12 +117,12 @@ def sync_group(
         request.protocol_name,
         {a.member_id: bytes(a.assignment) for a in request.assignments},
     )
-    pending = SyncAnswer(conn, header)
+    pending = PendingSync(conn, header)
     server.groups.sync(sync, pending)
     return pending
 
 
-class SyncAnswer(ResultAnswer[SyncResult]):
+class PendingSync(PendingResult[SyncResult]):
     __slots__ = ()
 
     def response(self, result: SyncResult) -> SyncGroupResponse:
@@ -143,7 +143,7 @@ def heartbeat(
     code = server.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )
-    return answer(header, HeartbeatResponse(error_code=code))
+    return respond(header, HeartbeatResponse(error_code=code))
 
 
 def leave_group(
@@ -163,13 +163,13 @@ def leave_group(
     if not many:
         if code is ErrorCode.NONE:
             code = codes[0]
-        return answer(header, LeaveGroupResponse(error_code=code))
+        return respond(header, LeaveGroupResponse(error_code=code))
     member = LeaveGroupResponse.MemberResponse
     members = [
         member(member_id=m or NO_MEMBER, group_instance_id=instance, error_code=error)
         for (m, instance, _), error in zip(leaving, codes, strict=False)
     ]
-    return answer(header, LeaveGroupResponse(error_code=code, members=members))
+    return respond(header, LeaveGroupResponse(error_code=code, members=members))
 
 
 def _join_error(

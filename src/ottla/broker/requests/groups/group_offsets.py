@@ -9,8 +9,7 @@ Kafka: the handlers of the same names in `KafkaApis` and `GroupCoordinatorAdapte
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict, TypeVar
 
-from ottla.broker.requests.answers import ResultAnswer, answer, by_topic
-from ottla.broker.requests.api import Answer, Api, Later, Parts
+from ottla.broker.requests.api import Api, Later, Parts, Response
 from ottla.broker.requests.error_bodies import (
     Each,
     by_version,
@@ -20,6 +19,7 @@ from ottla.broker.requests.error_bodies import (
 )
 from ottla.broker.requests.groups.server import GroupsServer
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION, in_portions
+from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.coordinators.offsets import Commit
 from ottla.coordinators.results import FetchedOffset, PartitionErrors
 from ottla.model.errors import ErrorCode
@@ -63,13 +63,13 @@ def offset_commit(
     conn: Connection,
     header: RequestHeader,
     request: OffsetCommitRequest,
-) -> Answer | Later:
+) -> Response | Later:
     asked = (
         (TopicPartition(t.name, p.partition_index), p) for t in request.topics for p in t.partitions
     )
     known, results = _existing(server, asked)
     if not known:
-        return answer(header, _committed(results))
+        return respond(header, _committed(results))
     if header.api_version == 0:
         return _commit_to_znodes(server, header, request, known, results)
     now_ms = server.world.clock.wall_ms()
@@ -84,7 +84,7 @@ def offset_commit(
         )
         for tp, p in known.items()
     }
-    pending = CommitAnswer(conn, header, results)
+    pending = PendingOffsetCommit(conn, header, results)
     server.groups.commit(
         request.group_id,
         request.generation_id_or_member_epoch,
@@ -96,7 +96,7 @@ def offset_commit(
     return pending
 
 
-class CommitAnswer(ResultAnswer[PartitionErrors]):
+class PendingOffsetCommit(PendingResult[PartitionErrors]):
     """The response when the offsets are in the log; `refused` are those that were not written."""
 
     __slots__ = ("_refused",)
@@ -133,13 +133,13 @@ def offset_fetch(
     conn: Connection,  # noqa: ARG001
     header: RequestHeader,
     request: OffsetFetchRequest,
-) -> Answer | Later:
+) -> Response | Later:
     if header.api_version == 0:
         return _fetch_from_znodes(server, header, request)
     groups = server.groups
     r = OffsetFetchResponse
     if header.api_version >= FIRST_FETCH_OF_MANY:
-        answers = []
+        responses = []
         for group in request.groups:
             error, found = groups.fetch_offsets(
                 group.group_id, _wanted(group.topics), require_stable=request.require_stable
@@ -154,17 +154,17 @@ def offset_fetch(
                 )
                 for name, partitions in by_topic((f.tp, f) for f in found).items()
             ]
-            answers.append(
+            responses.append(
                 r.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
             )
-        return answer(header, r(groups=answers))
+        return respond(header, r(groups=responses))
     wanted = _wanted(request.topics)
     error, found = groups.fetch_offsets(
         request.group_id, wanted, require_stable=request.require_stable
     )
     if error is not ErrorCode.NONE and header.api_version < FIRST_FETCH_WITH_TOP_ERROR:
         found = [FetchedOffset(tp, None, error) for tp in wanted or ()]
-    return answer(header, _fetched(found, error))
+    return respond(header, _fetched(found, error))
 
 
 def _wanted(
@@ -229,7 +229,7 @@ def offset_delete(
     error, found = server.groups.delete_offsets(request.group_id, list(known))
     r = OffsetDeleteResponse
     if error is not ErrorCode.NONE:
-        return answer(header, r(error_code=error))
+        return respond(header, r(error_code=error))
     topics = [
         r.OffsetDeleteResponseTopic(
             name=topic,
@@ -240,7 +240,7 @@ def offset_delete(
         )
         for topic, partitions in by_topic({**results, **found}.items()).items()
     ]
-    return answer(header, r(topics=topics))
+    return respond(header, r(topics=topics))
 
 
 # --- version 0: znodes --------------------------------------------------------------------------
@@ -262,7 +262,7 @@ async def _commit_to_znodes(
             request.group_id, tp, partition.committed_offset
         )
         results[tp] = ErrorCode.NONE
-    return answer(header, _committed(results))
+    return respond(header, _committed(results))
 
 
 async def _fetch_from_znodes(
@@ -277,7 +277,7 @@ async def _fetch_from_znodes(
             found.append(FetchedOffset(tp, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             found.append(FetchedOffset(tp, NO_OFFSET._replace(offset=offset)))
-    return answer(header, _fetched(found, ErrorCode.NONE))
+    return respond(header, _fetched(found, ErrorCode.NONE))
 
 
 # --- how they are served ------------------------------------------------------------------------

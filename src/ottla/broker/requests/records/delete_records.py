@@ -1,7 +1,7 @@
 """DeleteRecords: everything before an offset goes, on the leader at once and then on the followers.
 
 Who may call: the router. Invariants: nothing at or above the high watermark is deleted; the
-answer is the lowest log start among the live replicas once none is below what was asked for.
+response is the lowest log start among the live replicas once none is below what was asked for.
 Kafka: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` and
 `DelayedDeleteRecords` (KIP-107).
 """
@@ -9,11 +9,11 @@ Kafka: `KafkaApis.handleDeleteRecordsRequest`, `ReplicaManager.deleteRecords` an
 import asyncio
 
 from ottla.broker.metadata.metadata_blobs import is_internal
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import for_each_partition
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
 from ottla.broker.requests.records.server import OffsetsServer
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import (
     ErrorCode,
     InvalidTopicError,
@@ -30,7 +30,7 @@ from ottla.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecor
 
 HIGH_WATERMARK = -1
 POLL_S = 0.02
-"""Followers tell their log starts with their fetches; nobody is told of that here."""
+"""Followers report their log starts with their fetches; here it has no effect."""
 
 Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
@@ -55,7 +55,7 @@ async def handle(
         if topic.partitions
     ]
     await _see_through(waiting, request.timeout_ms)
-    return answer(header, r(topics=topics))
+    return respond(header, r(topics=topics))
 
 
 def _delete(

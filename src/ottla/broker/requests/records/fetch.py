@@ -2,8 +2,8 @@
 
 Who may call: the router. Invariants: nothing is answered while a parked fetch waits, and then
 exactly once; records are handed on as the log gave them, never copied. Which partitions are read
-and answered is for `replication.fetching` to decide; here a request becomes a `FetchAnswer`, and
-what was found becomes bytes. An incremental answer without partitions is not even encoded.
+and answered is for `replication.fetching` to decide; here a request becomes a `PendingFetch`, and
+what was found becomes bytes. An incremental response without partitions is not even encoded.
 
 Kafka: `KafkaApis.handleFetchRequest`. ACLs come in front of this.
 """
@@ -12,11 +12,11 @@ import struct
 from collections.abc import Sequence
 
 from ottla.broker.quotas.client_quotas import ANONYMOUS, CONSUMER_RATE
-from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, ReadInSlices
 from ottla.broker.requests.error_bodies import NONE, Each
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.server import RecordsServer
+from ottla.broker.requests.responses import hold_back, respond
 from ottla.model.errors import ErrorCode, OttlaError
 from ottla.model.ids import ZERO_UUID
 from ottla.model.ports import Buffer
@@ -77,7 +77,7 @@ def handle(
         failure = FetchResponse(error_code=session)
         if counted and _withhold(server, conn, header, encode_response(failure, version)):
             failure.error_code = ErrorCode.NONE
-        return answer(header, failure)
+        return respond(header, failure)
     session.replica_id = replica_id
     named = len(session) + sum(len(topic.partitions) for topic in request.topics)
     if named > MOST_UNKNOWN + 2 * len(replicas.partitions):
@@ -96,11 +96,11 @@ def handle(
         (request.rack_id, conn.listener) if counts_rack else None,
         replica_id == FUTURE_LOCAL_REPLICA and request.rack_id == COMPLETE_LOG_QUERY,
     )
-    fetch = FetchAnswer(server, conn, header, session, asked, counted=counted)
-    return fetch.answer() if replicas.fetches.start(fetch) else fetch
+    fetch = PendingFetch(server, conn, header, session, asked, counted=counted)
+    return fetch.respond() if replicas.fetches.start(fetch) else fetch
 
 
-class FetchAnswer(DelayedFetch):
+class PendingFetch(DelayedFetch):
     """The response to one request, at once or later."""
 
     __slots__ = ("_counted", "_header", "_server")
@@ -132,7 +132,7 @@ class FetchAnswer(DelayedFetch):
         body = _body(server, self.connection, header.api_version, self)
         return _withhold(server, self.connection, header, body)
 
-    def answer(self) -> Sequence[Buffer]:
+    def respond(self) -> Sequence[Buffer]:
         return _respond(self._server, self.connection, self._header, self)
 
 
@@ -203,11 +203,11 @@ def _topic_name(server: RecordsServer, topic_id: bytes) -> str | None:
 
 
 def _respond(
-    server: RecordsServer, conn: Connection, header: RequestHeader, fetch: FetchAnswer
+    server: RecordsServer, conn: Connection, header: RequestHeader, fetch: PendingFetch
 ) -> list[Buffer]:
     version = header.api_version
     head = response_header(1, version, header.correlation_id)
-    if not fetch.overtaken and not fetch.found.answers and version >= WITH_SESSIONS:
+    if not fetch.overtaken and not fetch.found.responses and version >= WITH_SESSIONS:
         if version >= FLEXIBLE:
             return [head + _NOTHING_NEW.pack(header.throttle_ms, 0, fetch.session_id, 1, 0)]
         return [head + _NOTHING_NEW_OLD.pack(header.throttle_ms, 0, fetch.session_id, 0)]
@@ -218,16 +218,16 @@ def _body(
     server: RecordsServer,
     conn: Connection,
     version: int,
-    fetch: FetchAnswer,
+    fetch: PendingFetch,
     throttle_ms: int = 0,
 ) -> Sequence[Buffer]:
-    """Return the encoded answer without its header."""
+    """Return the encoded response without its header."""
     response = FetchResponse(session_id=fetch.session_id, throttle_time_ms=throttle_ms)
     if fetch.overtaken:
         response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         return encode_response(response, version)
     last: FetchResponse.FetchableTopicResponse | None = None
-    for entry, data in fetch.found.answers:
+    for entry, data in fetch.found.responses:
         if last is None or last.topic_id != entry.topic_id or last.topic != (entry.topic or ""):
             last = FetchResponse.FetchableTopicResponse(
                 topic=entry.topic or "", topic_id=entry.topic_id

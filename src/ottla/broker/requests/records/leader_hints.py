@@ -1,4 +1,4 @@
-"""Leader hints (KIP-951): who leads a partition that we do not, told with the error.
+"""Leader hints (KIP-951): who leads a partition that we do not, sent with the error.
 
 Who may call: the produce and fetch handlers. Invariants: what replication knows goes before what
 the metadata cache knows, since LeaderAndIsr may be ahead of UpdateMetadata; a leader without an

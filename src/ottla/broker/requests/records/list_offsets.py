@@ -8,11 +8,11 @@ what needs a look into batches is looked up by workers (F46).
 Kafka: `KafkaApis.handleListOffsetRequest` and `Partition.fetchOffsetForTimestamp`.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import NONE, for_each_partition
 from ottla.broker.requests.portions import in_portions
 from ottla.broker.requests.records.server import OffsetsServer
+from ottla.broker.requests.responses import respond
 from ottla.log.log import Log, TimestampOffset
 from ottla.log.time_search import find_by_timestamp, find_max_timestamp
 from ottla.model.errors import ErrorCode, OttlaError
@@ -53,7 +53,7 @@ def handle(
         for topic in request.topics
         for item in topic.partitions
     )
-    work = _answer(server, header, request)
+    work = _respond(server, header, request)
     if by_time:
         return work
     try:
@@ -64,26 +64,26 @@ def handle(
     raise AssertionError("a lookup that needs no batches waits")
 
 
-async def _answer(
+async def _respond(
     server: OffsetsServer, header: RequestHeader, request: ListOffsetsRequest
 ) -> Parts:
     version = header.api_version
     response = ListOffsetsResponse()
     twice = _named_twice(request)
     for topic in request.topics:
-        answers = []
+        responses = []
         for item in topic.partitions:
             if (topic.name, item.partition_index) in twice and version > 0:
-                answers.append(_failed(item, ErrorCode.INVALID_REQUEST))
+                responses.append(_failed(item, ErrorCode.INVALID_REQUEST))
                 continue
             try:
-                answers.append(await _lookup(server, request, version, topic.name, item))
+                responses.append(await _lookup(server, request, version, topic.name, item))
             except OttlaError as error:
-                answers.append(_failed(item, _code(error, version)))
+                responses.append(_failed(item, _code(error, version)))
         response.topics.append(
-            ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=responses)
         )
-    return answer(header, response)
+    return respond(header, response)
 
 
 def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
@@ -175,7 +175,7 @@ def _log(
 def _offset(
     partition: Partition, log: Log, timestamp: int, found: TimestampOffset | None, bound: int | None
 ) -> Found:
-    """Return what to answer; `bound` is a consumer's upper limit, None for a replica.
+    """Return the response; `bound` is a consumer's upper limit, None for a replica.
 
     `found` is the record that a lookup by time found.
     """

@@ -1,14 +1,14 @@
 """OffsetForLeaderEpoch: where an epoch ended in this leader's log (KIP-101, KIP-320).
 
-Who may call: the router. Invariants: only a leader answers, and only to who names its current epoch
-or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
+Who may call: the router. Invariants: only a leader responds, and only to who names its current
+epoch or none (R3). Kafka: `KafkaApis.handleOffsetForLeaderEpochRequest`.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import NONE, Each, for_each
 from ottla.broker.requests.portions import BY_PARTITION
 from ottla.broker.requests.records.server import OffsetsServer
+from ottla.broker.requests.responses import respond
 from ottla.model.errors import OttlaError
 from ottla.net.connection import Connection
 from ottla.wire.headers import RequestHeader
@@ -28,14 +28,14 @@ def handle(
 ) -> Parts:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
-        answers = []
+        responses = []
         for item in topic.partitions:
             try:
                 epoch, end = server.replicas.last_offset_for_epoch(
                     topic.topic, item.partition, item.current_leader_epoch, item.leader_epoch
                 )
             except OttlaError as error:
-                answers.append(
+                responses.append(
                     EpochEndOffset(
                         partition=item.partition,
                         error_code=error.code,
@@ -44,15 +44,15 @@ def handle(
                     )
                 )
             else:
-                answers.append(
+                responses.append(
                     EpochEndOffset(partition=item.partition, leader_epoch=epoch, end_offset=end)
                 )
         response.topics.append(
             OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=answers
+                topic=topic.topic, partitions=responses
             )
         )
-    return answer(header, response)
+    return respond(header, response)
 
 
 OFFSET_FOR_LEADER_EPOCH = Api(

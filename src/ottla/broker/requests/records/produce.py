@@ -1,10 +1,11 @@
 """Produce: a client's batches into the logs of the partitions we lead. The hottest path there is.
 
 Who may call: the router. Invariants: with acks 0 and 1 the response is complete when this returns;
-with acks=all one `ProduceAnswer` waits for what is not replicated yet. With acks 0 an error closes
-the connection, since there is no other way to say it. A successful answer for one partition is not
-encoded but patched: its bytes differ from the last one's in four fields. A request whose batches
-take long to check is answered later (`Progress.later`), and nothing of its connection passes it.
+with acks=all one `PendingProduce` waits for what is not replicated yet. With acks 0 an error closes
+the connection, since there is no other way to say it. A successful response for one partition is
+not encoded but patched: its bytes differ from the last one's in four fields. A request whose
+batches take long to check is answered later (`Progress.later`), and nothing of its connection
+passes it.
 
 Kafka: `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`. What transactional
 batches need before is in `transactional_produce`.
@@ -16,7 +17,6 @@ import logging
 import struct
 from collections.abc import Sequence
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Quota
 from ottla.broker.requests.error_bodies import NONE, Each, for_each
 from ottla.broker.requests.records import transactional_produce
@@ -30,6 +30,7 @@ from ottla.broker.requests.records.batch_checks import (
 from ottla.broker.requests.records.leader_hints import name_leader
 from ottla.broker.requests.records.server import RecordsServer
 from ottla.broker.requests.records.transactional_produce import UnverifiedError, Verified
+from ottla.broker.requests.responses import respond
 from ottla.coordinators.results import PartitionErrors
 from ottla.log.log import AppendInfo
 from ottla.log.producers import TRUSTED
@@ -105,7 +106,7 @@ def _append_all(
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
-    pending: "ProduceAnswer | None",
+    pending: "PendingProduce | None",
 ) -> Sequence[Buffer] | Pending | None:
     """Append every batch; `pending` is there if somebody was asked before, for the response."""
     topics = request.topic_data
@@ -120,7 +121,7 @@ def _verified(
     """Append once it is known what belongs to the producer's transaction."""
     found, producer = transactional_produce.begin(server, request)
     if producer is not None and found.guards:
-        pending = ProduceAnswer(server, conn, header, pipelined=False)
+        pending = PendingProduce(server, conn, header, pipelined=False)
         pending.verifying = request, found
         errors = server.verifier.verify(
             request.transactional_id or "",
@@ -179,7 +180,7 @@ def append(
     now_ms = server.replicas.clock.wall_ms()
     guard: object = TRUSTED
     if records[FLAGS_AT] & TRANSACTIONAL_FLAG:
-        if not named:  # a transaction without an id: nobody may write that
+        if not named:  # a transaction without an id: no one may write that
             raise OttlaError("", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if server.verifier.enabled:
             guard = verified and verified.guard(TopicPartition(topic, item.index))
@@ -194,7 +195,7 @@ def _one(
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
-    pending: "ProduceAnswer | None",
+    pending: "PendingProduce | None",
 ) -> Sequence[Buffer] | Pending:
     """Serve the usual request: one partition, with a response."""
     topic = request.topic_data[0]
@@ -226,7 +227,7 @@ def _one(
         result = PartitionResult(topic.name, item.index)
         result.info = info
         if pending is None:
-            pending = ProduceAnswer(server, conn, header, pipelined=True)
+            pending = PendingProduce(server, conn, header, pipelined=True)
         pending.results = (result,)
         pending.wait(((0, partition),), request.timeout_ms)
         return pending
@@ -239,7 +240,7 @@ def _refused(topic: str, index: int, error: OttlaError) -> PartitionResult:
     return result
 
 
-class ProduceAnswer(DelayedProduce):
+class PendingProduce(DelayedProduce):
     """The response to one request, when it comes later."""
 
     __slots__ = ("_header", "_server", "verifying")
@@ -270,7 +271,7 @@ class ProduceAnswer(DelayedProduce):
         except CloseConnection as decision:
             self.fail(str(decision))
 
-    def answer(self) -> Sequence[Buffer]:
+    def respond(self) -> Sequence[Buffer]:
         results = self.results
         if len(results) == 1 and results[0].code is ErrorCode.NONE:
             result = results[0]
@@ -328,7 +329,7 @@ def _encode_template(topic: str, index: int, version: int, throttle_ms: int) -> 
 
 @functools.lru_cache(maxsize=TEMPLATES)
 def _template(topic: str, index: int, version: int) -> tuple[bytes, bytes]:
-    """Return the template of a response that throttles nobody."""
+    """Return the template of a response without a throttle time."""
     return _encode_template(topic, index, version, 0)
 
 
@@ -351,7 +352,7 @@ class Progress:
         header: RequestHeader,
         request: ProduceRequest,
         verified: Verified | None,
-        pending: "ProduceAnswer | None",
+        pending: "PendingProduce | None",
     ) -> None:
         self.server = server
         self.conn = conn
@@ -413,14 +414,14 @@ class Progress:
         """Go on in a task of its own, in which a worker checks what is left."""
         pending = self.pending
         if pending is None:
-            pending = self.pending = self._answer_later(pipelined=False)
+            pending = self.pending = self._respond_later(pipelined=False)
         self.server.tasks.start(self._go_on(pending), "large-produce")
         return pending
 
-    def _answer_later(self, *, pipelined: bool) -> ProduceAnswer:
-        return ProduceAnswer(self.server, self.conn, self.header, pipelined=pipelined)
+    def _respond_later(self, *, pipelined: bool) -> PendingProduce:
+        return PendingProduce(self.server, self.conn, self.header, pipelined=pipelined)
 
-    async def _go_on(self, pending: ProduceAnswer) -> None:
+    async def _go_on(self, pending: PendingProduce) -> None:
         server, checks = self.server, self.server.batch_checks
         effort = checks.effort()
         try:
@@ -475,7 +476,7 @@ class Progress:
                 raise CloseConnection(f"produce with acks=0 failed: {wrong[0]} {wrong[0].message}")
             return None
         if self.waiting:
-            pending = self.pending or self._answer_later(pipelined=True)
+            pending = self.pending or self._respond_later(pipelined=True)
             pending.results = results
             pending.wait(self.waiting, request.timeout_ms)
             return pending
@@ -488,7 +489,7 @@ def _many(
     header: RequestHeader,
     request: ProduceRequest,
     verified: Verified | None,
-    pending: "ProduceAnswer | None",
+    pending: "PendingProduce | None",
 ) -> Sequence[Buffer] | Pending | None:
     progress = Progress(server, conn, header, request, verified, pending)
     size = sum(len(item.records) for _, item in progress.todo if item.records is not None)
@@ -511,7 +512,7 @@ def encoded(
     results: Sequence[PartitionResult],
 ) -> list[Buffer]:
     """Return the response that says what became of each partition's batch."""
-    return answer(header, _response(server, conn, header, results))
+    return respond(header, _response(server, conn, header, results))
 
 
 def _response(

@@ -1,1 +1,1 @@
-"""Requests that change topics, replicas and leaders: the controller answers them, others refuse."""
+"""Requests that change topics, replicas and leaders: the controller serves them, others refuse."""

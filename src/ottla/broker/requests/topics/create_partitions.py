@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ottla.broker.quotas.controller_mutation_quota import Charge
-from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import hold_back, respond
 from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.topic_creation import check_number
 from ottla.controller.placement import BrokerRack, assign_added
@@ -50,14 +50,14 @@ def handle(
 ) -> Parts | Later:
     if not server.controller.is_active:
         results = [Result(name=t.name, error_code=ErrorCode.NOT_CONTROLLER) for t in request.topics]
-        return answer(header, CreatePartitionsResponse(results=results))
+        return respond(header, CreatePartitionsResponse(results=results))
 
     quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         results = await _add_all(server, request, quota.charge)
         hold_back(conn, header, quota.wait_ms())
-        return answer(header, CreatePartitionsResponse(results=results))
+        return respond(header, CreatePartitionsResponse(results=results))
 
     return work()
 

@@ -9,10 +9,10 @@ from collections import Counter
 
 from ottla.broker.configs import config_entries
 from ottla.broker.quotas.controller_mutation_quota import Charge
-from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import hold_back, respond
 from ottla.broker.requests.topics.server import TopicsServer
 from ottla.broker.topic_creation import METADATA_TOPIC, CreatedTopic, NewTopic
 from ottla.model.errors import (
@@ -45,16 +45,16 @@ def handle(
     request: CreateTopicsRequest,
 ) -> Parts | Later:
     if not server.controller.is_active:
-        # Kafka's own answer has an empty message here, not null.
+        # Kafka's own response has an empty message here, not null.
         results = [_failure(t.name, ErrorCode.NOT_CONTROLLER, "") for t in request.topics]
-        return answer(header, CreateTopicsResponse(topics=results))
+        return respond(header, CreateTopicsResponse(topics=results))
 
     quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
 
     async def work() -> list[Buffer]:
         results = await _create_all(server, request, quota.charge)
         hold_back(conn, header, quota.wait_ms())
-        return answer(header, CreateTopicsResponse(topics=results))
+        return respond(header, CreateTopicsResponse(topics=results))
 
     return work()
 

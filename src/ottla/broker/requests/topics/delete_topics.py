@@ -1,8 +1,8 @@
 """DeleteTopics: topics marked for deletion, by the broker that is the controller.
 
 Who may call: the router. Invariants: what is marked stays marked, whatever the response says: the
-controller deletes it as soon as all its replicas can be reached. The answer waits until this broker
-no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Kafka:
+controller deletes it as soon as all its replicas can be reached. The response waits until this
+broker no longer knows the topic; REQUEST_TIMED_OUT means that it is still going. Kafka:
 `KafkaApis.handleDeleteTopicsRequest` and `ZkAdminManager.deleteTopics` (KIP-516 for ids).
 """
 
@@ -10,10 +10,10 @@ import logging
 from collections.abc import Sequence
 
 from ottla.broker.quotas.controller_mutation_quota import Charge, ThrottlingQuotaExceededError
-from ottla.broker.requests.answers import answer, hold_back
 from ottla.broker.requests.api import Api, Later, Parts
 from ottla.broker.requests.error_bodies import Each, by_version, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import hold_back, respond
 from ottla.broker.requests.topics.server import TopicsServer
 from ottla.model.errors import ConnectionLostError, ErrorCode, InvalidRequestError, OttlaError
 from ottla.model.ids import ZERO_UUID
@@ -57,7 +57,7 @@ def handle(
     refusal = _refusal(server, header.api_version)
     if refusal is not None:
         results = [Result(name=n, topic_id=i, error_code=refusal) for n, i in wanted]
-        return answer(header, DeleteTopicsResponse(responses=results))
+        return respond(header, DeleteTopicsResponse(responses=results))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in wanted):
         raise InvalidRequestError
     quota = server.mutation_quotas.quota(header, strict_since=STRICT_QUOTA)
@@ -68,7 +68,7 @@ def handle(
         done = dict(zip(once, deleted, strict=True))
         results = [done[w] for w in wanted]
         hold_back(conn, header, quota.wait_ms())
-        return answer(header, DeleteTopicsResponse(responses=results))
+        return respond(header, DeleteTopicsResponse(responses=results))
 
     return work()
 
@@ -98,7 +98,7 @@ async def _delete_all(
         result = Result(name=name, topic_id=topic_id)
         results.append(result)
         if name is None:
-            unnamed = topic_id == ZERO_UUID  # neither name nor id: so Kafka answers
+            unnamed = topic_id == ZERO_UUID  # neither name nor id: so Kafka responds
             result.error_code = (
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED if unnamed else ErrorCode.UNKNOWN_TOPIC_ID
             )

@@ -1,14 +1,14 @@
 """Reassignments and elections on request: AlterPartitionReassignments, its listing, ElectLeaders.
 
-Who may call: the router. All three are the controller's business; another broker answers
+Who may call: the router. All three are the controller's business; another broker responds with
 NOT_CONTROLLER. Kafka: the handlers of the same names in `KafkaApis` and
 `ReplicaManager.electLeaders` (KIP-455, KIP-183, KIP-460).
 """
 
-from ottla.broker.requests.answers import answer, by_topic
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import code_and_message
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import by_topic, respond
 from ottla.broker.requests.topics.server import TopicsServer
 from ottla.controller.elections import ElectionKind
 from ottla.model.errors import ErrorCode, OttlaError
@@ -30,7 +30,7 @@ _MESSAGES = {
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "No partition reassignment is in progress.",
 }
-"""What Kafka says where nobody had more to say."""
+"""Kafka's message where there is no other."""
 
 Outcome = tuple[ErrorCode, str | None]
 
@@ -62,7 +62,7 @@ async def alter_reassignments(
         )
         for topic, partitions in by_topic(outcomes.items()).items()
     ]
-    return answer(header, r(error_message="", responses=responses))
+    return respond(header, r(error_message="", responses=responses))
 
 
 async def list_reassignments(
@@ -91,7 +91,7 @@ async def list_reassignments(
         )
         for topic, partitions in by_topic(found.items()).items()
     ]
-    return answer(header, r(error_message="", topics=topics))
+    return respond(header, r(error_message="", topics=topics))
 
 
 async def elect_leaders(
@@ -123,7 +123,7 @@ async def elect_leaders(
     elected = [tp for tp, outcome in outcomes.items() if outcome[0] == ErrorCode.NONE]
     for tp in await _await_leaders(server, elected, preferred, request.timeout_ms):
         outcomes[tp] = (ErrorCode.REQUEST_TIMED_OUT, None)
-    return answer(header, _elections(outcomes))
+    return respond(header, _elections(outcomes))
 
 
 def _refusals(

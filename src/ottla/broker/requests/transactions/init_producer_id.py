@@ -3,9 +3,9 @@
 Who may call: the router. Kafka: `KafkaApis.handleInitProducerIdRequest`.
 """
 
-from ottla.broker.requests.answers import ResultAnswer, answer
-from ottla.broker.requests.api import Answer, Api, Later
+from ottla.broker.requests.api import Api, Later, Response
 from ottla.broker.requests.error_bodies import code_only
+from ottla.broker.requests.responses import PendingResult, respond
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.coordinators.transaction_events import InitResult, ProducerIdAndEpoch
 from ottla.model.errors import ErrorCode
@@ -18,8 +18,8 @@ from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProd
 FIRST_VERSION_WITH_FENCED = 4
 
 
-def _answer(header: RequestHeader, producer_id: int) -> list[Buffer]:
-    return answer(header, InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+def _respond(header: RequestHeader, producer_id: int) -> list[Buffer]:
+    return respond(header, InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
 
 def handle(
@@ -27,22 +27,22 @@ def handle(
     conn: Connection,
     header: RequestHeader,
     request: InitProducerIdRequest,
-) -> Answer | Later:
+) -> Response | Later:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         refusal = InitProducerIdResponse(
             error_code=ErrorCode.INVALID_REQUEST,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
         )
-        return answer(header, refusal)
+        return respond(header, refusal)
     if request.transactional_id is not None:
         return _transactional(server, conn, header, request)
     producer_id = server.producer_ids.take()
     if producer_id is not None:
-        return _answer(header, producer_id)
+        return _respond(header, producer_id)
 
     async def wait() -> list[Buffer]:
-        return _answer(header, await server.producer_ids.next())
+        return _respond(header, await server.producer_ids.next())
 
     return wait()
 
@@ -53,7 +53,7 @@ def _transactional(
     header: RequestHeader,
     request: InitProducerIdRequest,
 ) -> Pending:
-    pending = InitAnswer(conn, header)
+    pending = PendingInitProducerId(conn, header)
     expected = None
     if request.producer_id != NO_PRODUCER_ID:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -66,7 +66,7 @@ def _transactional(
     return pending
 
 
-class InitAnswer(ResultAnswer[InitResult]):
+class PendingInitProducerId(PendingResult[InitResult]):
     __slots__ = ()
 
     def response(self, result: InitResult) -> InitProducerIdResponse:

@@ -8,8 +8,7 @@ Kafka: the handlers of the same names in `KafkaApis`.
 
 from collections.abc import Mapping, Sequence
 
-from ottla.broker.requests.answers import ResultAnswer, answer, by_topic
-from ottla.broker.requests.api import Answer, Api
+from ottla.broker.requests.api import Api, Response
 from ottla.broker.requests.error_bodies import (
     Each,
     by_version,
@@ -18,6 +17,7 @@ from ottla.broker.requests.error_bodies import (
     for_each_partition,
 )
 from ottla.broker.requests.portions import CHANGES_BY_PARTITION
+from ottla.broker.requests.responses import PendingResult, by_topic, respond
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.coordinators.coordinator_log import Producer
 from ottla.coordinators.offsets import Commit
@@ -63,7 +63,7 @@ def add_partitions(
     conn: Connection,
     header: RequestHeader,
     request: AddPartitionsToTxnRequest,
-) -> Answer:
+) -> Response:
     transactions = request.transactions
     if header.api_version < FIRST_VERSION_OF_BROKERS:
         transactions = [
@@ -76,16 +76,16 @@ def add_partitions(
             )
         ]
     if not transactions:
-        return answer(header, AddPartitionsToTxnResponse())
+        return respond(header, AddPartitionsToTxnResponse())
     if sum(len(topic.partitions) for t in transactions for topic in t.topics) > MOST_PARTITIONS:
         raise CloseConnection(f"more than {MOST_PARTITIONS} partitions are added to transactions")
-    pending = AddedAnswer(conn, header, len({t.transactional_id for t in transactions}))
+    pending = PendingAddPartitions(conn, header, len({t.transactional_id for t in transactions}))
     for transaction in transactions:
         _add(server, transaction, pending)
     return pending
 
 
-class AddedAnswer(ResultAnswer[Mapping[str, Codes]]):
+class PendingAddPartitions(PendingResult[Mapping[str, Codes]]):
     """The response when there are the results of all transactions."""
 
     __slots__ = ("_count", "_results")
@@ -107,24 +107,24 @@ class AddedAnswer(ResultAnswer[Mapping[str, Codes]]):
 class _OneAdded:
     """One transaction of a request, whose partitions are being added."""
 
-    __slots__ = ("_answer", "_name", "_partitions")
+    __slots__ = ("_name", "_partitions", "_pending")
 
     def __init__(
-        self, pending: AddedAnswer, name: str, partitions: Sequence[TopicPartition]
+        self, pending: PendingAddPartitions, name: str, partitions: Sequence[TopicPartition]
     ) -> None:
-        self._answer = pending
+        self._pending = pending
         self._name = name
         self._partitions = partitions
 
     def on_result(self, result: ErrorCode) -> None:
-        code = _known_to(self._answer.header.api_version, result)
-        self._answer.add(self._name, dict.fromkeys(self._partitions, code))
+        code = _known_to(self._pending.header.api_version, result)
+        self._pending.add(self._name, dict.fromkeys(self._partitions, code))
 
 
 def _add(
     server: TransactionsServer,
     transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
-    pending: AddedAnswer,
+    pending: PendingAddPartitions,
 ) -> None:
     name = transaction.transactional_id
     partitions = [
@@ -180,7 +180,7 @@ def add_offsets(
     request: AddOffsetsToTxnRequest,
 ) -> Pending:
     """Make the partition in which a group's offsets are kept part of the transaction."""
-    pending = OffsetsAddedAnswer(conn, header)
+    pending = PendingAddOffsets(conn, header)
     index = server.groups.log.partition_for(request.group_id)
     server.transactions.add_partitions(
         request.transactional_id,
@@ -191,7 +191,7 @@ def add_offsets(
     return pending
 
 
-class OffsetsAddedAnswer(ResultAnswer[ErrorCode]):
+class PendingAddOffsets(PendingResult[ErrorCode]):
     __slots__ = ()
 
     def response(self, result: ErrorCode) -> AddOffsetsToTxnResponse:
@@ -201,7 +201,7 @@ class OffsetsAddedAnswer(ResultAnswer[ErrorCode]):
 def end_txn(
     server: TransactionsServer, conn: Connection, header: RequestHeader, request: EndTxnRequest
 ) -> Pending:
-    pending = EndedAnswer(conn, header)
+    pending = PendingEndTxn(conn, header)
     server.transactions.end(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
@@ -211,7 +211,7 @@ def end_txn(
     return pending
 
 
-class EndedAnswer(ResultAnswer[ErrorCode]):
+class PendingEndTxn(PendingResult[ErrorCode]):
     __slots__ = ()
 
     def response(self, result: ErrorCode) -> EndTxnResponse:
@@ -226,7 +226,7 @@ def txn_offset_commit(
     conn: Connection,
     header: RequestHeader,
     request: TxnOffsetCommitRequest,
-) -> Answer:
+) -> Response:
     results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     now_ms = server.world.clock.wall_ms()
@@ -243,13 +243,13 @@ def txn_offset_commit(
                     now_ms,
                 )
     if not commits:
-        return answer(header, _committed(results, header.api_version))
-    pending = OffsetsAnswer(server, conn, header, request, commits, results)
+        return respond(header, _committed(results, header.api_version))
+    pending = PendingTxnOffsetCommit(server, conn, header, request, commits, results)
     pending.start()
     return pending
 
 
-class OffsetsAnswer(ResultAnswer[Codes]):
+class PendingTxnOffsetCommit(PendingResult[Codes]):
     """The response when the offsets are in the log; `refused` are those that were not written."""
 
     __slots__ = ("_commits", "_guard", "_refused", "_request", "_server")

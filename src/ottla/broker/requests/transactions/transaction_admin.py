@@ -4,10 +4,10 @@ Who may call: the router. Invariants: answered from memory, at once. Kafka: the 
 same names in `KafkaApis` and `Partition.activeProducerState`.
 """
 
-from ottla.broker.requests.answers import answer
 from ottla.broker.requests.api import Api, Parts
 from ottla.broker.requests.error_bodies import Each, code_only, for_each, for_each_partition
 from ottla.broker.requests.portions import in_portions
+from ottla.broker.requests.responses import respond
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.log import Log
 from ottla.model.errors import ErrorCode, OttlaError
@@ -47,18 +47,18 @@ def describe_producers(
             message = "This server does not host this topic-partition."
         partitions = []
         for index in topic.partition_indexes:
-            answered = r.PartitionResponse(
+            responded = r.PartitionResponse(
                 partition_index=index, error_code=error, error_message=message
             )
             if error is ErrorCode.NONE:
                 try:
                     log = server.replicas.hosted(topic.name, index).local_log(leader_only=False)
-                    answered.active_producers = _producers(log)
+                    responded.active_producers = _producers(log)
                 except OttlaError as failure:
-                    answered.error_code = failure.code
-            partitions.append(answered)
+                    responded.error_code = failure.code
+            partitions.append(responded)
         topics.append(r.TopicResponse(name=topic.name, partitions=partitions))
-    return answer(header, r(topics=topics))
+    return respond(header, r(topics=topics))
 
 
 def _producers(log: Log) -> list[DescribeProducersResponse.ProducerState]:
@@ -97,7 +97,7 @@ def describe_transactions(
             state.transaction_start_time_ms = found.start_ms
             state.topics = [r.TopicData(topic=t, partitions=ids) for t, ids in topics.items()]
         states.append(state)
-    return answer(header, r(transaction_states=states))
+    return respond(header, r(transaction_states=states))
 
 
 def list_transactions(
@@ -118,7 +118,7 @@ def list_transactions(
         )
         for t in found
     ]
-    return answer(
+    return respond(
         header, r(error_code=error, unknown_state_filters=unknown, transaction_states=states)
     )
 

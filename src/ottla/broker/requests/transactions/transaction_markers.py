@@ -8,10 +8,10 @@ the offsets of a group become visible, or are dropped, at that moment. A marker 
 
 from collections.abc import Sequence
 
-from ottla.broker.requests.answers import answer
-from ottla.broker.requests.api import Answer, Api, Quota
+from ottla.broker.requests.api import Api, Quota, Response
 from ottla.broker.requests.error_bodies import Each, for_each
 from ottla.broker.requests.portions import MANY_CHANGES, in_portions
+from ottla.broker.requests.responses import respond
 from ottla.broker.requests.transactions.server import TransactionsServer
 from ottla.log.validate import COORDINATOR
 from ottla.model.errors import ErrorCode, OttlaError
@@ -33,7 +33,7 @@ def handle(
     conn: Connection,
     header: RequestHeader,
     request: WriteTxnMarkersRequest,
-) -> Answer:
+) -> Response:
     results: list[tuple[Marker, PartitionResult]] = []
     waiting: list[tuple[int, Partition]] = []
     for marker in request.markers:
@@ -45,13 +45,13 @@ def handle(
                     waiting.append((len(results), partition))
                 results.append((marker, result))
     if not waiting:
-        return answer(header, _response(server, request, results))
-    pending = MarkersAnswer(server, conn, header, request, results)
+        return respond(header, _response(server, request, results))
+    pending = PendingMarkers(server, conn, header, request, results)
     pending.wait(waiting, server.config.integer("request.timeout.ms"))
     return pending
 
 
-class MarkersAnswer(DelayedProduce):
+class PendingMarkers(DelayedProduce):
     """The response when the in-sync replicas have all markers."""
 
     __slots__ = ("_header", "_marked", "_request", "_server")
@@ -71,8 +71,8 @@ class MarkersAnswer(DelayedProduce):
         self._request = request
         self._marked = marked
 
-    def answer(self) -> Sequence[Buffer]:
-        return answer(self._header, _response(self._server, self._request, self._marked))
+    def respond(self) -> Sequence[Buffer]:
+        return respond(self._header, _response(self._server, self._request, self._marked))
 
     def drop(self) -> None:
         """Go on though the coordinator hung up: the offsets of a group wait for the markers too."""
@@ -125,7 +125,7 @@ def _response(
     by_marker: dict[int, dict[str, list[PartitionResult]]] = {}
     for marker, result in results:
         by_marker.setdefault(id(marker), {}).setdefault(result.topic, []).append(result)
-    answers = []
+    responses = []
     for marker in request.markers:
         topics = by_marker.get(id(marker), {})
         written = [
@@ -135,7 +135,7 @@ def _response(
             groups.complete_transaction(
                 marker.producer_id, written, committed=marker.transaction_result
             )
-        answers.append(
+        responses.append(
             r.WritableTxnMarkerResult(
                 producer_id=marker.producer_id,
                 topics=[
@@ -152,7 +152,7 @@ def _response(
                 ],
             )
         )
-    return r(markers=answers)
+    return r(markers=responses)
 
 
 WRITE_TXN_MARKERS = Api(

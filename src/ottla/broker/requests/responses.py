@@ -1,4 +1,4 @@
-"""Answers: from a response message to the parts that leave, and back to an answer in waiting.
+"""Responses: from a response message to the parts that leave, and back to a response in waiting.
 
 Who may call: every handler; the router for errors and for what is answered later. Invariants: a
 response is encoded exactly once, with the version its request came in. Kafka:
@@ -28,34 +28,34 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
-def answer(header: RequestHeader, response: Any) -> list[Buffer]:
+def respond(header: RequestHeader, response: Any) -> list[Buffer]:
     """Return header and body of a response; the server adds the size."""
     return [_head(header, response), *encode_response(response, header.api_version)]
 
 
 def _head(header: RequestHeader, response: Any) -> bytes:
-    """Return the header of a response, which is told its throttle time."""
+    """Return the header of a response, and set its throttle time."""
     if header.throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = header.throttle_ms
     return response_header(header.api_key, header.api_version, header.correlation_id)
 
 
-def answer_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
-    """Do what `answer` does for a response that may be very large; yields after each slice."""
+def respond_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
+    """Do what `respond` does for a response that may be very large; yields after each slice."""
     head = _head(header, response)
     return [head, *(yield from encode_in_slices(response, header.api_version))]
 
 
-async def answer_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
-    """Do what `answer` does for a response that may be very large, and let others run."""
-    driven = Driven(answer_steps(header, response))
+async def respond_in_slices(header: RequestHeader, response: Any, clock: Clock) -> list[Buffer]:
+    """Do what `respond` does for a response that may be very large, and let others run."""
+    driven = Driven(respond_steps(header, response))
     async for _ in InTimeSlices(driven, clock):
         pass
     return driven.result
 
 
 def hold_back(conn: Connection, header: RequestHeader, wait_ms: int) -> None:
-    """Tell a client with this answer to wait, and read nothing of it for so long (KIP-219).
+    """Tell a client with this response to wait, and read nothing of it for so long (KIP-219).
 
     Of several reasons to wait the longest one counts.
     """
@@ -64,7 +64,7 @@ def hold_back(conn: Connection, header: RequestHeader, wait_ms: int) -> None:
         conn.throttle(wait_ms)
 
 
-def answer_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
+def respond_with_body(header: RequestHeader, body: Sequence[Buffer]) -> list[Buffer]:
     """Return header and an already encoded body."""
     return [response_header(header.api_key, header.api_version, header.correlation_id), *body]
 
@@ -77,15 +77,15 @@ def by_topic(items: Iterable[tuple[TopicPartition, ItemT]]) -> dict[str, list[tu
     return topics
 
 
-def error_answer(
+def error_response(
     api: Api[Any, Any], header: RequestHeader, request: Any, error: OttlaError
 ) -> list[Buffer]:
-    """Return the answer that says why a request failed, in the shape of its API."""
-    return answer(header, api.error_response(request, header.api_version, error))
+    """Return the response that says why a request failed, in the shape of its API."""
+    return respond(header, api.error_response(request, header.api_version, error))
 
 
-class ResultAnswer(Pending, Generic[ResultT]):
-    """The answer to one request, when there is the result that it waits for.
+class PendingResult(Pending, Generic[ResultT]):
+    """The response to one request, when there is the result that it waits for.
 
     It is all that a coordinator keeps of a request (`coordinators.results`).
     """
@@ -97,7 +97,7 @@ class ResultAnswer(Pending, Generic[ResultT]):
         self.header = header
 
     def on_result(self, result: ResultT) -> None:
-        self.complete(answer(self.header, self.response(result)))
+        self.complete(respond(self.header, self.response(result)))
 
     def response(self, result: ResultT) -> Message:
         """Return what the result means in this request's version."""
@@ -105,13 +105,13 @@ class ResultAnswer(Pending, Generic[ResultT]):
 
 
 class TaskOwner(Protocol):
-    """A broker, as far as it runs what answers later."""
+    """A broker, as far as it runs what responds later."""
 
     @property
     def tasks(self) -> Tasks: ...
 
 
-def answer_later(
+def respond_later(
     server: TaskOwner,
     api: Api[Any, Any],
     conn: Connection,
@@ -119,9 +119,9 @@ def answer_later(
     request: Any,
     work: Later,
 ) -> Pending:
-    """Answer with what a coroutine returns; an OttlaError it raises becomes the answer.
+    """Answer with what a coroutine returns; an OttlaError it raises becomes the response.
 
-    It runs to its end even if the client goes away: half a topic creation is worse than an answer
+    It runs to its end even if the client goes away: half a topic creation is worse than a response
     nobody reads.
     """
     pending = conn.pending(pipelined=False)
@@ -132,13 +132,13 @@ def answer_later(
         except CloseConnection as decision:
             pending.fail(str(decision))
         except OttlaError as error:
-            pending.complete(error_answer(api, header, request, error))
+            pending.complete(error_response(api, header, request, error))
         except asyncio.CancelledError:
             pending.fail("the server is shutting down")
             raise
         except Exception as error:
             logger.exception("request failed api_key=%d peer=%s", header.api_key, conn.peer)
-            pending.complete(error_answer(api, header, request, OttlaError(str(error))))
+            pending.complete(error_response(api, header, request, OttlaError(str(error))))
 
     server.tasks.start(run(), f"api-{header.api_key}")
     return pending
