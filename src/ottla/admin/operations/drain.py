@@ -1,14 +1,16 @@
 """Drain: move all replicas of a broker to the others, so that it can be removed.
 
 Who may call: `ottla broker drain` and tests. Invariants: only partitions of this broker change,
-and of these only its replica; rack rules and the choice of brokers are those of `plans`; topics
+and of these only its replica; where they go is `drain_plan`'s; topics
 that are created meanwhile are drained, too; works with any Kafka (KIP-455).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 
-from ottla.admin.operations import plans, reassign
+from ottla.admin.operations import plans, reassign, way_back
+from ottla.admin.operations.drain_plan import drained
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.output import plural
 from ottla.model.errors import ConnectionLostError, OttlaError
@@ -59,7 +61,7 @@ async def plan(client: Client, broker: int) -> tuple[Assignment, Assignment]:
     )
     others = {b: rack for b, rack in live.items() if b != broker}
     try:
-        return current, plans.drained(current, every, broker, others)
+        return current, drained(current, every, broker, others)
     except ValueError as error:
         raise PlanError(
             f"{error}; add a broker first (`ottla up -n`), or lower the replication factor "
@@ -98,22 +100,32 @@ async def drain(
             return moved
         if wanted:
             prepared = await reassign.prepare(client, wanted, "drain", additional=bool(waited))
+            path = way_back.write(plans.format_plan(prepared.rollback))
+            tell(f"the way back is in {path}")
             await reassign.execute(client, prepared, throttle)
             tell(f"moving {plural(len(wanted), 'replica')} away from broker {broker}")
         partitions = [*waited, *wanted]
-        left = await reassign.wait(
-            client,
-            partitions,
-            bound_s,
-            lambda left, of: tell(f"{of - left} of {plural(of, 'partition')} done"),
-        )
+        topics = {tp.topic for tp in partitions}
+        try:
+            left = await reassign.wait(
+                client,
+                partitions,
+                bound_s,
+                lambda left, of: tell(f"{of - left} of {plural(of, 'partition')} done"),
+            )
+        except asyncio.CancelledError:  # Ctrl-C
+            if throttle is not None:
+                await reassign.clear_throttles(client, topics)
+                tell("throttles removed")
+            tell("interrupted; the moves go on (`ottla reassign list`, `ottla reassign cancel`)")
+            raise
         if left:
             raise OttlaError(
                 f"after {bound_s:g} s {plural(left, 'partition')} still moving away from broker "
                 f"{broker}; they go on (`ottla reassign list`), drain again to wait for them"
             )
         if throttle is not None:
-            await reassign.clear_throttles(client, proposed)
+            await reassign.clear_throttles(client, topics)
         moved += len(partitions)
     raise OttlaError(
         f"new replicas are placed on broker {broker} faster than they are drained; stop creating "
