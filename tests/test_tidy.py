@@ -401,7 +401,7 @@ PLAIN_DECORATORS = {
 
 
 def decorated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-    """Tell whether a decorator may register it somewhere."""
+    """Return whether a decorator may register it somewhere."""
     names = [re.split(r"[(]", ast.unparse(d))[0].split(".")[-1] for d in node.decorator_list]
     return any(n not in PLAIN_DECORATORS for n in names)
 

@@ -55,7 +55,7 @@ def _run() -> int:
 
 
 def _is_server(arguments: list[str]) -> bool:
-    """Tell whether `broker` is followed by options, not by what to do with brokers."""
+    """Return whether `broker` is followed by options, not by what to do with brokers."""
     return arguments[:1] == ["broker"] and any(
         a.startswith("-") and a not in ("-h", "--help") for a in arguments[1:2]
     )

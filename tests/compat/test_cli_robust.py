@@ -269,7 +269,7 @@ def test_a_silent_port_is_told_soon():
         started = time.monotonic()
         done = ottla("topics", "list", "--bootstrap-server", address)
         assert time.monotonic() - started < 15
-        one_line(done, 1, address, "did not answer", "is it a Kafka broker")
+        one_line(done, 1, address, "did not respond", "is it a Kafka broker")
 
 
 def test_an_http_server_is_called_one():

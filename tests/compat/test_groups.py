@@ -80,7 +80,7 @@ class Member:
 
 
 def covered(*members):
-    """Tell whether each partition has exactly one reader, and each member reads some."""
+    """Return whether each partition has exactly one reader, and each member reads some."""
     found = sorted(p for m in members for p in m.assigned)
     return found == list(range(PARTITIONS)) and all(m.assigned for m in members)
 

@@ -70,7 +70,7 @@ class Folder:
         }
 
     def is_amid(self, topic, there):
-        """Tell whether a part of the log is in the other dir."""
+        """Return whether a part of the log is in the other dir."""
         return 0 < self.lags(topic).get((str(there), True), COUNT) < COUNT
 
     def kill_and_start(self, cluster, znodes):

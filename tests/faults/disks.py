@@ -197,7 +197,7 @@ def _dir_fails(proof: Proof, broker: int, fail: Any, heal: Any) -> dict[str, Any
         moved = time.monotonic()
         proof.await_acks(100)
         assert proof.cluster.running(broker), "it ended, though it has another log dir"
-        assert proof.cluster.known_to(broker), "it does not answer any more"
+        assert proof.cluster.known_to(broker), "it does not respond any more"
         assert broker in proof.znodes.brokers(), "it is not registered any more"
     finally:
         heal()

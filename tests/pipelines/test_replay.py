@@ -141,7 +141,7 @@ class Watch:
         return {tp.partition: one.offset for tp, one in found.items()}
 
     def open_transaction(self):
-        """Tell whether records are written that are not committed."""
+        """Return whether records are written that are not committed."""
         ends = self.ends(self._topic, (0, 1), committed=False)
         return ends != self.ends(self._topic, (0, 1), committed=True)
 
@@ -149,7 +149,7 @@ class Watch:
         return sum(self.ends(self._topic, (0, 1), committed=True).values())
 
     def copied(self, end):
-        """Tell whether both partitions' progress is at an offset."""
+        """Return whether both partitions' progress is at an offset."""
         tps = [TopicPartition(self._job, p + 1) for p in (0, 1)]
         found = [progress.newest(self._cluster, tp) for tp in tps]
         notes = [progress.decoded(one, PROGRESS, Progress) for one in found]

@@ -496,9 +496,9 @@ def servers(proof: Proof, here: Watched) -> None:
         listening.listen()
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         proof.refused("a port that is silent", ottla("topics", "list", "-b", address), 1, address,
-                      "did not answer", "is it a Kafka broker", state=here.state)  # fmt: skip
+                      "did not respond", "is it a Kafka broker", state=here.state)  # fmt: skip
         proof.refused("produce to it", ottla("produce", TOPIC, "-b", address), 1, address,
-                      "did not answer", state=here.state)  # fmt: skip
+                      "did not respond", state=here.state)  # fmt: skip
     with answering(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as address:
         proof.refused("a port that speaks HTTP", ottla("status", "-b", address), 1, address,
                       "no Kafka listener", "HTTP", state=here.state)  # fmt: skip
@@ -520,7 +520,7 @@ def servers(proof: Proof, here: Watched) -> None:
         ("an empty address", "", "--bootstrap-server", "host:port"),
     ):
         proof.refused(what, ottla("topics", "list", "-b", address), 1, *said, state=here.state)
-    # One that does not answer beside one that does: it does not matter.
+    # One that does not respond beside one that does: it does not matter.
     done, _ = run(ottla("topics", "list", "-b", f"127.0.0.1:{free},{here.bootstrap}"))
     proof.add("a broker that is down beside one that is up", done.returncode,
               last_line(done.stdout), judged(done, 0, (), 0))  # fmt: skip

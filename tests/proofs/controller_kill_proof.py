@@ -203,7 +203,7 @@ class Proof:
         return facts
 
     def in_office(self, after_epoch: int) -> bool:
-        """Tell whether somebody was elected after an epoch and is alive."""
+        """Return whether somebody was elected after an epoch and is alive."""
         return (
             self.znodes.controller_epoch() > after_epoch
             and self.znodes.controller() in self.znodes.brokers()

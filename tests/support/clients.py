@@ -64,7 +64,7 @@ def create_topics(admin: AdminClient, *topics: NewTopic, timeout_s: float = 30) 
 
 
 def _created(future: Any, timeout_s: float) -> bool:
-    """Tell whether a topic is created, False if who was asked is not the controller."""
+    """Return whether a topic is created, False if who was asked is not the controller."""
     try:
         future.result(timeout_s)
     except KafkaException as failure:

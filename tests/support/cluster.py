@@ -75,7 +75,7 @@ class BrokerProcesses:
         raise NotImplementedError
 
     def started(self, broker: int) -> bool:
-        """Tell whether a broker that runs has started."""
+        """Return whether a broker that runs has started."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -231,7 +231,7 @@ class OttlaCluster(BrokerProcesses):
             )
 
     def started(self, broker: int) -> bool:
-        """Tell whether a broker answers and has heard of itself from the controller."""
+        """Return whether a broker answers and has heard of itself from the controller."""
         return broker in self.known_to(broker)
 
     def log_bytes(self, broker: int, partition: str) -> bytes:

@@ -65,7 +65,7 @@ def partition(admin, topic):
 
 
 def full(admin, topic, count=3) -> bool:
-    """Tell whether a partition has so many in sync; not, if the broker asked knows none yet."""
+    """Return whether a partition has so many in sync; not, if the broker asked knows none yet."""
     found = admin.list_topics(topic, timeout=10).topics[topic].partitions.get(0)
     return found is not None and len(found.isrs) == count and found.leader >= 0
 

@@ -79,7 +79,7 @@ class Znodes:
         return {int(p): r for p, r in found["partitions"].items()} if found else {}
 
     def moving(self, topic: str) -> bool:
-        """Tell whether a partition of a topic is on its way to other brokers."""
+        """Return whether a partition of a topic is on its way to other brokers."""
         found = self.read(f"/brokers/topics/{topic}") or {}
         return bool(found.get("adding_replicas") or found.get("removing_replicas"))
 
@@ -101,7 +101,7 @@ class Znodes:
         return states
 
     def full(self, topic: str) -> bool:
-        """Tell whether every replica is in sync and every partition has a leader."""
+        """Return whether every replica is in sync and every partition has a leader."""
         assignment, states = self.assignment(topic), self.states(topic)
         return bool(assignment) and all(
             p in states and states[p].leader in r and sorted(states[p].isr) == sorted(r)

@@ -1,4 +1,4 @@
-"""The command line: what a person types, and what they are told when it does not work.
+"""The command line: what a person types, and what is printed when it does not work.
 
 Who may call: `ottla.__main__`. Invariants: exit code 0 means it held, 1 it failed, 2 it was typed
 wrong; bad input is one line naming the thing, the reason and the way out, never a traceback; a
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
             code = _run(path, node, left)
         except Exit as ended:
             code = ended.code
-        sys.stdout.flush()  # what cannot be written is told here, not by the interpreter
+        sys.stdout.flush()  # what cannot be written is reported here, not by the interpreter
         return code
     except UsageError as error:
         output.complain(f"{' '.join(['ottla', *path])}: {error}")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, Node] | No
 
 
 def _failed(error: Exception) -> int:
-    """Say what failed in one line; an error of ours, which nobody expected, is raised."""
+    """Say what failed in one line; an error of ours, which was not expected, is raised."""
     from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
 
     if isinstance(error, OttlaError):

@@ -2,7 +2,7 @@
 
 Who may call: the admin room. The first of these that is there decides: --bootstrap-server, --dir,
 --profile, bootstrap.servers of --command-config, OTTLA_BOOTSTRAP_SERVERS, OTTLA_PROFILE, OTTLA_DIR,
-the profile in use, ./ottla-data. Invariant: what a setting asks for and nobody does is refused.
+the profile in use, ./ottla-data. Invariant: a setting without effect is refused.
 """
 
 import os

@@ -92,13 +92,13 @@ def one_topic(argument: str | None, option: str | None) -> str:
 
 
 def needs_yes(yes: bool, what_is_lost: str) -> None:
-    """Refuse, for want of somebody to ask, what is not taken back; `--yes` stands for a yes."""
+    """Refuse what cannot be undone where no one can be asked; `--yes` stands for a yes."""
     if not yes and not sys.stdin.isatty():
         raise UsageError(f"{what_is_lost}; add --yes to do it without being asked")
 
 
 def _confirmed(question: str) -> bool:
-    """Ask at the terminal; no answer is a no."""
+    """Ask at the terminal; no response is a no."""
     sys.stderr.write(f"{question} [y/N]: ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -122,7 +122,7 @@ def read_input(name: str, max_bytes: int) -> tuple[bytes, str]:
 
 
 def usage(parse: Callable[[S], T], texts: Sequence[S], option: str) -> list[T]:
-    """Parse what was typed for one option; what is wrong with it is told with the option's name."""
+    """Parse the value of one option; an error names the option."""
     try:
         return [parse(text) for text in texts]
     except ValueError as error:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from ottla.admin import process, tables
 
 quiet = verbose = False
-"""What every command may be told by --quiet and --verbose."""
+"""What --quiet and --verbose set for every command."""
 
 _tabs = False
 """Whether --output tsv was typed."""
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Print what went wrong to standard error; where that fails there is nobody to tell."""
+    """Print what went wrong to standard error; where that fails nothing more can be done."""
     try:
         for line in text.split("\n"):
             sys.stderr.write(tables.printable(line) + "\n")
@@ -75,7 +75,7 @@ def complain(text: str) -> None:
 
 
 def structured(output: Format) -> bool:
-    """Tell whether a result is to be printed as JSON or YAML; if not, as a table or tsv."""
+    """Return whether a result is to be printed as JSON or YAML; if not, as a table or tsv."""
     global _tabs  # noqa: PLW0603 - one command line for each process
     _tabs = output is Format.tsv
     return output in (Format.json, Format.yaml)
@@ -111,7 +111,7 @@ def print_table(
 
 
 def print_results(output: Format, rows: Sequence[Mapping[str, object]]) -> None:
-    """Print what a change came to, for programs; people were told in words."""
+    """Print what a change came to, for programs; people have seen it in words."""
     if structured(output):
         print_structured(output, rows)
     elif output is Format.tsv and rows:

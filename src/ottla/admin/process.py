@@ -49,7 +49,7 @@ def _raise(number: int, _frame: object) -> NoReturn:
 def ended_in_order() -> Iterator[None]:
     """Have signals be KeyboardInterrupt meanwhile: what has begun is to be ended in order."""
     if signal.getsignal(signal.SIGINT) is not _leave:
-        yield  # already so, or somebody else's process
+        yield  # already so, or another program's process
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio knows what that is
     for number in _NUMBERS[1:]:

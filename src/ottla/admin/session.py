@@ -1,7 +1,7 @@
 """One command's conversation with a cluster: a client, made and closed around a coroutine.
 
 Who may call: the admin room. Invariants: uses `net.client` and nothing further in, so that a real
-Kafka answers as well as a cluster of ours; every failure to reach anybody is one line.
+Kafka responds as well as a cluster of ours; every failure to reach a broker is one line.
 """
 
 import time
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30.0
 LONG_S = 3.0
-"""Whoever waits longer is told what for."""
+"""A longer wait is explained."""
 CONNECT_TIMEOUT_S = 5.0
 """For a connection and the answer to ApiVersions: what is silent so long is no broker."""
 
@@ -53,7 +53,7 @@ class _Client(Client):
 
 
 class _TellingClient(_Client):
-    """Says what is asked of whom, and how long the answer took (--verbose)."""
+    """Says what is asked of whom, and how long the response took (--verbose)."""
 
     async def call(
         self,
@@ -64,14 +64,14 @@ class _TellingClient(_Client):
         timeout_s: float | None = None,
     ) -> Any:
         began = time.monotonic()
-        told = f"{type(message).__name__} to {'any broker' if broker is None else broker}"
+        request = f"{type(message).__name__} to {'any broker' if broker is None else broker}"
         try:
-            answer = await super().call(message, broker, version=version, timeout_s=timeout_s)
+            response = await super().call(message, broker, version=version, timeout_s=timeout_s)
         except OttlaError as error:
-            output.say(f"{told}: {error}")
+            output.say(f"{request}: {error}")
             raise
-        output.say(f"{told}: {(time.monotonic() - began) * 1000:.1f} ms")
-        return answer
+        output.say(f"{request}: {(time.monotonic() - began) * 1000:.1f} ms")
+        return response
 
 
 def connected(

@@ -42,7 +42,7 @@ def printable(text: str) -> str:
 
 
 def colours(out: TextIO) -> bool:
-    """Tell whether `out` is a terminal that shows colours (https://no-color.org)."""
+    """Return whether `out` is a terminal that shows colours (https://no-color.org)."""
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

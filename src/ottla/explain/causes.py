@@ -88,9 +88,9 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
                 f"{share.broker} were elsewhere, the limit is {share.limit:.0%}"
             )
         case PreferredElectionRequested():
-            return "somebody asked for preferred leader elections"
+            return "a client requested preferred leader elections"
         case ElectionsAsked(kind=kind):
-            return f"somebody asked for {kind} leader elections"
+            return f"a client requested {kind} leader elections"
         case RestartedUnseen(replicas=replicas):
             brokers = sorted({b for _, b in replicas})
             return f"{_named(brokers)} had restarted while there was no controller"
@@ -100,13 +100,13 @@ def _described(entry: Entry, about: AnyLine, state: ClusterState) -> str:
 
 
 _PLAIN: Mapping[str, str] = {
-    "ReassignmentsAsked": "somebody asked for a reassignment",
-    "ReassignmentRequested": "somebody asked for a reassignment (znode)",
-    "TopicDeletionsRequested": "somebody asked for the deletion of topics",
+    "ReassignmentsAsked": "a client requested a reassignment",
+    "ReassignmentRequested": "a client requested a reassignment (znode)",
+    "TopicDeletionsRequested": "a client requested the deletion of topics",
     "UncleanElectionEnabled": "unclean elections were allowed",
     "LogDirsFailed": "a broker said that a log directory failed",
     "PartitionChangeAsked": "a leader changed its ISR (AlterPartition)",
-    "StopReplicaResponse": "a broker answered which replicas it deleted",
+    "StopReplicaResponse": "a broker reported which replicas it deleted",
     "DeletionHalted": "",
     "ReplicaDeletionFailed": "a broker could not delete replicas",
 }

@@ -2,7 +2,7 @@
 
 Who may call: `ottla.__main__`, which adds them to the others. Invariants: offline: only files are
 read, no broker is asked and nothing is written; stdout carries what was asked for, what was
-skipped is said on stderr; exit code 1 where the answer is no: an unknown partition, no journal,
+skipped is said on stderr; exit code 1 where the response is no: an unknown partition, no journal,
 a difference. Imports what it needs when it runs.
 """
 
@@ -131,7 +131,7 @@ def journals_of(
 def take_all(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:
     """Give all lines up to a moment, of however many journals, to `take`; return the damage.
 
-    NoJournalError if there is no such line: an answer drawn from nothing would mislead.
+    NoJournalError if there is no such line: a response drawn from nothing would mislead.
     """
     from ottla.explain.journals import Damage, NoJournalError, read  # noqa: PLC0415 - lazy
     from ottla.explain.timestamps import time_text  # noqa: PLC0415 - lazy

@@ -1,7 +1,7 @@
 """Procedures: the controller's whole procedures, run again over what the journal says they read.
 
 A decider. Who may call: `replay`. A term is followed from a snapshot on: each event's procedure is
-given its inputs from the event's line, each effect its answer from the journal, and every line it
+given its inputs from the event's line, each effect its response from the journal, and every line it
 writes is compared with the journal's, in order. So a step that is left out, added or swapped is a
 difference, though each single decision is right. Invariants: nothing is compared where lines are
 missing or a journal holds no inputs (those of older versions): not until the next snapshot; the
@@ -234,11 +234,11 @@ class _Run:
             while True:
                 noted = self._note(effect, changes, noted)
                 try:
-                    answer = self._answer(effect)
+                    response = self._respond(effect)
                 except OttlaError as error:
                     effect = steps.throw(error)
                 else:
-                    effect = steps.send(answer)
+                    effect = steps.send(response)
         except StopIteration:
             return
         except OttlaError:
@@ -260,7 +260,7 @@ class _Run:
 
     # --- effects ----------------------------------------------------------------------------
 
-    def _answer(self, effect: Effect[Any]) -> Any:
+    def _respond(self, effect: Effect[Any]) -> Any:
         found = self.next
         facts = None if found is None else found.facts
         if isinstance(facts, journaled.EffectPerformed) and _is_of(facts, effect):

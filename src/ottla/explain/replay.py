@@ -1,7 +1,7 @@
 """Replay: the installed deciders, run over a journal's inputs; what would be decided differently.
 
 A decider. Who may call: `commands`. What is run again, line by line: the elections of every kind,
-first leaders, removals from the ISR, new leader epochs, the answers to AlterPartition, which
+first leaders, removals from the ISR, new leader epochs, the responses to AlterPartition, which
 brokers came and went, which of them restarted unseen, whether a reassignment was complete or its
 target acceptable, whether leadership was out of balance, and whether each state change was legal;
 event by event, whole procedures (see `procedures`). Invariants: a decision is made again from its
@@ -121,7 +121,7 @@ class Replay:
 
     def _decision(self, entry: Entry, line: DecisionLine) -> None:
         if line.election == "alter-partition":
-            self._compare(entry, "ISR changes", line.partition, _journaled_answer(line), _answer)
+            self._compare(entry, "ISR changes", line.partition, _journaled_answer(line), _respond)
             return
         if line.election not in {*_KINDS, "new", "isr-removal", "epoch"}:
             self.unknown[line.election] = self.unknown.get(line.election, 0) + 1
@@ -264,7 +264,7 @@ def _elected(entry: Entry) -> str:
 
 def _outcome(rule: str, after: LeaderAndIsr | None, rejected: tuple[tuple[int, str], ...]) -> str:
     others = "; ".join(f"not {broker} ({why})" for broker, why in rejected)
-    state = "nobody" if after is None else _state(after)
+    state = "no leader" if after is None else _state(after)
     return f"{rule}: {state}" + (f"; {others}" if others else "")
 
 
@@ -283,7 +283,7 @@ def _journaled_answer(line: DecisionLine) -> str:
     return f"{line.rule}: {line.outcome.removeprefix('refused: ')}"
 
 
-def _answer(entry: Entry) -> str:
+def _respond(entry: Entry) -> str:
     line: Any = entry.line
     tp = partition_of(line.partition)
     context = _context(line)
@@ -302,8 +302,8 @@ def _answer(entry: Entry) -> str:
         before = None if line.before is None else line.before
         rule = rule_of(before, verdict.writes[tp])
         return f"{rule}: written"
-    answer = verdict.results[tp]
-    name = answer.name if isinstance(answer, ErrorCode) else "as it is"
+    response = verdict.results[tp]
+    name = response.name if isinstance(response, ErrorCode) else "as it is"
     return f"{verdict.reasons.get(tp, 'asked before')}: {name}"
 
 

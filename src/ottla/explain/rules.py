@@ -13,7 +13,7 @@ from ottla.model.journal_schema import (
 
 def in_words(line: DecisionLine) -> str:
     """Say why a decision came out as it did."""
-    words = (_NOBODY if line.after is None else _RULES).get(line.rule)
+    words = (_NO_LEADER if line.after is None else _RULES).get(line.rule)
     text = line.rule if words is None else words(line)
     if line.election == "alter-partition":
         text = _asked(line, text)
@@ -71,15 +71,15 @@ _RULES: Mapping[str, Callable[[DecisionLine], str]] = {
         f"{list(d.replicas)}"
     ),
     "unclean: first live replica": lambda d: (
-        f"nobody of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} is "
+        f"no member of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} is "
         f"the first live replica of {list(d.replicas)}; records may be lost"
     ),
     "unclean: longest log": lambda d: (
-        f"nobody of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} has "
+        f"no member of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} has "
         f"the longest log{_ends(d)}; records may be lost"
     ),
     "first live eligible replica": lambda d: (
-        f"nobody of the ISR {_isr(d)} lives with what it had, but {_leader(d)} left it below "
+        f"no member of the ISR {_isr(d)} lives with what it had, but {_leader(d)} left it below "
         "min.insync.replicas: it has every acknowledged record"
     ),
     "first live ISR member of the target": lambda d: (
@@ -105,19 +105,19 @@ _RULES: Mapping[str, Callable[[DecisionLine], str]] = {
     ),
 }
 
-_NOBODY: Mapping[str, Callable[[DecisionLine], str]] = {
+_NO_LEADER: Mapping[str, Callable[[DecisionLine], str]] = {
     "no live replica": lambda d: f"none of the replicas {list(d.replicas)} lives: no leader",
     "no live ISR member": lambda d: (
-        f"nobody of the ISR {_isr(d)} lives, and unclean elections are not allowed: no leader"
+        f"no member of the ISR {_isr(d)} lives, and unclean elections are not allowed: no leader"
     ),
     "no live ISR member, nor an eligible replica": lambda d: (
-        f"nobody of the ISR {_isr(d)} lives with what it had, and of those who have every "
-        f"acknowledged record, {list(d.eligible)}, nobody lives: no leader until one of them does"
+        f"no member of the ISR {_isr(d)} lives with what it had, and of those who have every "
+        f"acknowledged record, {list(d.eligible)}, none lives: no leader until one of them does"
     ),
     "no live ISR member among the target replicas": lambda d: (
-        f"nobody of the target replicas {list(d.assignment.target)} is live and in sync"
+        f"none of the target replicas {list(d.assignment.target)} is live and in sync"
     ),
     "no live ISR member that is not shutting down": lambda d: (
-        f"nobody else of the ISR {_isr(d)} could lead: the leader stays until it is gone"
+        f"no other member of the ISR {_isr(d)} could lead: the leader stays until it is gone"
     ),
 }

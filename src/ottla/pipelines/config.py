@@ -56,7 +56,7 @@ class Cluster(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
     @property
     def secured(self) -> bool:
-        """Tell whether the brokers want TLS or SASL, which our own client does not speak."""
+        """Return whether the brokers want TLS or SASL, which our own client does not speak."""
         return self.client_options().get("security.protocol", PLAINTEXT) != PLAINTEXT
 
 

@@ -213,7 +213,7 @@ class _Run:
 
 
 def _plausible(header: BatchHeader) -> bool:
-    """Tell whether sums with this header's bases stay within int64."""
+    """Return whether sums with this header's bases stay within int64."""
     return header.count >= 0 and all(
         -_LARGEST_BASE < base < _LARGEST_BASE
         for base in (header.base_offset, header.base_timestamp, header.max_timestamp)

@@ -152,7 +152,7 @@ def settings_of(
 
 
 def is_local(master: str) -> bool:
-    """Tell whether a master is this machine alone: local, local[n], local-cluster[…]."""
+    """Return whether a master is this machine alone: local, local[n], local-cluster[…]."""
     return master == "local" or master.startswith(("local[", "local-cluster["))
 
 
@@ -176,7 +176,7 @@ def submitted() -> dict[str, str]:
 
 
 def _submitting() -> bool:
-    """Tell whether spark-submit has started this process: then the JVM runs already."""
+    """Return whether spark-submit has started this process: then the JVM runs already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -218,7 +218,7 @@ def defaults_file() -> dict[str, str]:
 
 
 def brings_connector(settings: Mapping[str, str]) -> bool:
-    """Tell whether the user named the connector's jars."""
+    """Return whether the user named the connector's jars."""
     keys = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
     return any("spark-sql-kafka" in settings.get(key, "") for key in keys)
 

@@ -397,10 +397,10 @@ async def fetch(
 def batches_of(
     data: FetchResponse.PartitionData, isolation_level: int
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Yield an answer's batches: place, header, and whether its records are for the application.
+    """Yield a response's batches: place, header, and whether its records are for the application.
 
-    As a consumer does it: an aborted transaction of the answer's list hides its producer's batches
-    from its first offset on, until that producer's next abort marker.
+    As a consumer does it: an aborted transaction of the response's list hides its producer's
+    batches from its first offset on, until that producer's next abort marker.
     """
     records = data.records or b""
     listed = sorted(data.aborted_transactions or (), key=lambda a: a.first_offset)

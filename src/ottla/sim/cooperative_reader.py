@@ -95,7 +95,7 @@ class CooperativeReader(GroupReader):
             records, reached = await member.poll(
                 tp, offset, committed_only=False, max_bytes=COMMIT_BYTES
             )
-            # The group may have moved it on while the answer was on its way.
+            # The group may have moved it on while the response was on its way.
             if tp in member.partitions:
                 self._positions[tp] = reached
                 self._consume(tp, records)

@@ -1,7 +1,7 @@
 """Asking a coordinator: whoever keeps a group or a transactional id, wherever it moves.
 
 Who may call: `members`, `transactors`. Invariants: an answer that says "not here" or "not yet" is
-never passed on; a request is repeated until another answer comes, as a Java client does with
+never passed on; a request is repeated until another response comes, as a Java client does with
 endless patience: what must not wait for ever is judged at the end of a run. The coordinator is
 looked up anew after every lost connection.
 """
@@ -38,7 +38,7 @@ class Coordinator:
         timeout_s: float | None = None,
         again: frozenset[ErrorCode] = frozenset(),
     ) -> Any:
-        """Return the first answer none of whose codes sends us elsewhere or asks for patience.
+        """Return the first response none of whose codes sends us elsewhere or asks for patience.
 
         `again` are further codes with which the same request is to be repeated.
         """

@@ -27,7 +27,8 @@ class Costs:
     """reading from a connection or writing to it, once"""
     net_byte_s: float = 0.0
     znode_byte_s: float = 0.0
-    """a byte to or from ZooKeeper: requests and answers, one znode each, are made of small parts"""
+    """a byte to or from ZooKeeper: requests and responses, one znode each, are made of small
+    parts"""
     file_s: float = 0.0
     """an operation on an open file"""
     read_byte_s: float = 0.0
@@ -60,7 +61,7 @@ FREE = Costs()
 # virtual disk. Not from there: `callback_s` is what the callbacks of simulated brokers took on that
 # machine beyond the rest of the table (76 us on average with it); `fsync_s` and `seek_s` are those
 # of a plain SSD; `unlink_byte_s` is what deleting 20 GiB took (0.3 s per GiB); `znode_byte_s` is
-# 30 us for a request or answer of 150 bytes.
+# 30 us for a request or response of 150 bytes.
 MEASURED = Costs(
     callback_s=40e-6,
     net_s=10e-6,

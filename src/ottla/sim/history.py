@@ -1,7 +1,7 @@
 """History: what the simulated clients tried, what they were told, and when.
 
 Who may call: `clients` write it, `checkers` read it. Invariants: a write is noted before its
-first byte leaves; an operation without an answer stays open, which means "perhaps"; values are
+first byte leaves; an operation without a response stays open, which means "perhaps"; values are
 unique, so a record found in a log names the write it came from.
 """
 
@@ -59,7 +59,7 @@ class Stable(NamedTuple):
 
 @dataclass(slots=True)
 class Init:
-    """One InitProducerId of a transactional id; without an answer `completed_s` is None."""
+    """One InitProducerId of a transactional id; without a response `completed_s` is None."""
 
     process: str
     transactional_id: str

@@ -32,7 +32,7 @@ class InSyncRules:
         self._registered_anew = registered_anew
         self._isrs: dict[TopicPartition, frozenset[int]] = {}
         self._open = 0
-        """The history's writes before this one have their answers."""
+        """The history's writes before this one have their responses."""
         self._acked: dict[TopicPartition, int] = {}
 
     def wrote(self, write: Write) -> None:

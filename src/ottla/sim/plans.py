@@ -75,7 +75,8 @@ class Plan:
     evicted: float = 0.0
     """How often a broker that looks for something in memory finds that it has to be read."""
     small_fetches: bool = False
-    """Whether followers fetch a few kilobytes at a time, so that catching up takes many answers."""
+    """Whether followers fetch a few kilobytes at a time, so that catching up takes many
+    responses."""
     in_order: bool = False
     """Whether a power loss keeps what was written in its order (F5 with an old disk)."""
     hard: bool = False

@@ -187,7 +187,7 @@ class TransactionalProducer:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the last transaction was aborted because the coordinator did not answer."""
+        """Whether the last transaction was aborted because the coordinator did not respond."""
         return self._unanswered
 
     def note_fenced(self) -> None:

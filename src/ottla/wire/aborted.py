@@ -24,7 +24,7 @@ class Aborted:
         self._producers: set[int] = set()
 
     def covers(self, buf: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Tell whether the batch at `pos` was aborted; its marker ends the transaction."""
+        """Return whether the batch at `pos` was aborted; its marker ends the transaction."""
         while self._waiting and self._waiting[-1][0] <= header.last_offset:
             self._producers.add(self._waiting.pop()[1])
         if not header.is_transactional or header.producer_id not in self._producers:

@@ -217,7 +217,7 @@ def crc32c(data: Buffer) -> int:
 
 
 def crc_matches(batch: memoryview, crc: int) -> bool:
-    """Tell whether a whole batch has the CRC-32C that its header claims."""
+    """Return whether a whole batch has the CRC-32C that its header claims."""
     if len(batch) <= _CRC_PIECE_BYTES:
         return bool(_value(bytes(batch[CRC_START:])) == crc)
     found = 0

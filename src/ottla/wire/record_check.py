@@ -338,7 +338,7 @@ class _Runs:
         return False
 
     def _is_run(self, length: int, stride: int) -> bool:
-        """Tell whether the next `length` records have the last one's shape; note timestamps."""
+        """Return whether the next `length` records have the last one's shape; note timestamps."""
         data, extent, index = self.data, length * stride, self.index
 
         def column(at: int) -> bytes:
@@ -366,7 +366,7 @@ class _Runs:
         return False
 
     def _is_rising(self, column: Callable[[int], bytes], index: int, length: int) -> bool:
-        """Tell whether the offset deltas of a run are those from `index` on."""
+        """Return whether the offset deltas of a run are those from `index` on."""
         width = self.key_at - self.offset_at
         if width == 1:
             return column(self.offset_at) == _ONE_BYTE_DELTAS[index : index + length]

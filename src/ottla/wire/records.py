@@ -132,7 +132,7 @@ def _is_cut_off(buf: Buffer, pos: int, end: int) -> bool:
 
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Tell whether the batch at `pos` has the checksum that its header claims."""
+    """Return whether the batch at `pos` has the checksum that its header claims."""
     return crc_matches(memoryview(buf)[pos : pos + header.size], header.crc)
 
 

@@ -288,7 +288,7 @@ class Registration(Access):
     async def remove_tampered_controller(self, broker_id: int) -> bool:
         """Delete /controller if it cannot be read, or is ours and names another (F41).
 
-        Nobody could be elected until its session ends. Tell whether it was deleted.
+        Nobody could be elected until its session ends. Return whether it was deleted.
         """
         found = await self.get_data_and_stat(znodes.CONTROLLER)
         if found is None:
@@ -310,7 +310,7 @@ class Registration(Access):
         """Delete a /controller of ours where /controller_epoch has another version than `fence`.
 
         No other broker was elected then: somebody wrote the epoch by hand, and nothing this
-        controller writes would stand. Tell whether it was deleted.
+        controller writes would stand. Return whether it was deleted.
         """
         controller = await self.get_data_and_stat(znodes.CONTROLLER)
         epoch = await self.get_data_and_stat(znodes.CONTROLLER_EPOCH)

@@ -60,7 +60,7 @@ def test_nobody_could_lead_and_the_last_of_the_isr_stays(told):
         ("isr_change", "t-0", "broker 2 asked (AlterPartition)"),
         ("controlled_shutdown", "t-0", "asked for its controlled shutdown"),
         ("controlled_shutdown", "t-0", "left after a controlled shutdown"),
-        ("preferred_leader", "t-0", "somebody asked for preferred leader elections"),
+        ("preferred_leader", "t-0", "a client requested preferred leader elections"),
         ("preferred_leader", "t-0", "is the preferred replica"),
         ("rebalance", "t-0", "the limit is"),
         ("reassignment", "t-0", "reassignment to [4, 5, 6] begins"),

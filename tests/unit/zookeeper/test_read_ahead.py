@@ -20,7 +20,7 @@ async def filled(z):
 
 
 def right(results):
-    """Tell whether each result is its own path's."""
+    """Return whether each result is its own path's."""
     for path, result in zip(PATHS, results, strict=True):
         if int(path[2:]) % 2:
             assert isinstance(result, NoNodeError)

@@ -112,7 +112,7 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
 
 
 def asks_cluster(known: Sequence[Parameter]) -> bool:
-    """Tell whether a command asks a cluster: such a command takes the connection's options, too."""
+    """Return whether a command needs a cluster, and so has the options of a connection."""
     return any(p.name == "bootstrap_server" for p in known)
 
 

@@ -103,7 +103,7 @@ def kill(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None
 def pause(ids: Ids, directory: Dir = None, output: Output = Format.table) -> None:
     """Pause brokers (SIGSTOP).
 
-    They keep their connections and answer nothing.
+    They keep their connections and response nothing.
 
     Example: ottla broker pause 1
     """

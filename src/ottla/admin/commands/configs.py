@@ -53,7 +53,7 @@ def _target(
     broker_defaults: bool,
     *parts: tuple[str, str | None, bool],
 ) -> Target | None:
-    """Return whose settings are meant, None where nobody is named."""
+    """Return whose settings are meant, None where no entity is named."""
     from ottla.admin.operations import configs  # noqa: PLC0415 - lazy
 
     if topic == "" or (broker is not None and broker < 0):

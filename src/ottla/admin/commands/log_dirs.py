@@ -76,7 +76,7 @@ def log_dirs(
         for r in sorted(moving):
             say(f"{r.partition} on broker {r.broker} moves to {r.path}: {_to_go(r.lag)}")
     for broker in found.silent:
-        complain(f"broker {broker} does not answer")
+        complain(f"broker {broker} does not respond")
     if found.silent or any(one.problem for one in found.dirs):
         raise Exit(1)
 

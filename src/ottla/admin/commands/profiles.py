@@ -1,4 +1,4 @@
-"""`ottla profile`: clusters by name, so that nobody types addresses.
+"""`ottla profile`: clusters by name, so that no addresses have to be typed.
 
 Who may call: the command line.
 """

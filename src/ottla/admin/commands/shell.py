@@ -41,13 +41,13 @@ def complete(root: Any, words: Sequence[str]) -> None:
 
     for word, meaning in candidates(root, words, _names, connection.options):
         if not word.isprintable():
-            continue  # nobody can type it, and shells read lines
+            continue  # it cannot be typed, and shells read lines
         first = meaning.partition("\n")[0]
         sys.stdout.write(f"{word}\t{first}\n" if first else f"{word}\n")
 
 
 def _names(kind: str, chosen: Mapping[str, str]) -> list[str]:
-    """Return names of a cluster; none where it does not answer at once."""
+    """Return names of a cluster; none where it does not respond at once."""
     from ottla.model.errors import OttlaError  # noqa: PLC0415 - lazy
 
     try:

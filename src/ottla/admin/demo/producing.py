@@ -2,8 +2,8 @@
 
 Who may call: the demo. Invariants: every acknowledgement is appended to the acks file as it comes,
 one line `n,partition,offset,ms` (milliseconds since 1970); the producer never goes beyond the gate
-that the demo sets, so that a kill falls where it should; it stops when told to, also while the
-cluster does not answer.
+that the demo sets, so that a kill falls where it should; it stops when asked to, also while the
+cluster does not respond.
 """
 
 import threading
@@ -136,7 +136,7 @@ class FlightProducer(threading.Thread):
         return sum(since < at <= until for at in self.acked_at)
 
     def acked_after(self, since: float) -> bool:
-        """Tell whether any acknowledgement came after a moment."""
+        """Return whether any acknowledgement came after a moment."""
         return self.last_acked_at > since
 
     def acked_numbers(self) -> list[int]:

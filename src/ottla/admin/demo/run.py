@@ -316,11 +316,11 @@ class Demo:
             "--set", f"cluster.bootstrap_servers={self._cluster.bootstrap}",
             "--set", f"lake.path={lake}",
         ]  # fmt: skip
-        code, told = self._run_job(command, log, SPARK_TIMEOUT_S, "the end of the Spark job")
-        if code or not told:
+        code, printed = self._run_job(command, log, SPARK_TIMEOUT_S, "the end of the Spark job")
+        if code or not printed:
             report.wrong.append(f"Spark: {last_line(log) or f'exit code {code}'}")
             return
-        landed: dict[str, Any] = json.loads(told[-1])
+        landed: dict[str, Any] = json.loads(printed[-1])
         rows = landed["rows"] = landed["topics"][TOPIC]["rows"]
         report.landed = landed
         if not landed["exactly_once"] or rows != report.read:
@@ -351,11 +351,11 @@ class Demo:
         ]  # fmt: skip
         began = time.monotonic()
         try:
-            code, told = self._run_job(command, log, DRILL_TIMEOUT_S, "the drill report")
+            code, printed = self._run_job(command, log, DRILL_TIMEOUT_S, "the drill report")
         finally:
             with contextlib.suppress(OSError):
                 output.rmdir()  # if nothing was written
-        report.drill = told[-1] if told else last_line(log)
+        report.drill = printed[-1] if printed else last_line(log)
         self._stage.say(f"drill report made in {time.monotonic() - began:.1f} s")
         if code:
             report.wrong.append(f"drill report: {report.drill or f'exit code {code}'}")

@@ -24,7 +24,7 @@ PREFERRED = "back to the preferred leader"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One answer: leader and epoch by partition, in-sync counts, controller, live brokers."""
+    """One response: leader and epoch by partition, in-sync counts, controller, live brokers."""
 
     at: float
     leaders: dict[int, tuple[int, int]]
@@ -57,7 +57,7 @@ class Fault:
 
 
 def moves_between(before: Seen, after: Seen, fault: Fault | None) -> list[Move]:
-    """Return the moves between two answers, laid to the last fault before them."""
+    """Return the moves between two responses, laid to the last fault before them."""
     moves = []
     for partition, (leader, epoch) in sorted(after.leaders.items()):
         old, old_epoch = before.leaders.get(partition, (leader, epoch))
@@ -90,7 +90,7 @@ class Notes:
 
 
 class Watcher(threading.Thread):
-    """Polls one topic until told to stop."""
+    """Polls one topic until it is stopped."""
 
     def __init__(
         self, addresses: Callable[[], Sequence[tuple[str, int]]], topic: str, notes: Notes
@@ -116,7 +116,7 @@ class Watcher(threading.Thread):
                     client = Client(here, self._addresses(), "ottla-demo", timeout_s=CALL_TIMEOUT_S)
                 self._note(await self._ask(client))
             except OttlaError:
-                # Whoever answered is gone: begin again with those that live.
+                # The broker that responded is gone: begin again with those that live.
                 if client is not None:
                     await client.close()
                 client = None

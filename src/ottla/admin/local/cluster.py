@@ -291,7 +291,7 @@ def write_properties(folder: ClusterDir, cluster: LocalCluster, broker: LocalBro
         "min.insync.replicas": "2" if len(cluster.brokers) >= 3 else "1",
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
-        # When a whole cluster stops, the last brokers have nobody to hand their leaders to.
+        # When a whole cluster stops, the last brokers have no broker to move their leaders to.
         "controlled.shutdown.retry.backoff.ms": "500",
         **cluster.settings,
     }
@@ -390,7 +390,7 @@ def _start_zookeeper(
     handle = start_zookeeper(folder.zookeeper_dir, zookeeper.port)
     with interrupts_deferred():
         zookeeper.process = processes.identify(handle.pid)
-        assert zookeeper.process is not None, "it answered a moment ago"
+        assert zookeeper.process is not None, "it responded a moment ago"
         started.append(zookeeper.process)
         folder.save(cluster)
 
@@ -501,15 +501,15 @@ def wait_until_serving(
                 )
             await asyncio.sleep(POLL_S)
 
-    # Until a port answers there is nobody to ask; a plain connect is the cheapest question.
+    # Until a port accepts connections there is no broker; a plain connect costs least.
     deadline = time.monotonic() + timeout_s
-    while any(not _answers(b.near_address) for b in cluster.brokers):
+    while any(not _responses(b.near_address) for b in cluster.brokers):
         check()
         if time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
     for broker in cluster.brokers:
-        if broker.advertised and not _answers((broker.advertised, broker.port), 3.0):
+        if broker.advertised and not _responses((broker.advertised, broker.port), 3.0):
             raise StartupError(
                 f"broker {broker.id} listens on {broker.host}:{broker.port}, but is not reachable "
                 f"at {broker.address}, which --advertise names; the other brokers need that "
@@ -528,7 +528,7 @@ async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:
     first = await client.metadata([])
     for broker in first.brokers:
         there = (broker.host, broker.port)
-        if broker.node_id in ours and there != ours[broker.node_id] and _answers(there):
+        if broker.node_id in ours and there != ours[broker.node_id] and _responses(there):
             raise StartupError(
                 f"broker id {broker.node_id} is registered in ZooKeeper by a live broker at "
                 f"{broker.host}:{broker.port}: another cluster uses the same "
@@ -546,7 +546,7 @@ async def _listed_by_all(client: Client, cluster: LocalCluster) -> set[int]:
     return alive
 
 
-def _answers(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
+def _responses(address: tuple[str, int], timeout_s: float = 0.5) -> bool:
     try:
         with socket.create_connection(address, timeout_s):
             return True

@@ -67,17 +67,17 @@ class LocalBroker(msgspec.Struct):
 
     @property
     def running(self) -> bool:
-        """Tell whether its process exists, paused or not."""
+        """Return whether its process exists, paused or not."""
         return self.process is not None and alive(self.process)
 
     @property
     def paused(self) -> bool:
-        """Tell whether its process is stopped by SIGSTOP."""
+        """Return whether its process is stopped by SIGSTOP."""
         return self.process is not None and paused(self.process)
 
 
 class LocalZooKeeper(msgspec.Struct):
-    """The cluster's ZooKeeper: ours to start and stop, or somebody else's (`external`)."""
+    """The cluster's ZooKeeper: ours to start and stop, or another (`external`)."""
 
     address: str
     external: bool = False
@@ -268,7 +268,7 @@ class ClusterDir:
         return f"no broker of {self} runs; start them with `ottla up`"
 
     def zookeeper_problem(self) -> str | None:
-        """Return what is wrong if the cluster's ZooKeeper does not run or does not answer."""
+        """Return what is wrong if the cluster's ZooKeeper does not run or does not respond."""
         zookeeper = self.existing().zookeeper
         if not zookeeper.running:
             return f"ZooKeeper at {zookeeper.address} is down; start it with `ottla up`"
@@ -277,7 +277,7 @@ class ClusterDir:
             with socket.create_connection((host, int(port)), 1.0):
                 return None
         except (OSError, ValueError) as error:
-            return f"ZooKeeper at {zookeeper.address} does not answer: {error}"
+            return f"ZooKeeper at {zookeeper.address} does not respond: {error}"
 
     def last_words(self, broker_id: int) -> str:
         """Return the last line a broker logged: when it did not start, the reason."""
@@ -299,7 +299,7 @@ class ClusterDir:
 
 
 def _owner(path: Path) -> str:
-    """Return whose file it is, where that is somebody else's."""
+    """Return whose file it is, where that is another user's."""
     try:
         found = path.stat()
         return "" if found.st_uid == os.geteuid() else f" (it belongs to {path.owner()})"

@@ -68,13 +68,13 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def alive(process: ProcessId) -> bool:
-    """Tell whether exactly this process still runs."""
+    """Return whether exactly this process still runs."""
     found = _stat(process.pid)
     return found is not None and found[0] not in "ZX" and found[1] == process.started
 
 
 def paused(process: ProcessId) -> bool:
-    """Tell whether exactly this process is stopped by a signal (SIGSTOP)."""
+    """Return whether exactly this process is stopped by a signal (SIGSTOP)."""
     found = _stat(process.pid)
     return found is not None and found[0] == "T" and found[1] == process.started
 

@@ -48,7 +48,7 @@ CHECKPOINTS = (
 
 
 def known(path: Path) -> bool:
-    """Tell whether `dump` can read a file, by its name."""
+    """Return whether `dump` can read a file, by its name."""
     return path.name in CHECKPOINTS or is_segment_file(path.name)
 
 

@@ -308,7 +308,7 @@ def _time_problems(
                 default=header.max_timestamp,
             )
         except (OttlaError, ValueError):
-            return  # told of the segment
+            return  # reported for the segment
         if largest != timestamp:
             yield Problem(
                 f"offset {offset}: the largest timestamp of its batch is {largest}, not "
@@ -336,7 +336,7 @@ def transaction_index(path: Path) -> Found:
 
 
 def is_segment_file(name: str) -> bool:
-    """Tell whether a name is an offset in 20 digits and a known ending."""
+    """Return whether a name is an offset in 20 digits and a known ending."""
     base, dot, ending = name.partition(".")
     return base.isdigit() and dot + ending in (LOG, INDEX, TIME_INDEX, TXN_INDEX, ".snapshot")
 

@@ -55,15 +55,15 @@ async def describe(client: Client, entity: Entity | None) -> list[Quota]:
         r.ComponentData(entity_type=part, match_type=DEFAULT if name is None else EXACT, match=name)
         for part, name in wanted.items()
     ]
-    answer = await client.call(r(components=components, strict=entity is not None))
-    if answer.error_code:
-        raise OttlaError(f"quotas: {reason(answer.error_code, answer.error_message)}")
+    response = await client.call(r(components=components, strict=entity is not None))
+    if response.error_code:
+        raise OttlaError(f"quotas: {reason(response.error_code, response.error_message)}")
     found = [
         Quota(
             {e.entity_type: e.entity_name for e in entry.entity},
             {v.key: v.value for v in sorted(entry.values, key=lambda v: v.key)},
         )
-        for entry in answer.entries or ()
+        for entry in response.entries or ()
     ]
     return sorted(found, key=lambda q: [(p in q.entity, q.entity.get(p) or "") for p in PARTS])
 
@@ -85,8 +85,8 @@ async def alter(
             *(r.OpData(key=k, value=0.0, remove=True) for k in removed),
         ],
     )
-    answer = await client.call(r(entries=[entry], validate_only=validate_only))
-    result = answer.entries[0]
+    response = await client.call(r(entries=[entry], validate_only=validate_only))
+    result = response.entries[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
         raise OttlaError(f"quotas of {shown(entity)} were not changed: {why}")

@@ -211,7 +211,7 @@ async def apply(
         changed, removed = _edits(wanted.brokers.get(name, {}), now.brokers.get(name, {}))
         if not changed and not removed:
             continue
-        steps.append(Step("alter broker", name, _told(changed, removed)))
+        steps.append(Step("alter broker", name, _in_words(changed, removed)))
         if not dry_run:
             broker = configs.ALL_BROKERS if name == "default" else name
             await configs.alter(client, configs.BROKER, broker, changed, removed)
@@ -231,8 +231,8 @@ async def _changed_topic(
     changed, removed = _edits(wanted.settings, now.settings)
     if not more and not changed and not removed:
         return []
-    told = [f"{len(wanted.replicas)} partitions"] if more else []
-    told += [_told(changed, removed)] if changed or removed else []
+    parts = [f"{len(wanted.replicas)} partitions"] if more else []
+    parts += [_in_words(changed, removed)] if changed or removed else []
     if not dry_run:
         await topics.alter_topic(
             client,
@@ -241,7 +241,7 @@ async def _changed_topic(
             changed=changed,
             removed=removed,
         )
-    return [Step("alter topic", name, "; ".join(told))]
+    return [Step("alter topic", name, "; ".join(parts))]
 
 
 async def _quotas(
@@ -257,7 +257,11 @@ async def _quotas(
         changed, removed = _edits(wished, found)
         if changed or removed:
             steps.append(
-                Step("alter quota", name, _told({k: f"{v:g}" for k, v in changed.items()}, removed))
+                Step(
+                    "alter quota",
+                    name,
+                    _in_words({k: f"{v:g}" for k, v in changed.items()}, removed),
+                )
             )
             if not dry_run:
                 await client_quotas.alter(client, entity, changed, removed)
@@ -270,5 +274,5 @@ def _edits(wanted: Mapping[str, V], now: Mapping[str, V]) -> tuple[dict[str, V],
     return changed, sorted(set(now) - set(wanted))
 
 
-def _told(changed: Mapping[str, str], removed: list[str]) -> str:
+def _in_words(changed: Mapping[str, str], removed: list[str]) -> str:
     return ", ".join([*(f"{k}={v}" for k, v in changed.items()), *(f"no {k}" for k in removed)])

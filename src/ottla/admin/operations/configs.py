@@ -115,7 +115,7 @@ async def settings(
     response = await client.call(request, _target(kind, name), timeout_s=timeout_s)
     result = response.results[0]
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        # A broker may not have been told of a new topic yet; news begin at the controller.
+        # A broker may not know a new topic yet; news begin at the controller.
         result = (await client.call(request, CONTROLLER, timeout_s=timeout_s)).results[0]
     if result.error_code:
         why = reason(result.error_code, result.error_message)
@@ -180,9 +180,9 @@ async def wait_in_force(
 ) -> None:
     """Wait until a broker obeys dynamic settings of its own that were just changed.
 
-    A broker answers a change when it is in ZooKeeper, and hears of it from there a moment later:
-    what begins in between is not under it yet. Of a setting that the broker does not show, as
-    Kafka's does not show throttles, only that it is set can be seen. OttlaError after `bound_s`.
+    A broker responds to a change when it is in ZooKeeper, and hears of it from there a moment
+    later: what begins in between is not under it yet. Of a setting that the broker does not show,
+    as Kafka's does not show throttles, only that it is set can be seen. OttlaError after `bound_s`.
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s

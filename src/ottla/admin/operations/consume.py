@@ -54,7 +54,7 @@ class Reader:
         isolation: int = READ_UNCOMMITTED,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
-        """`settled` is called after the records of each answer were given to the sink."""
+        """`settled` is called after the records of each response were given to the sink."""
         self._client = client
         self._world = world
         self._topic_ids = topic_ids
@@ -111,12 +111,12 @@ class Reader:
                     raise
                 code = int(error.code)
             else:
-                answer = response.topics[0].partitions[0]
-                code = answer.error_code
-                if code == 0 and answer.offset == UNKNOWN_OFFSET and timestamp >= 0:
+                item = response.topics[0].partitions[0]
+                code = item.error_code
+                if code == 0 and item.offset == UNKNOWN_OFFSET and timestamp >= 0:
                     return await self._offset(tp, LATEST)
                 if code == 0:
-                    return int(answer.offset)
+                    return int(item.offset)
             if code not in RETRIABLE:
                 break
             await asyncio.sleep(RETRY_WAIT_S)
@@ -153,7 +153,7 @@ class Reader:
                 task.cancel()
 
     async def _by_leader(self, busy: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Return the partitions nobody fetches now, by leader; wait a little if there is none."""
+        """Return partitions without an open fetch, by leader; wait a little if there is none."""
         refresh, self._refresh = self._refresh, False
         found: dict[int, list[TopicPartition]] = {}
         try:
@@ -191,26 +191,26 @@ class Reader:
             self._try_again(str(error), error.retriable)
             return False
         if response.error_code:
-            self._answered(response.error_code, f"broker {leader}")
+            self._responded(response.error_code, f"broker {leader}")
         came = False
         try:
             for topic in response.responses:
                 name = topic.topic or self._names[topic.topic_id]
-                for answer in topic.partitions:
-                    tp = TopicPartition(name, answer.partition_index)
-                    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                for item in topic.partitions:
+                    tp = TopicPartition(name, item.partition_index)
+                    if item.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         await self._jump(tp)
-                    elif answer.error_code:
-                        self._answered(answer.error_code, str(tp))
-                    elif answer.records:
+                    elif item.error_code:
+                        self._responded(item.error_code, str(tp))
+                    elif item.records:
                         self._waits_for = ""
-                        came |= self._pass_on(tp, answer, sink)
+                        came |= self._pass_on(tp, item, sink)
         finally:
             self._settled()
         return came
 
-    def _answered(self, code: int, who: str) -> None:
-        self._try_again(f"{who} answers {explained(code)}", code in RETRIABLE)
+    def _responded(self, code: int, who: str) -> None:
+        self._try_again(f"{who} responds with {explained(code)}", code in RETRIABLE)
 
     async def _jump(self, tp: TopicPartition) -> None:
         start = await self._offset(tp, EARLIEST)
@@ -241,14 +241,14 @@ class Reader:
             ],
         )
 
-    def _pass_on(self, tp: TopicPartition, answer: Any, sink: Sink) -> bool:
+    def _pass_on(self, tp: TopicPartition, response: Any, sink: Sink) -> bool:
         """Give what is new to the sink; a batch may begin before the offset asked for."""
         came = False
         aborted = None
         if self._isolation == READ_COMMITTED:
-            listed = answer.aborted_transactions or ()
+            listed = response.aborted_transactions or ()
             aborted = Aborted((a.producer_id, a.first_offset) for a in listed)
-        records = answer.records
+        records = response.records
         end = self._ends.get(tp)
         for position, batch in iter_batches(records, allow_partial=True):
             given = not (aborted is not None and aborted.covers(records, position, batch))

@@ -42,10 +42,10 @@ async def find_coordinator(client: Client, key: str, kind: int = GROUP) -> int:
         if attempt:
             await asyncio.sleep(WAIT_S)
         request = FindCoordinatorRequest(key=key, key_type=kind)
-        answer = await client.call(request, version=VERSION_OF_ONE_KEY)
-        code = answer.error_code
+        response = await client.call(request, version=VERSION_OF_ONE_KEY)
+        code = response.error_code
         if code == 0:
-            return int(answer.node_id)
+            return int(response.node_id)
         if code not in MOVED:
             break
     raise failure(f"no coordinator for {NOUNS[kind]} {key}", code)
@@ -60,22 +60,22 @@ async def at_coordinator(
     kind: int = GROUP,
     version: int | None = None,
 ) -> tuple[int, Any]:
-    """Ask the coordinator until it is the right one; return its id and the answer."""
-    answer = None
+    """Ask the coordinator until it is the right one; return its id and the response."""
+    response = None
     for attempt in range(TRIES):
         if attempt:
             await asyncio.sleep(WAIT_S)
         node = await find_coordinator(client, key, kind)
         try:
-            answer = await client.call(request, node, version=version)
+            response = await client.call(request, node, version=version)
         except OttlaError as error:
             if not error.retriable or attempt == TRIES - 1:
                 raise
             await client.metadata([])
             continue
-        if code_of(answer) not in MOVED:
-            return node, answer
-    raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(answer))
+        if code_of(response) not in MOVED:
+            return node, response
+    raise failure(f"coordinator of {NOUNS[kind]} {key}", code_of(response))
 
 
 async def at_each_broker(client: Client, request: Any, what: str) -> list[tuple[int, Any]]:
@@ -83,15 +83,15 @@ async def at_each_broker(client: Client, request: Any, what: str) -> list[tuple[
 
     `what` says what of a broker could not be had, as `groups of broker`.
     """
-    answers = []
+    responses = []
     for broker in await client.broker_ids():
-        answer = await client.call(request, broker)
+        response = await client.call(request, broker)
         for _ in range(TRIES):
-            if answer.error_code not in MOVED:
+            if response.error_code not in MOVED:
                 break
             await asyncio.sleep(WAIT_S)
-            answer = await client.call(request, broker)
-        if answer.error_code:
-            raise failure(f"{what} {broker}", answer.error_code)
-        answers.append((broker, answer))
-    return answers
+            response = await client.call(request, broker)
+        if response.error_code:
+            raise failure(f"{what} {broker}", response.error_code)
+        responses.append((broker, response))
+    return responses

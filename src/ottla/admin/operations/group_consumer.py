@@ -240,7 +240,7 @@ class GroupReader:
         return {t.name or "": len(t.partitions) for t in found}
 
     async def _topics_grew(self) -> bool:
-        """Tell whether we led, and there are partitions now that nobody was given."""
+        """Return whether we led, and some partitions are assigned to no member now."""
         shared_out = self._shared_out
         if not shared_out:
             return False
@@ -268,11 +268,11 @@ class GroupReader:
             one(name=name, partition_indexes=indexes) for name, indexes in _by_topic(partitions)
         ]
         request = OffsetFetchRequest(group_id=self._group, topics=asked)
-        answer = await self._ask(request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP)
-        self._check(answer.error_code, "offsets")
+        response = await self._ask(request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP)
+        self._check(response.error_code, "offsets")
         self._committed = {
             TopicPartition(t.name, p.partition_index): p.committed_offset
-            for t in answer.topics
+            for t in response.topics
             for p in t.partitions
             if p.committed_offset >= 0
         }
@@ -310,8 +310,8 @@ class GroupReader:
             topics=topics,
         )
 
-        def worst(answer: Any) -> int:
-            codes = [int(p.error_code) for t in answer.topics for p in t.partitions]
+        def worst(response: Any) -> int:
+            codes = [int(p.error_code) for t in response.topics for p in t.partitions]
             return max(codes, default=0)
 
         code = worst(await self._ask(request, worst))
@@ -346,12 +346,12 @@ class GroupReader:
             try:
                 if self._coordinator is None:
                     self._coordinator = await find_coordinator(self._client, self._group)
-                answer = await self._client.call(
+                response = await self._client.call(
                     request, self._coordinator, version=version, timeout_s=timeout_s
                 )
-                if code_of(answer) not in MOVED:
-                    return answer
-                problem = OttlaError(explained(code_of(answer)))
+                if code_of(response) not in MOVED:
+                    return response
+                problem = OttlaError(explained(code_of(response)))
             except OttlaError as error:
                 if not error.retriable:
                     raise

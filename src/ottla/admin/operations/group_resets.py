@@ -1,7 +1,7 @@
 """Resets: a group's offsets moved to the ends, an offset, a time or what a file says.
 
 Who may call: `groups_command`. Invariants: offsets are only ever moved within what the log holds,
-and what had to be moved there is told; a group with members is refused, also while nothing is
+and what had to be moved there is reported; a group with members is refused, also while nothing is
 changed yet. Kafka: `--reset-offsets` of Kafka's `ConsumerGroupCommand`, whose files these are.
 """
 
@@ -95,7 +95,7 @@ async def plan_reset(
     ends = await log_offsets(client, chosen, LATEST)
     missing = [str(tp) for tp in chosen if tp not in starts or tp not in ends]
     if missing:
-        raise OttlaError(f"no such partitions, or nobody leads them: {', '.join(missing)}")
+        raise OttlaError(f"no such partitions, or they have no leader: {', '.join(missing)}")
     if target.timestamp is not None:
         wanted = await log_offsets(client, chosen, target.timestamp)
     else:
@@ -113,7 +113,7 @@ async def plan_reset(
 
 
 async def _refuse_members(client: Client, group: str) -> None:
-    """Raise OttlaError for a group that somebody reads as; one that does not exist is fine."""
+    """Raise OttlaError for a group with members; one that does not exist is fine."""
     try:
         found = await describe(client, group)
     except OttlaError as error:
@@ -165,12 +165,12 @@ async def reset(client: Client, group: str, moves: Sequence[Move]) -> None:
         topics=[r.OffsetCommitRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
     )
 
-    def worst(answer: Any) -> int:
-        codes = [p.error_code for t in answer.topics for p in t.partitions if p.error_code]
+    def worst(response: Any) -> int:
+        codes = [p.error_code for t in response.topics for p in t.partitions if p.error_code]
         return codes[0] if codes else 0
 
-    _, answer = await at_coordinator(client, group, request, worst)
-    code = worst(answer)
+    _, response = await at_coordinator(client, group, request, worst)
+    code = worst(response)
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
         raise _has_members(group)
     if code:

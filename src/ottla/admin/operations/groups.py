@@ -85,8 +85,8 @@ class Committed(msgspec.Struct, frozen=True):
 async def list_groups(client: Client) -> list[GroupFacts]:
     """Return all groups of the cluster, by name."""
     found: dict[str, GroupFacts] = {}
-    for broker, answer in await at_each_broker(client, ListGroupsRequest(), "groups of broker"):
-        for group in answer.groups:
+    for broker, response in await at_each_broker(client, ListGroupsRequest(), "groups of broker"):
+        for group in response.groups:
             found[group.group_id] = GroupFacts(
                 group.group_id, group.protocol_type, group.group_state, broker
             )
@@ -96,8 +96,8 @@ async def list_groups(client: Client) -> list[GroupFacts]:
 async def describe(client: Client, group: str) -> GroupDescription:
     """Return a group with its members; OttlaError if there is none of that name."""
     request = DescribeGroupsRequest(groups=[group])
-    node, answer = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
-    found = answer.groups[0]
+    node, response = await at_coordinator(client, group, request, lambda a: a.groups[0].error_code)
+    found = response.groups[0]
     if found.error_code:
         raise failure(f"group {group}", found.error_code)
     if found.group_state == "Dead":
@@ -136,16 +136,16 @@ def _assigned(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
 async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, Committed]:
     """Return all that a group has committed."""
     request = OffsetFetchRequest(group_id=group, topics=None)
-    _, answer = await at_coordinator(
+    _, response = await at_coordinator(
         client, group, request, lambda a: a.error_code, version=VERSION_OF_ONE_GROUP
     )
-    if answer.error_code:
-        raise failure(f"offsets of group {group}", answer.error_code)
+    if response.error_code:
+        raise failure(f"offsets of group {group}", response.error_code)
     found = {
         TopicPartition(t.name, p.partition_index): Committed(
             p.committed_offset, p.committed_leader_epoch, p.metadata or ""
         )
-        for t in answer.topics
+        for t in response.topics
         for p in t.partitions
         if not p.error_code and p.committed_offset >= 0
     }
@@ -189,8 +189,10 @@ async def delete(client: Client, groups: Sequence[str]) -> dict[str, str | None]
     results: dict[str, str | None] = {}
     for group in groups:
         request = DeleteGroupsRequest(groups_names=[group])
-        _, answer = await at_coordinator(client, group, request, lambda a: a.results[0].error_code)
-        results[group] = _refusal(answer.results[0].error_code)
+        _, response = await at_coordinator(
+            client, group, request, lambda a: a.results[0].error_code
+        )
+        results[group] = _refusal(response.results[0].error_code)
     return results
 
 
@@ -221,12 +223,12 @@ async def forget(
         group_id=group,
         topics=[r.OffsetDeleteRequestTopic(name=n, partitions=ps) for n, ps in topics.items()],
     )
-    _, answer = await at_coordinator(client, group, request, lambda a: a.error_code)
-    if answer.error_code:
-        raise failure(f"offsets of group {group} were not deleted", answer.error_code)
+    _, response = await at_coordinator(client, group, request, lambda a: a.error_code)
+    if response.error_code:
+        raise failure(f"offsets of group {group} were not deleted", response.error_code)
     return {
         TopicPartition(t.name, p.partition_index): _refusal(p.error_code)
-        for t in answer.topics
+        for t in response.topics
         for p in t.partitions
     }
 

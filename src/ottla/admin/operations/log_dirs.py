@@ -47,7 +47,7 @@ class Lying(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What brokers said, and who did not answer."""
+    """What brokers said, and who did not respond."""
 
     dirs: list[LogDir]
     replicas: list[Lying]
@@ -76,11 +76,11 @@ async def describe(
     silent = []
     for broker in sorted(brokers):
         try:
-            answer = await client.call(DescribeLogDirsRequest(topics=None), broker)
+            response = await client.call(DescribeLogDirsRequest(topics=None), broker)
         except ConnectionLostError:
             silent.append(broker)
             continue
-        for found in sorted(answer.results, key=lambda r: r.log_dir):
+        for found in sorted(response.results, key=lambda r: r.log_dir):
             problem = error_name(found.error_code) if found.error_code else ""
             dirs.append(
                 LogDir(broker, found.log_dir, problem, found.total_bytes, found.usable_bytes)
@@ -148,9 +148,9 @@ async def _place_on(
         )
         for path, topics in by_dir.items()
     ]
-    answer: Any = await client.call(r(dirs=dirs), broker)
+    response: Any = await client.call(r(dirs=dirs), broker)
     later = {}
-    for topic in answer.results:
+    for topic in response.results:
         for p in topic.partitions:
             key = TopicPartition(topic.topic_name, p.partition_index), broker
             if p.error_code == ErrorCode.REPLICA_NOT_AVAILABLE:

@@ -21,7 +21,7 @@ from ottla.wire.messages.list_offsets import ListOffsetsRequest
 async def by_leader(
     client: Client, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OttlaError]]:
-    """Return which partitions each broker leads, and why nobody leads the others."""
+    """Return which partitions each broker leads, and why the others have no leader."""
     led: dict[int, list[TopicPartition]] = {}
     without: dict[TopicPartition, OttlaError] = {}
     for tp in partitions:
@@ -48,10 +48,10 @@ async def log_offsets(
         return {}
     await client.metadata(list(dict.fromkeys(tp.topic for tp in wanted)))
     found: dict[TopicPartition, int] = {}
-    # Of those that are deleted or led by nobody there is nothing to tell.
+    # Deleted partitions and those without a leader have no offsets.
     for leader, led in (await by_leader(client, wanted))[0].items():
-        answer = await client.call(list_offsets_request(led, timestamp, isolation), leader)
-        for topic in answer.topics:
+        response = await client.call(list_offsets_request(led, timestamp, isolation), leader)
+        for topic in response.topics:
             for p in topic.partitions:
                 if p.error_code == 0:
                     found[TopicPartition(topic.name, p.partition_index)] = p.offset

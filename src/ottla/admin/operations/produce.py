@@ -163,20 +163,21 @@ class Writer:
             if error.code in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 return str(error)
             raise
-        answer = response.responses[0].partition_responses[0]
-        code = answer.error_code
+        item = response.responses[0].partition_responses[0]
+        code = item.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return None
-        reason = explained(code) + (f": {answer.error_message}" if answer.error_message else "")
+        reason = explained(code) + (f": {item.error_message}" if item.error_message else "")
         if code in RETRIABLE:
             return reason
-        told = "; ".join(
+        details = "; ".join(
             f"record {e.batch_index}: {e.batch_index_error_message}"
-            for e in answer.record_errors[:RECORD_ERRORS_TOLD]
+            for e in item.record_errors[:RECORD_ERRORS_TOLD]
             if e.batch_index_error_message
         )
         raise OttlaError(
-            f"{self._topic}-{partition} refused records: {reason}" + (f" ({told})" if told else ""),
+            f"{self._topic}-{partition} refused records: {reason}"
+            + (f" ({details})" if details else ""),
             ErrorCode(code),
         )
 

@@ -167,7 +167,7 @@ async def prepare(
 
 
 def _same(plan: Assignment, current: Assignment, moving: Mapping[TopicPartition, Move]) -> bool:
-    """Tell whether what is in progress is this plan: nothing else moves, the rest is done."""
+    """Return whether what is in progress is this plan: nothing else moves, the rest is done."""
     return all(tp in plan for tp in moving) and all(
         (moving[tp].target if tp in moving else current[tp]) == target
         for tp, target in plan.items()
@@ -251,15 +251,15 @@ async def wait(
     """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    told = -1
+    said = -1
     while True:
         try:
             left = len(set(partitions) & set(await in_progress(client)))
         except ConnectionLostError:  # a controller died: another one goes on
-            left = max(told, 1)
-        if left != told:
+            left = max(said, 1)
+        if left != said:
             tell(left, len(partitions))
-            told = left
+            said = left
         if left == 0 or loop.time() >= give_up_s:
             return left
         await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, give_up_s - loop.time())))

@@ -71,7 +71,7 @@ async def delete(client: Client, offsets: Mapping[TopicPartition, int]) -> list[
     found = [Deleted(*tp, None, str(error)) for tp, error in without.items()]
     for leader, led in leaders.items():
         request = _request({tp: offsets[tp] for tp in led})
-        answer = await client.call(request, leader, timeout_s=TIMEOUT_MS / 1000 + 5)
+        response = await client.call(request, leader, timeout_s=TIMEOUT_MS / 1000 + 5)
         found += [
             Deleted(
                 topic.name,
@@ -79,7 +79,7 @@ async def delete(client: Client, offsets: Mapping[TopicPartition, int]) -> list[
                 None if p.error_code else p.low_watermark,
                 explained(p.error_code) if p.error_code else None,
             )
-            for topic in answer.topics
+            for topic in response.topics
             for p in topic.partitions
         ]
     return sorted(found, key=lambda d: (d.topic, d.partition))

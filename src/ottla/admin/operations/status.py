@@ -1,6 +1,6 @@
 """Status of a cluster: brokers, controller, partitions; with the folder, also the processes.
 
-Who may call: the command line. Invariants: changes nothing; a broker that does not answer is
+Who may call: the command line. Invariants: changes nothing; a broker that does not respond is
 reported as such, and the rest is reported all the same.
 """
 
@@ -19,7 +19,7 @@ from ottla.net.client import Client
 
 ASK_TIMEOUT_S = 5.0
 METRICS_TIMEOUT_S = 1.0
-"""For each broker: one that is stopped does not answer."""
+"""For each broker: one that is stopped does not respond."""
 
 DAMAGED = "ottla.log:type=LogManager,name=DamagedLogCount"
 IDLE = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
@@ -71,7 +71,7 @@ class Status(msgspec.Struct):
 
     @property
     def healthy(self) -> bool:
-        """Whether all brokers live, somebody is controller and every partition is whole."""
+        """Whether all brokers live, there is a controller and every partition is healthy."""
         return (
             self.problem is None
             and self.controller is not None
@@ -138,8 +138,8 @@ def of_folder(folder: ClusterDir) -> Status:
 def metrics_of(socket: Path) -> dict[str, dict[str, int | float]] | None:
     """Return what a broker tells by its metrics socket, None if it does not."""
     try:
-        told = status_socket.read(socket, METRICS_TIMEOUT_S)
-        return msgspec.json.decode(told, type=dict[str, dict[str, int | float]])
+        text = status_socket.read(socket, METRICS_TIMEOUT_S)
+        return msgspec.json.decode(text, type=dict[str, dict[str, int | float]])
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -1,6 +1,6 @@
 """Topics: create, list, describe, grow and delete them, with any Kafka.
 
-Who may call: the command line, the demo, benchmarks. Invariants: what a broker refuses is told
+Who may call: the command line, the demo, benchmarks. Invariants: what a broker refuses is reported
 with the broker's own reason; what it does not tell is not guessed. Kafka:
 `TopicCommand`.
 """
@@ -117,7 +117,7 @@ async def create_topic(
 
 
 async def _check_brokers(client: Client, assignment: Sequence[Sequence[int]]) -> None:
-    """Refuse brokers that are not there: a controller would make a topic that nobody can lead."""
+    """Refuse unknown brokers: a controller would create a topic that has no leader."""
     if not assignment:
         return
     live = await client.broker_ids()
@@ -195,7 +195,7 @@ async def describe_topic(client: Client, name: str, *, settings: bool = False) -
 
 
 async def _as_the_controller_sees_it(client: Client, name: str) -> Any:
-    """Ask again where news begin: a broker may not have been told of a new topic yet."""
+    """Ask again where news begin: a broker may not know a new topic yet."""
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
     )

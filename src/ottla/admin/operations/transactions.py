@@ -1,6 +1,6 @@
 """Transactions as an operator asks for them: list, describe, and abort one that hangs.
 
-Who may call: `transactions_command`. Invariants: speaks the wire alone, so a real Kafka answers as
+Who may call: `transactions_command`. Invariants: speaks the wire alone, so a real Kafka responds as
 well; an abort is written only where the partition's leader still shows that very transaction, with
 the epochs it shows. Kafka: `TransactionsCommand` (KIP-664).
 """
@@ -65,26 +65,26 @@ async def list_transactions(client: Client, states: list[str]) -> list[Transacti
     """Ask every broker for the ids it coordinates; OttlaError names a state that is none."""
     rows = []
     request = ListTransactionsRequest(state_filters=states, producer_id_filters=[])
-    for broker, answer in await at_each_broker(client, request, "transactions of broker"):
-        if answer.unknown_state_filters:
-            raise OttlaError(f"there is no state {', '.join(answer.unknown_state_filters)}")
+    for broker, response in await at_each_broker(client, request, "transactions of broker"):
+        if response.unknown_state_filters:
+            raise OttlaError(f"there is no state {', '.join(response.unknown_state_filters)}")
         rows += [
             TransactionRow(t.transactional_id, t.transaction_state, t.producer_id, broker)
-            for t in answer.transaction_states
+            for t in response.transaction_states
         ]
     return sorted(rows, key=lambda row: row.transactional_id)
 
 
 async def describe(client: Client, transactional_id: str) -> TransactionFacts:
     """Ask an id's coordinator, waiting a while for one that is not there yet."""
-    node, answer = await at_coordinator(
+    node, response = await at_coordinator(
         client,
         transactional_id,
         DescribeTransactionsRequest(transactional_ids=[transactional_id]),
         lambda a: a.transaction_states[0].error_code,
         kind=TRANSACTION,
     )
-    found = answer.transaction_states[0]
+    found = response.transaction_states[0]
     _checked(f"transactional id {transactional_id}", found.error_code)
     return TransactionFacts(
         found.transactional_id,
@@ -102,8 +102,8 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
     """Ask a partition's leader for the producers it knows."""
     leader = await client.leader(topic, partition, refresh=True)
     one = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-    answer = await client.call(DescribeProducersRequest(topics=[one]), leader)
-    found = answer.topics[0].partitions[0]
+    response = await client.call(DescribeProducersRequest(topics=[one]), leader)
+    found = response.topics[0].partitions[0]
     _checked(f"{topic}-{partition}", found.error_code)
     return [
         ProducerFacts(
@@ -119,7 +119,7 @@ async def producers(client: Client, topic: str, partition: int) -> list[Producer
 
 
 class Hanging(msgspec.Struct, frozen=True):
-    """An open transaction that nobody will end; `last_timestamp` is of its last record."""
+    """An open transaction that does not end; `last_timestamp` is its last record's."""
 
     topic: str
     partition: int
@@ -134,7 +134,8 @@ async def hanging(
 ) -> list[Hanging]:
     """Find what is open in these topics, in all for None, and unknown to its coordinator.
 
-    Younger ones than `older_than_ms` are passed over: their coordinator may still be told of them.
+    Younger ones than `older_than_ms` are passed over: their coordinator may still be notified of
+    them.
     """
     found = [h for h in await _open(client, topics) if now_ms - h.last_timestamp >= older_than_ms]
     if not found:
@@ -171,18 +172,18 @@ async def _open(client: Client, topics: Sequence[str] | None) -> list[Hanging]:
             topics_asked = [r.TopicRequest(name=n, partition_indexes=i) for n, i in wanted.items()]
             request = r(topics=topics_asked)
             for t in (await client.call(request, leader)).topics:
-                for answered in t.partitions:
-                    _checked(f"{t.name}-{answered.partition_index}", answered.error_code)
+                for partition in t.partitions:
+                    _checked(f"{t.name}-{partition.partition_index}", partition.error_code)
                     found += [
                         Hanging(
                             t.name,
-                            answered.partition_index,
+                            partition.partition_index,
                             p.producer_id,
                             p.producer_epoch,
                             p.current_txn_start_offset,
                             p.last_timestamp,
                         )
-                        for p in answered.active_producers
+                        for p in partition.active_producers
                         if p.current_txn_start_offset != NONE
                     ]
     return sorted(found, key=lambda h: (h.topic, h.partition, h.start_offset))
@@ -215,6 +216,6 @@ async def abort(
         transaction_result=False,
         topics=[r.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
     )
-    answer = await client.call(r(markers=[marker]), leader)
-    _checked(f"{topic}-{partition}", answer.markers[0].topics[0].partitions[0].error_code)
+    response = await client.call(r(markers=[marker]), leader)
+    _checked(f"{topic}-{partition}", response.markers[0].topics[0].partitions[0].error_code)
     return producer

@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 
 
 def in_time(bucket_ms: int, since_ms: int | None, until_ms: int | None) -> bool:
-    """Tell whether a bucket is asked for: it begins within [since, until)."""
+    """Return whether a bucket is asked for: it begins within [since, until)."""
     return (since_ms is None or bucket_ms >= since_ms) and (
         until_ms is None or bucket_ms < until_ms
     )

@@ -133,5 +133,5 @@ def _since_deletion(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def _waited(first: Commit, samples: Sequence[Sample], waiting_ms: int) -> bool:
-    """Tell whether records waited through at least three of the commits of one offset."""
+    """Return whether records waited through at least three of the commits of one offset."""
     return waiting_ms <= max(first.at_ms, samples[0].at_ms)

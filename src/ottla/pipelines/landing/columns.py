@@ -122,7 +122,7 @@ def nullable(kind: Any) -> Any:
 
 
 def _contains(known: "DataType", new: "DataType") -> bool:
-    """Tell whether two objects agree on the fields that both have."""
+    """Return whether two objects agree on the fields that both have."""
     from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
 
     if not isinstance(known, StructType) or not isinstance(new, StructType):

@@ -179,7 +179,7 @@ def _buffered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _same(old: Iterator[pa.Table], new: Iterator[pa.Table]) -> bool:
-    """Tell whether two readings give the same rows in the same order."""
+    """Return whether two readings give the same rows in the same order."""
     left: pa.Table | None = None
     right: pa.Table | None = None
     while True:

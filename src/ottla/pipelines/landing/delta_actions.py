@@ -258,7 +258,7 @@ def quoted(path: str) -> str:
 
 
 def has_column(schema: str, name: str) -> bool:
-    """Tell whether a table's schema, as metaData has it, has a column."""
+    """Return whether a table's schema, as metaData has it, has a column."""
     return bool(schema) and any(one["name"] == name for one in json.loads(schema)["fields"])
 
 

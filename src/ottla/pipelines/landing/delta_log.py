@@ -328,7 +328,7 @@ class Delta:
 
 
 def can_link(folder: Path) -> bool:
-    """Tell whether a folder's file system has hard links."""
+    """Return whether a folder's file system has hard links."""
     one, other = (folder / f".link.{uuid.uuid4().hex}" for _ in range(2))
     one.touch()
     try:

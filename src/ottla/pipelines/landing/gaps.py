@@ -33,7 +33,7 @@ class _Reading:
     aborting: set[int] = field(default_factory=set)
 
     def hidden(self, batch: BatchHeader, buffer: Buffer, position: int) -> bool:
-        """Tell whether readers skip a batch: a marker, or records of an aborted transaction."""
+        """Return whether readers skip a batch: a marker, or records of an aborted transaction."""
         while self.aborted and self.aborted[0][0] <= batch.last_offset:
             self.aborting.add(self.aborted.pop(0)[1])
         if batch.is_control:
@@ -97,7 +97,7 @@ class Reader:
                 await self._cluster.client.metadata([self._topic.name])
 
     async def _answer(self, offset: int) -> Any:
-        """Return what the leader has from an offset on; an answer without records is none."""
+        """Return what the leader has from an offset on; a response without records is none."""
         version = None if self._topic.topic_id else LAST_VERSION_WITH_NAMES
         client = self._cluster.client
         response = await client.call(
@@ -129,7 +129,7 @@ class Reader:
 
 
 def _look(answer: Any, offset: int, isolation: int) -> tuple[int, list[Record]]:
-    """Return where to go on, and the records from `offset` on that readers see in an answer."""
+    """Return where to go on, and the records from `offset` on that readers see in a response."""
     reading = _Reading(
         sorted((a.first_offset, a.producer_id) for a in answer.aborted_transactions or ())
         if isolation

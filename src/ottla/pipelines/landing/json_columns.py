@@ -134,7 +134,7 @@ def _array(column: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
 
 
 def _in_braces(joined: pa.Array, lines: bytes) -> bool:
-    """Tell whether each line begins and ends with a brace."""
+    """Return whether each line begins and ends with a brace."""
     bounds = np.frombuffer(joined.buffers()[1], np.int32, len(joined) + 1)
     there = np.frombuffer(lines, np.uint8)
     return bool(

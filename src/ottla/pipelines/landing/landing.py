@@ -150,7 +150,7 @@ class Landing:
         return None
 
     def _lasts(self, error: Exception, after_s: float) -> bool:
-        """Tell whether an error would come again: a full disk, or a cluster that was silent."""
+        """Return whether an error would come again: a full disk, or a cluster that was silent."""
         if isinstance(error, OSError):
             return error.errno in LASTING
         if not isinstance(error, OttlaError):

@@ -513,7 +513,7 @@ def tidied(folder: Path) -> list[File]:
 
 
 def hidden(path: str) -> bool:
-    """Tell whether readers skip a path: something in it begins with a dot or an underscore."""
+    """Return whether readers skip a path: something in it begins with a dot or an underscore."""
     return any(part[0] in "._" and "=" not in part for part in path.split("/"))
 
 

@@ -147,7 +147,7 @@ def _gains(
     *,
     soft: bool,
 ) -> bool:
-    """Tell whether a move brings enough for what it costs."""
+    """Return whether a move brings enough for what it costs."""
     gain = _change(at, s, d, at.sizes[p], upper, lower)
     cost = at.cost(p, s, d)
     return gain > 0 and (not soft or (at.affordable(cost) and cost <= WORTH * gain))

@@ -109,7 +109,7 @@ class Placement:
         )
 
     def fits(self, p: int, d: int) -> bool:
-        """Tell whether a broker may take a replica more, its rack aside."""
+        """Return whether a broker may take a replica more, its rack aside."""
         most = self.problem.goals.max_replicas
         limit = self.rate_capacity[d]
         return (
@@ -122,7 +122,7 @@ class Placement:
         )
 
     def racks_allow(self, p: int, s: int, d: int) -> bool:
-        """Tell whether a partition is on racks enough when one broker takes another's place."""
+        """Return whether a partition is on racks enough when one broker takes another's place."""
         mask, need = self.class_of(p, s)
         return (mask | self.rack[d]).bit_count() >= need
 
@@ -132,7 +132,7 @@ class Placement:
         return self.sizes[p] * ((d not in original) - (s not in original))
 
     def affordable(self, cost: int) -> bool:
-        """Tell whether the soft goals may copy so much more."""
+        """Return whether the soft goals may copy so much more."""
         most = self.problem.goals.max_bytes
         return most is None or cost <= 0 or self.moved_bytes + cost <= most
 
@@ -243,7 +243,7 @@ class Placement:
         return None if best is None else (-best[2], -best[3])
 
     def exchangeable(self, p: int, q: int, s: int, d: int) -> bool:
-        """Tell whether `p` of broker `s` and `q` of `d` may change places, their racks aside."""
+        """Return whether `p` of broker `s` and `q` of `d` may change places, their racks aside."""
         if s in self.replicas[q] or d in self.replicas[p] or s in self.lost[q] or d in self.lost[p]:
             return False
         gain, rate = self.sizes[p] - self.sizes[q], self.rates[p] - self.rates[q]

@@ -84,7 +84,7 @@ class Problem:
 
     @property
     def rack_aware(self) -> bool:
-        """Tell whether there are racks to spread over: every broker that may keep one has one."""
+        """Return whether there are racks to spread over: every broker that may keep one has one."""
         return self.goals.racks and all(b.rack is not None for b in self.brokers if not b.leaves)
 
     def racks_needed(self, replicas: int) -> int:

@@ -70,7 +70,7 @@ class Room:
         self.count[broker] += one
 
     def allows(self, change: Change) -> bool:
-        """Tell whether all brokers to which the partition comes have room for it now."""
+        """Return whether all brokers to which the partition comes have room for it now."""
         for b in change.adding:
             broker = self.brokers[b]
             limit = broker.rate_capacity

@@ -82,7 +82,7 @@ def _partners(at: Placement, p: int, s: int, d: int, most: list[int]) -> Iterato
 
 
 def _harmless(at: Placement, s: int, d: int, by: int) -> bool:
-    """Tell whether neither broker gets further out of its band by that."""
+    """Return whether neither broker gets further out of its band by that."""
     return all(
         outside(after, at.lower[b], at.upper[b]) <= outside(at.bytes[b], at.lower[b], at.upper[b])
         for b, after in ((s, at.bytes[s] - by), (d, at.bytes[d] + by))

@@ -35,7 +35,7 @@ class Coordinator:
     async def ask(
         self, request: Any, code_of: Callable[[Any], int], *, version: int | None = None
     ) -> Any:
-        """Return the answer, whose code is 0; OttlaError with the code that lasts."""
+        """Return the response, whose code is 0; OttlaError with the code that lasts."""
         patience = self._cluster.patience()
         busy_until_s = time.monotonic() + BUSY_S
         wait_s = BUSY_WAIT_S

@@ -241,7 +241,7 @@ class Copying:
 
 
 def _loops(headers: bytes, prefix: bytes) -> bool:
-    """Tell whether a record came from the target, at any step."""
+    """Return whether a record came from the target, at any step."""
     return any(
         name == origins.HEADER and value is not None and value.startswith(prefix)
         for name, value in origins.encoded_headers(headers)

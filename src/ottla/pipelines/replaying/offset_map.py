@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def refuse_other(folder: Path, job: str, source: str, target_id: str) -> bool:
-    """Tell whether a folder is this job's already; OttlaError if it is something else."""
+    """Return whether a folder is this job's already; OttlaError if it is something else."""
     try:
         found = json.loads((folder / OWNER).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def _owner(job: str, source: str, target_id: str) -> dict[str, str]:
 
 
 def complete(folder: Path, checks: int) -> bool:
-    """Tell whether the files of all checks before the number `checks` are there."""
+    """Return whether the files of all checks before the number `checks` are there."""
     return all((folder / PATTERN.format(n)).exists() for n in range(checks))
 
 

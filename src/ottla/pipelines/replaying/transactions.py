@@ -3,7 +3,7 @@
 Who may call: the replay's parts, on the driver and in tasks. Invariants: `open` fences whoever had
 the id before and waits until its transaction has ended; after ProducerFencedError nothing more is
 written; every wait ends after `kafka.default.api.timeout.ms` without a success; a request whose
-answer is lost is sent again as it was, which brokers take once (sequence numbers; EndTxn twice is
+response is lost is sent again as it was, which brokers take once (sequence numbers; EndTxn twice is
 the same). Kafka: `TransactionManager` and, in little, `Sender`.
 """
 

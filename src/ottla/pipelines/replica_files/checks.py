@@ -95,7 +95,7 @@ def _judged(kind: str, last: bool, offset: int, committed: int | None) -> tuple[
 
 
 def _foreign(segment: SegmentFacts, upper: int | None) -> bool:
-    """Tell whether a file's first batch does not belong under its name."""
+    """Return whether a file's first batch does not belong under its name."""
     first = segment.facts.first_offset
     return segment.facts.batches > 0 and (
         first < segment.base_offset or (upper is not None and first >= upper)

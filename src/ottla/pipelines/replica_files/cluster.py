@@ -23,9 +23,9 @@ AT_ONCE = 2_000
 
 
 def ask(bootstrap: str, wanted: Callable[[TopicPartition], bool]) -> dict[TopicPartition, Truth]:
-    """Ask a cluster; OttlaError if it does not answer.
+    """Ask a cluster; OttlaError if it does not respond.
 
-    A partition whose leader does not answer for it has no high watermark here.
+    A partition whose leader does not respond for it has no high watermark here.
     """
     try:
         addresses = parse_bootstrap(bootstrap)

@@ -204,7 +204,7 @@ def _may_be_cut(
     theirs: Sequence[Batch],
     truth: Truth | None,
 ) -> bool:
-    """Tell whether this is the tail that a former leader has not cut off yet (KIP-101)."""
+    """Return whether this is the tail that a former leader has not cut off yet (KIP-101)."""
     if (replica.high_watermark or 0) > offset or not mine or not theirs:
         return False
     if truth is not None and replica.broker in truth.isr:

@@ -137,7 +137,7 @@ class SegmentReader:
         return checksum
 
     def _goes_on(self, position: int, next_offset: int) -> bool:
-        """Tell whether something that follows a batch ending before `next_offset` begins here."""
+        """Return whether something that follows a batch ending before `next_offset` begins here."""
         if position == self._end:
             return True
         head = self._read(position, HEADER_BYTES)
@@ -150,7 +150,7 @@ class SegmentReader:
         return self._good_at(position)
 
     def _good_at(self, position: int) -> bool:
-        """Tell whether a whole batch with the right checksum begins here."""
+        """Return whether a whole batch with the right checksum begins here."""
         head = self._read(position, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
             return False

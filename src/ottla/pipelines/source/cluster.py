@@ -1,9 +1,9 @@
 """Asking a cluster from plain code: topics, offsets by time, leaders; with bounded retries.
 
-Who may call: this room, on the driver and in tasks. Invariants: every question ends, with an answer
-or an OttlaError of one line, after `kafka.default.api.timeout.ms` at most; leaders that move, die
-or are not yet known are asked again with fresh metadata. The loop runs only inside these calls.
-Kafka: `OffsetFetcher` and `ConsumerMetadata`.
+Who may call: this room, on the driver and in tasks. Invariants: every question ends, with a
+response or an OttlaError of one line, after `kafka.default.api.timeout.ms` at most; leaders that
+move, die or are not yet known are asked again with fresh metadata. The loop runs only inside these
+calls. Kafka: `OffsetFetcher` and `ConsumerMetadata`.
 """
 
 import asyncio
@@ -326,7 +326,7 @@ def offsets_request(
 
 
 def _take(answer: Any, found: dict[TopicPartition, FoundOffset]) -> OttlaError | None:
-    """Keep the offsets of an answer; return the last error in it."""
+    """Keep the offsets of a response; return the last error in it."""
     problem = None
     for topic in answer.topics:
         for one in topic.partitions:

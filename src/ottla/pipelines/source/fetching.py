@@ -3,7 +3,7 @@
 Who may call: `scan`. Invariants: the position only moves forward, over whole record batches;
 whatever happens to leaders is tried again with fresh metadata until nothing came for
 `kafka.default.api.timeout.ms`; what is gone is skipped only as the policy says, and told; another
-topic of the same name is never read. At most two answers are held. Kafka: `Fetcher`,
+topic of the same name is never read. At most two responses are held. Kafka: `Fetcher`,
 `OffsetsForLeaderEpochClient` (KIP-320) and Spark's `KafkaDataConsumer`.
 """
 
@@ -60,7 +60,7 @@ class PartitionFetcher:
         """offsets that were gone"""
 
     def __iter__(self) -> Iterator[Fetched]:
-        """Yield what each fetch brought; an answer is on its way while the last one is used."""
+        """Yield what each fetch brought; a response is on its way while the last one is used."""
         if self._position >= self._end:
             return
         pending = self._cluster.start(self._next())
@@ -134,7 +134,7 @@ class PartitionFetcher:
         return found
 
     async def _nothing(self, found: Any) -> None:
-        """Take an answer without a batch. Alone it does not show that the range has no more.
+        """Take a response without a batch. Alone it does not show that the range has no more.
 
         A broker answers so, too, when a quota is exceeded (KIP-219), a disk is slow, or it leads
         but does not know yet what is committed.
@@ -154,7 +154,7 @@ class PartitionFetcher:
             ) from None
 
     async def _next_is_beyond(self) -> bool:
-        """Tell whether the next batch there is, committed or not, begins at the range's end.
+        """Return whether the next batch there is, committed or not, begins at the range's end.
 
         Then compaction took what was between, and an open transaction hides that batch.
         """

@@ -43,7 +43,7 @@ class Pushed:
         return [one for one in filters if not self._keeps(one)]
 
     def reads(self, topic: str, partition: int) -> bool:
-        """Tell whether a partition can have rows that pass."""
+        """Return whether a partition can have rows that pass."""
         return all(_holds(test, topic) for test in self.topics) and all(
             _holds(test, partition) for test in self.partitions
         )
@@ -109,7 +109,7 @@ class Pushed:
 
 
 def _comparable(one: Any, column: str) -> bool:
-    """Tell whether a filter compares with values of the column's own type."""
+    """Return whether a filter compares with values of the column's own type."""
     values = one.value if isinstance(one, spark.In) else (one.value,)
     types = {"topic": str, "partition": int, "offset": int, "timestamp": datetime}
     return column in types and bool(values) and all(type(v) is types[column] for v in values)

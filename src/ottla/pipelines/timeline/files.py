@@ -64,7 +64,7 @@ def find(paths: Sequence[str], regex: str | None = None) -> Files:
 
 
 def is_journal(path: str) -> bool:
-    """Tell whether a file, by its name, is a controller's journal."""
+    """Return whether a file, by its name, is a controller's journal."""
     return path.rpartition("/")[2].startswith(JOURNAL_NAME)
 
 

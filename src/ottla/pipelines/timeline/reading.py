@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 def is_plain(path: str) -> bool:
-    """Tell whether a worker can open a file itself."""
+    """Return whether a worker can open a file itself."""
     return "://" not in path and Path(path).suffix not in PACKED
 
 

@@ -250,7 +250,7 @@ def _term(broker: int, fact: Fact, after: Fact | None, known: _Known) -> Term:
 
 
 def _began_anew(broker: int, fact: Fact, after: Fact, brokers: Brokers) -> bool:
-    """Tell whether the broker died between two of its lines."""
+    """Return whether the broker died between two of its lines."""
     if after.previous is not None:
         return after.previous < 0
     return any(fact.time_ms < t <= after.time_ms for t in brokers.gone.get(broker, ()))
