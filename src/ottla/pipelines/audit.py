@@ -193,8 +193,8 @@ def _print_table(result: Result) -> None:
         table.add_column(name, justify="right" if place > 2 else "left", overflow="fold")
     for b in result.buckets[-SHOWN:]:
         numbers = (b.records, b.bytes, b.unstamped, b.mean_ms, b.p95_ms, b.p99_ms, b.max_ms)
-        told = ("-" if n is None else f"{n:,}" for n in numbers)
-        table.add_row(b.topic, _clock(b.bucket_ms), b.tier, *told)
+        reported = ("-" if n is None else f"{n:,}" for n in numbers)
+        table.add_row(b.topic, _clock(b.bucket_ms), b.tier, *reported)
     console.print(table, markup=False)
     if len(result.buckets) > SHOWN:
         console.print(f"the last {SHOWN} of {len(result.buckets):,} lines; --output json has all")

@@ -114,7 +114,7 @@ def _put(found: dict[str, Any], text: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """Parse a value as TOML does; what is none is a string, so that nobody must quote twice."""
+    """Parse a value as TOML does; what is none is a string, so that no one must quote twice."""
     try:
         parsed: Mapping[str, Any] = tomllib.loads(f"v = {text}")
     except tomllib.TOMLDecodeError:

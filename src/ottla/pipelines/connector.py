@@ -54,7 +54,7 @@ def connector_jars(version: str) -> list[Path] | None:
 
 def _copy_dependencies(maven: str, version: str, token_provider: str, target: Path) -> str:
     """Fetch into `target`; return what went wrong, or nothing."""
-    # Maven writes beside the pom, which may be installed where nobody may write.
+    # Maven writes beside the pom, which may be installed where no one may write.
     pom = target.parent / "pom.xml"
     pom.write_bytes(POM.read_bytes())
     command = [
@@ -70,8 +70,8 @@ def _copy_dependencies(maven: str, version: str, token_provider: str, target: Pa
         return f"no response within {MAVEN_TIMEOUT_S} s"
     if done.returncode == 0 and any(target.glob(f"{CONNECTOR}-*.jar")):
         return ""
-    told = (done.stdout + done.stderr).splitlines()
-    errors = [line.partition("[ERROR]")[2].strip() for line in told]
+    reported = (done.stdout + done.stderr).splitlines()
+    errors = [line.partition("[ERROR]")[2].strip() for line in reported]
     return next(filter(None, errors), f"exit code {done.returncode}")
 
 

@@ -71,7 +71,11 @@ def options_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("paths", nargs="*", metavar="[ID=]FOLDER", help="the cluster's folder, or brokers' folders")
     add("--bootstrap-server", metavar="HOST:PORT[,…]", help="ask the running cluster, too")
-    add("--acks", metavar="PATH", help="what producers were told: CSV, JSON lines or Parquet")
+    add(
+        "--acks",
+        metavar="PATH",
+        help="what was acknowledged to producers: CSV, JSON lines or Parquet",
+    )
     add("--reports", metavar="PATH", help="producers' reports, as of `ottla pipeline audit`")
     add("--lake", metavar="FOLDER", help="the lake of `ottla pipeline lake`")
     add("--topic", action="append", default=[], help="only it; may be repeated")
@@ -98,7 +102,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     zone = settings.drill.time_zone or local_zone()
     wanted = _wanted(settings, zone)
     if options.here:
-        return _told(_report_here(settings, wanted, output, zone), output)
+        return _print_sums(_report_here(settings, wanted, output, zone), output)
     own = spark is None
     spark = spark or start_session(NAME, frame.wanted_of(options), settings.spark)
     try:
@@ -106,10 +110,10 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     finally:
         if own:
             spark.stop()
-    return _told(sums, output)
+    return _print_sums(sums, output)
 
 
-def _told(sums: outputs.Sums, output: Path) -> int:
+def _print_sums(sums: outputs.Sums, output: Path) -> int:
     sys.stdout.write(sums.line(output / outputs.INDEX) + "\n")
     return frame.EXIT_OK if sums.held else frame.EXIT_FAILED
 

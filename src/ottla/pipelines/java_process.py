@@ -51,7 +51,7 @@ class _Stderr:
             held, self._held = bytes(self._held or b""), None
             _show(held.replace(HARMLESS, b""))
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """Return all that was written, when Java has ended."""
         self._thread.join(5)
         with self._lock:
@@ -80,26 +80,26 @@ def launch(settings: Mapping[str, str], *, show_all: bool) -> None:
         )
     except PySparkRuntimeError:
         stderr.given()
-        told = stderr.told()
+        reported = stderr.reported()
         if show_all:
-            sys.stderr.write(told)
-        raise StartupError(f"Spark's Java process ended at its start: {reason(told)}") from None
+            sys.stderr.write(reported)
+        raise StartupError(f"Spark's Java process ended at its start: {reason(reported)}") from None
     stderr.given()
     stderr.show()
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as `submitted` does
 
 
-def reason(told: str) -> str:
+def reason(reported: str) -> str:
     """Return why Java did not start, in one line, of the many that it wrote."""
-    if unresolved := _UNRESOLVED.search(told):
-        why = _NO_ACCESS.search(told)
+    if unresolved := _UNRESOLVED.search(reported):
+        why = _NO_ACCESS.search(reported)
         name = unresolved[1].replace("#", ":").replace(";", ":")
         return (
             f"{name} could not be fetched ({why[1] if why else 'no repository has it'}); check the "
             "network, or name jars that are there by --conf spark.jars=…"
         )
     for pattern in (_RAISED, _ERROR):
-        if found := pattern.search(told):
+        if found := pattern.search(reported):
             return found[1].strip()
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in reported.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"

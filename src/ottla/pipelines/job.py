@@ -94,5 +94,5 @@ def in_one_line(error: BaseException) -> str:
         return next(raised, type(error).__name__).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    told = causes[-1] if causes else next(iter(lines), "")
-    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+    reported = causes[-1] if causes else next(iter(lines), "")
+    return f"{type(error).__name__}: {reported}" if reported else type(error).__name__

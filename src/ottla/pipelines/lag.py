@@ -91,16 +91,16 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     own = spark is None
     spark = spark or start_session(NAME, job.wanted_of(options), settings.spark)
     try:
-        told, leaderless = judged(spark, settings, until_ms)
+        reported, leaderless = judged(spark, settings, until_ms)
         try:
-            found = _found(told, settings.lag.groups)
+            found = _found(reported, settings.lag.groups)
             found["no_leader"] = [str(tp) for tp in leaderless]
             if options.history is not None:
                 from ottla.pipelines.lagging.history import samples_of  # noqa: PLC0415 - pyspark
 
-                samples_of(told).write.parquet(paths.spark_path(options.history))
+                samples_of(reported).write.parquet(paths.spark_path(options.history))
         finally:
-            told.unpersist()
+            reported.unpersist()
     finally:
         if own:
             spark.stop()
@@ -121,7 +121,7 @@ def times_of(lag: Lag, until_ms: int) -> list[int]:
 def judged(
     spark: "SparkSession", settings: Settings, until_ms: int | None
 ) -> "tuple[DataFrame, list[TopicPartition]]":
-    """Return `history.SCHEMA` of all groups, cached, and partitions that nobody leads now.
+    """Return `history.SCHEMA` of all groups, cached, and partitions that no one leads now.
 
     Whoever asked drops the cache. `until_ms` None is now.
     """
@@ -143,27 +143,27 @@ def judged(
         named = rows.select("topic", "partition").distinct().collect()
         times = times_of(lag, now_ms if until_ms is None else until_ms)
         of_logs, leaderless = ends.ends_of(client, (TopicPartition(*n) for n in named), times)
-        if until_ms is not None:  # where logs began then nobody knows
+        if until_ms is not None:  # where logs began then no one knows
             of_logs = {tp: (0, found) for tp, (_, found) in of_logs.items()}
-        told = history.judged_all(rows, of_logs).persist()
-        told.count()
-        return told, leaderless
+        reported = history.judged_all(rows, of_logs).persist()
+        reported.count()
+        return reported, leaderless
     finally:
         rows.unpersist()
 
 
-def _found(told: "DataFrame", groups: list[str]) -> dict[str, Any]:
+def _found(reported: "DataFrame", groups: list[str]) -> dict[str, Any]:
     """Return what is printed: counts, findings, and the partitions with the most lag."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     from ottla.pipelines.lagging.rules import WRONG  # noqa: PLC0415 - with the rest
 
-    counts = {row["state"]: row["count"] for row in told.groupBy("state").count().collect()}
+    counts = {row["state"]: row["count"] for row in reported.groupBy("state").count().collect()}
     each = ("group", "topic", "partition", "state", "committed", "end", "lag", "last_ms")
-    one = told.select(*each[:3], f.explode("findings").alias("one")).select(*each[:3], "one.*")
+    one = reported.select(*each[:3], f.explode("findings").alias("one")).select(*each[:3], "one.*")
     findings = one.orderBy(*each[:3], "at_ms").limit(1000).collect()
-    rows = told.select(*each).orderBy(f.desc("lag"), *each[:3]).limit(1000).collect()
-    known = told.where(f.col("group").isin(groups)).select("group").distinct().collect()
+    rows = reported.select(*each).orderBy(f.desc("lag"), *each[:3]).limit(1000).collect()
+    known = reported.where(f.col("group").isin(groups)).select("group").distinct().collect()
     unknown = sorted(set(groups) - {row["group"] for row in known})
     return {
         "held": not unknown and not any(row["kind"] in WRONG for row in findings),
@@ -204,7 +204,7 @@ def _print_table(found: dict[str, Any]) -> None:
     lines += [f"group {name} has committed nothing" for name in found["unknown_groups"]]
     if found["no_leader"]:
         named = ", ".join(found["no_leader"][:SHOWN])
-        lines.append(f"left out, since nobody leads them now: {named}")
+        lines.append(f"left out, since they have no leader now: {named}")
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(found["states"].items()))
     lines.append(f"partitions of groups: {states or 'none'}")
     for line in lines:

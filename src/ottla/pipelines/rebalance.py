@@ -119,15 +119,15 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
     problem = problem_of(seen, settings.rebalance, rates)
     made = decide(problem, settings.stages.bounds())
     throttle = settings.rebalance.throttle
-    told = outputs.Told(
+    reported = outputs.Report(
         problem, made, None if throttle is None else parse_size(throttle), options.plan
     )
     if options.plan is not None:
-        outputs.write(told)
+        outputs.write(reported)
     if options.output == "json":
-        sys.stdout.write(json.dumps(told.as_json()) + "\n")
+        sys.stdout.write(json.dumps(reported.as_json()) + "\n")
     else:
-        outputs.print_table(told)
+        outputs.print_table(reported)
     return job.EXIT_OK
 
 

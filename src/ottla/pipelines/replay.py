@@ -43,7 +43,7 @@ def options_parser(name: str = REPLAY) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--accept", action="store_true",
-        help="go on behind what the check finds wrong; it is told this once",
+        help="go on behind what the check finds wrong; it is reported this once",
     )  # fmt: skip
     others = parser.add_mutually_exclusive_group()
     others.add_argument(

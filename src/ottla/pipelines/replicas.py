@@ -110,7 +110,7 @@ def run(options: argparse.Namespace, spark: "SparkSession | None" = None) -> int
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Return the report as one JSON object; offsets and places that nobody knows are null."""
+    """Return the report as one JSON object; offsets and places that no one knows are null."""
     return {
         "held": report.held,
         "partitions": report.partitions,

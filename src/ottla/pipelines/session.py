@@ -250,10 +250,10 @@ def _refuse_bad_java(home: Path) -> None:
     """Refuse a JAVA_HOME that Spark could not start with; it would say so in many lines."""
     if not os.access(home / "bin" / "java", os.X_OK):
         raise StartupError(f"JAVA_HOME={home} has no bin/java; correct it, or unset it")
-    told = ""
+    reported = ""
     with contextlib.suppress(OSError):  # a file that each Java brings since 9
-        told = (home / "release").read_text(encoding="utf-8", errors="replace")
-    found = re.search(r'^JAVA_VERSION="(\d+)([^"]*)', told, re.MULTILINE)
+        reported = (home / "release").read_text(encoding="utf-8", errors="replace")
+    found = re.search(r'^JAVA_VERSION="(\d+)([^"]*)', reported, re.MULTILINE)
     if found and int(found[1]) < OLDEST_JAVA:
         raise StartupError(
             f"{home} is Java {found[1]}{found[2]}, Spark needs {OLDEST_JAVA} or newer: "

@@ -1,9 +1,9 @@
 """Bit flips: one bit of one batch on one disk is not what was written (F20).
 
-Who may call: `moments` flips, `nemesis` mends what nobody has read, `cluster` judges. Invariants:
+Who may call: `moments` flips, `nemesis` mends what no one has read, `cluster` judges. Invariants:
 one flip at a time in the whole cluster; the bit lies under the batch's checksum, in a batch that is
 committed, and another member of the in-sync set has it whole; whoever has it counts as lacking
-something until its log is whole again. What nobody reads is not found (there is no scrubbing):
+something until its log is whole again. What no one reads is not found (there is no scrubbing):
 such a bit is put right when its time is over.
 """
 
@@ -30,7 +30,7 @@ class Flip:
     bit: int
 
     def there(self) -> bool:
-        """Whether the log still has it: its file is in its place, and nobody wrote it anew."""
+        """Whether the log still has it: its file is in its place, and no one wrote it anew."""
         data = self.inode.data
         return (
             self.node.disk.inodes.get(self.path) is self.inode

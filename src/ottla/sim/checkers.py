@@ -97,7 +97,7 @@ def check_acked_present(
 def check_no_phantoms(
     history: History, final: Mapping[TopicPartition, Sequence[LogRecord]]
 ) -> list[str]:
-    """Every record in a log was written by somebody to that partition, and not refused."""
+    """Every record in a log was written by someone to that partition, and not refused."""
     known: dict[bytes, Write] = {v: w for w in history.writes for v in w.values}
     found = []
     for tp in sorted(final):

@@ -81,7 +81,7 @@ class ClientRoles:
             self._fill(role)
 
     def finish(self) -> None:
-        """Let everybody end, and nobody follow."""
+        """Let everybody end, and no one follow."""
         self._over = True
         for actor in self.actors:
             actor.stopping = True
@@ -141,7 +141,7 @@ class ClientRoles:
         self._refill_later(role)
 
     def _settle(self, process: str) -> None:
-        """Note that nobody will hear any more what became of a process's open writes."""
+        """Note that no one will hear any more what became of a process's open writes."""
         for write in self._history.writes:
             if write.process == process and write.completed_s is None:
                 write.abandoned = True

@@ -91,8 +91,8 @@ async def create_coordinated_topics(client: Client) -> None:
         request = FindCoordinatorRequest(key="first", key_type=kind)
         while True:
             with contextlib.suppress(OttlaError):
-                answer = await client.call(request, version=VERSION_OF_ONE_KEY)
-                if answer.error_code == ErrorCode.NONE:
+                response = await client.call(request, version=VERSION_OF_ONE_KEY)
+                if response.error_code == ErrorCode.NONE:
                     break
             await asyncio.sleep(0.3)
 
@@ -169,12 +169,12 @@ class Producer:
         """Send until the outcome is known; False if this producer id can be used no more."""
         refresh = False
         while True:
-            answer = await self._attempt(write, batch, refresh=refresh)
+            response = await self._attempt(write, batch, refresh=refresh)
             loop = asyncio.get_running_loop()
-            if answer is not None:
-                code = ErrorCode(answer.error_code)
-                if code == ErrorCode.NONE and answer.base_offset >= 0:
-                    write.offset = answer.base_offset
+            if response is not None:
+                code = ErrorCode(response.error_code)
+                if code == ErrorCode.NONE and response.base_offset >= 0:
+                    write.offset = response.base_offset
                     write.completed_s = loop.time()
                     return True
                 if code in LOST_TRACK or code == ErrorCode.NONE:
@@ -223,13 +223,13 @@ class NoRetryProducer(Producer):
             await asyncio.sleep(self.world.random.expovariate(1.0 / self.pause_s))
             write = self._next_write(tp, acks=1)
             records = [Record(-1, self.world.clock.wall_ms(), None, v) for v in write.values]
-            answer = await self._attempt(write, build_batch(records), refresh=refresh)
-            refresh = answer is None or answer.error_code != ErrorCode.NONE
+            response = await self._attempt(write, build_batch(records), refresh=refresh)
+            refresh = response is None or response.error_code != ErrorCode.NONE
             if refresh:
                 write.abandoned = True
                 await asyncio.sleep(0.2)
             else:
-                write.offset = answer.base_offset
+                write.offset = response.base_offset
                 write.completed_s = asyncio.get_running_loop().time()
 
 

@@ -583,7 +583,7 @@ class Cluster:
         """Whether all assigned replicas are there with the same end.
 
         A broker that was down when a partition moved away may keep a stray copy, as in Kafka. An
-        internal partition that nobody's key falls into has no files anywhere.
+        internal partition that no one's key falls into has no files anywhere.
         """
         ends = {tp: self.replicas.ends(tp) for tp in self.watched}
         return all(
@@ -638,7 +638,7 @@ class Cluster:
 
 
 class WatchedWrites(deque[LoggedWrite]):
-    """The in-memory ZooKeeper's log of writes, with somebody who hears each."""
+    """The in-memory ZooKeeper's log of writes, with someone who hears each."""
 
     def __init__(self, before: deque[LoggedWrite], wrote: Callable[[LoggedWrite], None]) -> None:
         super().__init__(before, before.maxlen)

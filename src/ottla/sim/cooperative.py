@@ -38,7 +38,7 @@ def assign_cooperative(
 ) -> dict[str, list[TopicPartition]]:
     """Share partitions out evenly, moving as few as possible, and none before it was given up.
 
-    What moves is nobody's in this generation: its owner sees that and joins again without it.
+    What moves is no one's in this generation: its owner sees that and joins again without it.
     """
     owned, disputed = owners(claims)
     held: dict[str, list[TopicPartition]] = {member: [] for member in claims}

@@ -58,7 +58,7 @@ class CooperativeReader(GroupReader):
         if not self._settled:
             # Its former process may have died between the two joins of a rebalance. A static member
             # gets its place back without another one, and what that process was to give up would be
-            # nobody's. (Kafka's consumer does not do this: there it stays so until the next one.)
+            # no one's. (Kafka's consumer does not do this: there it stays so until the next one.)
             self._settled = member.due = True
             return
         pause_s = self.world.random.uniform(0.5, 2.0)

@@ -46,15 +46,15 @@ class Coordinator:
             try:
                 if self.broker is None:
                     self.broker = await self._find()
-                answer = await self._client.call(
+                response = await self._client.call(
                     request, self.broker, version=version, timeout_s=timeout_s
                 )
             except OttlaError:
                 self.broker = None
             else:
-                codes = set(codes_of(answer))
+                codes = set(codes_of(response))
                 if not codes & (MOVED | again):
-                    return answer
+                    return response
                 if codes & {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
                     self.broker = None
             await asyncio.sleep(SHORT_WAIT_S * (1 + self._world.random.random()))
@@ -62,9 +62,9 @@ class Coordinator:
     async def _find(self) -> int:
         while True:
             request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
-            answer = await self._client.call(request, version=VERSION_OF_ONE_KEY)
-            if answer.error_code == ErrorCode.NONE:
-                return int(answer.node_id)
-            if answer.error_code not in MOVED:
-                raise AssertionError(f"no coordinator: {ErrorCode(answer.error_code).name}")
+            response = await self._client.call(request, version=VERSION_OF_ONE_KEY)
+            if response.error_code == ErrorCode.NONE:
+                return int(response.node_id)
+            if response.error_code not in MOVED:
+                raise AssertionError(f"no coordinator: {ErrorCode(response.error_code).name}")
             await asyncio.sleep(SHORT_WAIT_S * (1 + self._world.random.random()))

@@ -142,7 +142,7 @@ class Coordination:
         """Commit an offset of each group, so that it is never forgotten.
 
         Coordinators forget an empty group without offsets (as Kafka's): its generations begin anew
-        then, and nobody could tell two members of one generation from those of two groups.
+        then, and no one could tell two members of one generation from those of two groups.
         """
         r = OffsetCommitRequest
         partitions = [

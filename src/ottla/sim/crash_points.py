@@ -379,7 +379,7 @@ def _in_a_fork(judge: Callable[[], list[str]]) -> list[str]:
     child = os.fork()
     if child == 0:
         # The child leaves by _exit alone: nothing of the parent's is to be cleaned up twice, or,
-        # where nobody hears the report any more, gone on with.
+        # where no one hears the report any more, gone on with.
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(CHILD_WALL_S)

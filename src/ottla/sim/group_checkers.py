@@ -41,7 +41,7 @@ def check_one_owner(history: History) -> list[str]:
 
 
 def check_kept(history: History) -> list[str]:
-    """Nobody is given what another member said it owned when it joined the generation (KIP-429).
+    """No one is given what another member said it owned when it joined the generation (KIP-429).
 
     Unless it owned that itself, since a later generation: a static member that was away for a
     generation is not asked for what it owns, and comes back with what has become another's
@@ -74,7 +74,7 @@ def check_kept(history: History) -> list[str]:
 
 
 def check_given_up(history: History) -> list[str]:
-    """Nobody consumes what it was not given, or gave up, in the generation it takes part in.
+    """No one consumes what it was not given, or gave up, in the generation it takes part in.
 
     In a generation in which another member has a partition, a process that has its share of that
     generation, too, must not consume it any more from the moment the other was given it: before it
@@ -131,9 +131,9 @@ def check_generations(history: History) -> list[str]:
 
 
 def check_offsets_stay(history: History) -> list[str]:
-    """Nobody is told less than what was acknowledged as committed before it asked.
+    """No one is told less than what was acknowledged as committed before it asked.
 
-    Every position goes on from a committed one, so offsets only rise; nobody resets them here.
+    Every position goes on from a committed one, so offsets only rise; no one resets them here.
     """
     commits = _by_partition(history)
     found = []
@@ -154,7 +154,7 @@ def check_offsets_stay(history: History) -> list[str]:
 
 
 def check_offsets_are_somebodys(history: History) -> list[str]:
-    """Check that what is told as committed was committed by somebody, at least tried."""
+    """Check that what is told as committed was committed by someone, at least tried."""
     commits = _by_partition(history)
     found = []
     for fetched in history.fetched:

@@ -55,16 +55,16 @@ TOOK_PART = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 """What a SyncGroup is answered only if the coordinator knows its sender in that generation."""
 
 
-def code_of(answer: Any) -> tuple[int]:
-    return (int(answer.error_code),)
+def code_of(response: Any) -> tuple[int]:
+    return (int(response.error_code),)
 
 
-def partition_codes(answer: Any) -> list[int]:
-    return [int(p.error_code) for t in answer.topics for p in t.partitions]
+def partition_codes(response: Any) -> list[int]:
+    return [int(p.error_code) for t in response.topics for p in t.partitions]
 
 
-def _fetched_codes(answer: Any) -> list[int]:
-    return [int(answer.error_code), *partition_codes(answer)]
+def _fetched_codes(response: Any) -> list[int]:
+    return [int(response.error_code), *partition_codes(response)]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -282,9 +282,9 @@ class Member:
                 member_id=member_id,
                 group_instance_id=self.instance_id,
             )
-            answer = await self.ask(request)
-            if answer.error_code and (generation, member_id) == (self.generation, self.member_id):
-                code = ErrorCode(answer.error_code)
+            response = await self.ask(request)
+            if response.error_code and (generation, member_id) == (self.generation, self.member_id):
+                code = ErrorCode(response.error_code)
                 if not self._heed(code):
                     self._complain("heartbeat", code)
 
@@ -313,10 +313,10 @@ class Member:
         )  # fmt: skip
         patient = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
         began = asyncio.get_running_loop().time()
-        answer = await self.ask(request, _fetched_codes, version=STABLE_VERSION, again=patient)
+        response = await self.ask(request, _fetched_codes, version=STABLE_VERSION, again=patient)
         ended = asyncio.get_running_loop().time()
         found = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)
                 if p.error_code:
@@ -348,8 +348,8 @@ class Member:
             topics=[r.OffsetCommitRequestTopic(name=t, partitions=p) for t, p in by_topic.items()],
         )
         tried = self.note_commits(offsets, self.generation)
-        answer = await self.ask(request, partition_codes, again=AGAIN)
-        codes = {ErrorCode(code) for code in partition_codes(answer)}
+        response = await self.ask(request, partition_codes, again=AGAIN)
+        codes = {ErrorCode(code) for code in partition_codes(response)}
         if codes == {ErrorCode.NONE}:
             for commit in tried:
                 commit.completed_s = asyncio.get_running_loop().time()

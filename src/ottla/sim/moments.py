@@ -89,7 +89,7 @@ def _end(hand: Hand, tp: TopicPartition, node: Node) -> int:
 def leader_dies_amid_catch_up(hand: Hand) -> str | None:
     """Kill all, most by their plug; kill the leader as soon as those that lost have half of it.
 
-    They are in the ISR as before, for nobody was there to shrink it, and the links to them are
+    They are in the ISR as before, for no one was there to shrink it, and the links to them are
     slow. The leader, whole, is back before anybody gives up waiting for it (F5, F12, R18).
     """
     if not hand.hard:
@@ -235,7 +235,7 @@ def controller_lost_while_cut_off(hand: Hand) -> str | None:
 def leader_cut_off_from_followers(hand: Hand) -> str | None:
     """Cut a leader off from its followers for long, not from clients; lose it soon after.
 
-    What it appended meanwhile is in doubt: it was written, nobody else had it, and whoever asked
+    What it appended meanwhile is in doubt: it was written, no one else had it, and whoever asked
     for it hears an error (NOT_ENOUGH_REPLICAS_AFTER_APPEND, or none in time); then it is committed
     after all, and another leader reads it (F13, F36). The transactions' log comes first.
     """
@@ -332,13 +332,13 @@ def _segment_sizes(node: Node) -> tuple[int, int]:
 
 
 UNREAD_S = 15.0
-"""After so long a flipped bit that nobody has read is put right."""
+"""After so long a flipped bit that no one has read is put right."""
 
 
 def flipped_bit(hand: Hand) -> str | None:
     """Flip one bit of a committed batch on one disk of the in-sync set, mostly the leader's (F20).
 
-    The internal topics are left alone: nobody but their coordinators reads them.
+    The internal topics are left alone: no one but their coordinators reads them.
     """
     flips = hand.target.bit_flips
     if flips.there():

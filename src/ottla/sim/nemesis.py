@@ -205,7 +205,7 @@ class Nemesis:
         """Whether nothing else is to be broken: a broker lacks records that were acknowledged.
 
         One that is yet to lose them counts from when that was settled: it has all of them until
-        then, and nobody else may lose any meanwhile.
+        then, and no one else may lose any meanwhile.
         """
         for node in list(self._lacking):
             if self._is_armed(node):
@@ -307,7 +307,7 @@ class Nemesis:
         return True
 
     def _is_away(self, node: Node) -> bool:
-        """Whether a broker is down, stopped, cut off or about to be, for nobody knows how long."""
+        """Whether a broker is down, stopped, cut off or about to be, for no one knows how long."""
         return (
             not node.running
             or self._is_armed(node)
@@ -418,7 +418,7 @@ class Nemesis:
 
     def _kill_in_start(self, node: Node, incarnation: int) -> None:
         if node.incarnation == incarnation and node.up and not self.stopped:
-            node.crash()  # not after all was healed: nobody would start it again
+            node.crash()  # not after all was healed: no one would start it again
 
     def _boot_whole(self, node: Node, _times: int) -> None:
         node.files.last_operations = None
@@ -597,7 +597,7 @@ class Nemesis:
         return f"{node.name} {by_ms} ms"
 
     def _disk_error(self) -> str | None:
-        """Let one log dir of one broker fail until somebody mends it and restarts the broker."""
+        """Let one log dir of one broker fail until someone mends it and restarts the broker."""
         node = self._broker()
         if node is None or self._bad_disks:
             return None

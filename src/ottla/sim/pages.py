@@ -3,7 +3,7 @@
 Who may call: `files`. Plain values and a given source of chance. Invariants: what was synced is on
 the platter; of what was not, a power loss keeps any page in any of its states since the last
 sync, and any of the sizes the file had, as a kernel writes pages back in its own order; a page
-that is only on the platter is cold until somebody reads it.
+that is only on the platter is cold until someone reads it.
 """
 
 import random

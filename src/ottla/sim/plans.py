@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def reads_disks(self) -> bool:
-        """Whether brokers keep little in memory, and somebody reads everything again and again."""
+        """Whether brokers keep little in memory, and someone reads everything again and again."""
         return FLIPPED_BIT in self.faults
 
     @property

@@ -116,7 +116,7 @@ class ReplicaFiles:
 
 
 def _records(data: bytes) -> list[LogRecord]:
-    """Return the records up to what cannot be read: a flipped bit that nobody has found yet."""
+    """Return the records up to what cannot be read: a flipped bit that no one has found yet."""
     found: list[LogRecord] = []
     with contextlib.suppress(OttlaError):
         for position, header in iter_batches(data, allow_partial=True):

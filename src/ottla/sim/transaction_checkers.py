@@ -1,4 +1,4 @@
-"""Checkers of transactions: exactly once, all or nothing, nothing undecided read, nobody fenced.
+"""Checkers of transactions: exactly once, all or nothing, nothing undecided read, no one fenced.
 
 Who may call: `cluster` at the end of a run, tests. Plain code over values, as `checkers`: the
 final logs with their markers say what is committed; the history says what clients asked for, were
@@ -112,7 +112,7 @@ def check_transactions(
 
 
 def check_reasons(history: History) -> list[str]:
-    """Nobody is fenced amid a young transaction unless another process asked for the id.
+    """No one is fenced amid a young transaction unless another process asked for the id.
 
     Whose transaction is as old as its timeout may find that it was aborted.
     """
@@ -256,7 +256,7 @@ def check_last_stable_offsets(history: History, logged: LoggedTransactions) -> l
 
 
 def check_fencing(history: History) -> list[str]:
-    """Whoever has taken a transactional id over: nobody from before commits any more.
+    """Whoever has taken a transactional id over: no one from before commits any more.
 
     And no two of its producers are the same to the brokers.
     """

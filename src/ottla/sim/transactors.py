@@ -82,7 +82,7 @@ class TransactionalProducer:
         self._partitions: set[TopicPartition] = set()
         self._offsets_added = False
         self._unanswered = False
-        """Whether partitions may have been added, but nobody has said so in time."""
+        """Whether partitions may have been added, but no one has said so in time."""
         self._renew = False
         self.count = 0
 
@@ -99,9 +99,9 @@ class TransactionalProducer:
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
         )
-        answer = await self._coordinator.ask(request, code_of, again=RETRIABLE)
-        self._check("InitProducerId", answer.error_code)
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        response = await self._coordinator.ask(request, code_of, again=RETRIABLE)
+        self._check("InitProducerId", response.error_code)
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
         noted.producer_id, noted.epoch = self.producer_id, self.epoch
         noted.completed_s = loop.time()
         self._sequences.clear()
@@ -137,8 +137,8 @@ class TransactionalProducer:
                 producer_epoch=self.epoch,
                 group_id=member.group,
             )
-            answer = await self._coordinator.ask(request, code_of, again=RETRIABLE)
-            self._check("AddOffsetsToTxn", answer.error_code)
+            response = await self._coordinator.ask(request, code_of, again=RETRIABLE)
+            self._check("AddOffsetsToTxn", response.error_code)
             self._offsets_added = True
         by_topic: dict[str, list[Any]] = {}
         r = TxnOffsetCommitRequest
@@ -159,8 +159,8 @@ class TransactionalProducer:
             topics=[r.TxnOffsetCommitRequestTopic(name=t, partitions=p)
                     for t, p in by_topic.items()],
         )  # fmt: skip
-        answer = await member.ask(commit, partition_codes, again=RETRIABLE)
-        for code in sorted(set(partition_codes(answer))):
+        response = await member.ask(commit, partition_codes, again=RETRIABLE)
+        for code in sorted(set(partition_codes(response))):
             self._check("TxnOffsetCommit", code)
 
     async def end(self, *, commit: bool) -> None:
@@ -176,10 +176,10 @@ class TransactionalProducer:
                 producer_epoch=self.epoch,
                 committed=commit,
             )
-            answer = await self._coordinator.ask(request, code_of, again=RETRIABLE)
-            nothing_begun = self._unanswered and answer.error_code == ErrorCode.INVALID_TXN_STATE
+            response = await self._coordinator.ask(request, code_of, again=RETRIABLE)
+            nothing_begun = self._unanswered and response.error_code == ErrorCode.INVALID_TXN_STATE
             if not nothing_begun:
-                self._check("EndTxn", answer.error_code)
+                self._check("EndTxn", response.error_code)
         present.outcome, present.ended_s = commit, loop.time()
         self.present = None
         if self._renew:
@@ -212,22 +212,22 @@ class TransactionalProducer:
             ],
         )
 
-        def codes(answer: Any) -> list[int]:
+        def codes(response: Any) -> list[int]:
             return [
                 int(p.partition_error_code)
-                for t in answer.results_by_topic_v3_and_below
+                for t in response.results_by_topic_v3_and_below
                 for p in t.results_by_partition
             ]
 
         try:
             async with asyncio.timeout(DELIVERY_TIMEOUT_S):
-                answer = await self._coordinator.ask(
+                response = await self._coordinator.ask(
                     request, codes, version=CLIENTS_VERSION, again=RETRIABLE
                 )
         except TimeoutError:
             self._unanswered = True
             raise AbortableError("AddPartitionsToTxn: no answer in time") from None
-        for code in sorted(set(codes(answer))):
+        for code in sorted(set(codes(response))):
             self._check("AddPartitionsToTxn", code)
         self._partitions.update(partitions)
 
@@ -247,12 +247,12 @@ class TransactionalProducer:
         until = loop.time() + DELIVERY_TIMEOUT_S
         refresh = False
         while loop.time() < until:
-            answer = await self._attempt(tp, batch, refresh=refresh)
-            if answer is not None:
-                code = ErrorCode(answer.error_code)
+            response = await self._attempt(tp, batch, refresh=refresh)
+            if response is not None:
+                code = ErrorCode(response.error_code)
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    write.offset, write.completed_s = answer.base_offset, loop.time()
-                    if answer.base_offset < 0:
+                    write.offset, write.completed_s = response.base_offset, loop.time()
+                    if response.base_offset < 0:
                         write.completed_s, write.abandoned = None, True
                     return
                 if code not in RETRIABLE and code not in PERHAPS:
@@ -416,7 +416,7 @@ class Copier:
         return True
 
     async def _leave_open(self) -> None:
-        """Write one record in a transaction that nobody ends: its timeout has to."""
+        """Write one record in a transaction that no one ends: its timeout has to."""
         tp = TopicPartition(self.target, 0)
         transaction = self.producer.begin()
         transaction.values.append(b"doomed %s" % self.name.encode())

@@ -621,7 +621,7 @@ def test_a_folder_is_written_whole_and_nothing_is_overwritten(tmp_path):
     problem = Problem(brokers(2), partitions)
     made = decide(problem, Bounds(partitions=1))
     folder = tmp_path / "plan"
-    told = outputs.Told(problem, made, 10, str(folder))
+    told = outputs.Report(problem, made, 10, str(folder))
     outputs.write(told)
     names = sorted(path.name for path in folder.iterdir())
     assert names == [

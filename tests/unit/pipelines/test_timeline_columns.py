@@ -129,7 +129,7 @@ def both(found, gone, shifts, overlap_ms=1000):
         partition: history(facts, brokers, overlap_ms)
         for _, partition, facts in by_partition(rows, ends, texts)
     }
-    told = columns.told(rows, ends, texts, gone, overlap_ms)
+    told = columns.reported(rows, ends, texts, gone, overlap_ms)
     names = rows["partition"][ends[:-1]].tolist()
     by_columns = {
         name: History([], [], [], []) for name, odd in zip(names, told.odd, strict=True) if not odd

@@ -75,7 +75,7 @@ class Landed:
     files: list[str]
     """Of rows and of dead letters."""
     committed_ms: Mapping[int, int]
-    """By batch; of batches that compaction has put together nobody knows it any more."""
+    """By batch; of batches that compaction has put together no one knows it any more."""
     spans: Mapping[int, list[Span]]
     delta: list[str] = field(default_factory=list)
     """What is wrong with the table's Delta log, if it has one."""

@@ -1,4 +1,4 @@
-"""Stamps: a header by which each record can be told from all others, and a producer's report.
+"""Stamps: a header that distinguishes each record from all others, and a producer's report.
 
 Who may call: producers, tests; `reading` for the format. Invariants: needs neither Spark nor a
 network; a header is `PRODUCER;EVENT_MS;NUMBER` in ASCII, numbers are counted from 0 by producer and
@@ -29,7 +29,7 @@ Stamp = tuple[str, bytes]
 
 @dataclass(slots=True)
 class _Bucket:
-    """`size`: bytes of keys and values; `open`: numbers that nobody has acknowledged yet."""
+    """`size`: bytes of keys and values; `open`: numbers that no one has acknowledged yet."""
 
     count: int = 0
     size: int = 0

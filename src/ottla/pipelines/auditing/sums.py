@@ -81,7 +81,7 @@ def judged_from(rows: "DataFrame", held: Iterable[Held]) -> dict[str, int | None
 
 
 def of_producers(rows: "DataFrame", reports: "DataFrame | None") -> list[Finding]:
-    """Find what producers sent and nobody has, what stands twice in the log, and other sizes."""
+    """Find what producers sent and no one has, what stands twice in the log, and other sizes."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     in_log = f.col("tier") == LOG
@@ -97,7 +97,7 @@ def of_producers(rows: "DataFrame", reports: "DataFrame | None") -> list[Finding
         chosen = per.where(wrong).orderBy(*_PRODUCER).limit(MOST).collect()
         lost = {tuple(row[n] for n in _PRODUCER): row["expected"] for row in chosen if row["lost"]}
         missing = _missing(ids, reports, lost) if lost else {}
-        return [one for row in chosen for one in _told(row, missing)]
+        return [one for row in chosen for one in _report(row, missing)]
     finally:
         ids.unpersist()
 
@@ -158,7 +158,7 @@ def _missing(
     return {tuple(row[n] for n in _PRODUCER): row["numbers"] for row in rows}
 
 
-def _told(row: Any, missing: Mapping[tuple[Any, ...], list[int]]) -> Iterable[Finding]:
+def _report(row: Any, missing: Mapping[tuple[Any, ...], list[int]]) -> Iterable[Finding]:
     key = tuple(row[n] for n in _PRODUCER)
     topic, producer, bucket_ms = key
     if row["lost"] > 0:

@@ -33,7 +33,7 @@ SCHEMA = "topic string, partition int, first_offset long, end_offset long"
 def held_offsets(bootstrap: str, topics: str, isolation: str = "read_uncommitted") -> list[Held]:
     """Return what the cluster holds of each partition of the topics (comma-separated).
 
-    ConfigError, UnknownTopicError or ConnectionLostError if that cannot be told.
+    ConfigError, UnknownTopicError or ConnectionLostError if that cannot be known.
     """
     options = parse_options(
         {

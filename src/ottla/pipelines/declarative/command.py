@@ -53,9 +53,9 @@ def _run(options: argparse.Namespace) -> int:
     folder: Path = options.folder.absolute()
     values = settings(folder, options.bootstrap_server, options.topics, options.schema)
     copy_project(folder, values)
-    told = f"made {folder}; next:\n  cd {folder}\n"
+    reported = f"made {folder}; next:\n  cd {folder}\n"
     run = "SPARK_CONF_DIR=conf spark-pipelines"
-    sys.stdout.write(f"{told}  {run} dry-run\n  {run} run\n")
+    sys.stdout.write(f"{reported}  {run} dry-run\n  {run} run\n")
     missing = missing_modules()
     if missing:
         sys.stderr.write(

@@ -78,7 +78,7 @@ class Acked(msgspec.Struct):
 class Cell(msgspec.Struct):
     """What was found in a cell; all but `rows`, `row_*` and `by_term` count offsets.
 
-    `by_term`: by the place in `Known.terms`; -1: before the first, or at a time nobody knows.
+    `by_term`: by the place in `Known.terms`; -1: before the first, or at a time no one knows.
     """
 
     acked: Offsets = msgspec.field(default_factory=Offsets)
@@ -100,7 +100,7 @@ class Cell(msgspec.Struct):
     not_in_log: Offsets = msgspec.field(default_factory=Offsets)
     waiting: Offsets = msgspec.field(default_factory=Offsets)
     unjudged: Offsets = msgspec.field(default_factory=Offsets)
-    """Landed without a row, and nobody can tell whether there should be one."""
+    """Landed without a row, and no one can tell whether there should be one."""
 
 
 def judge(

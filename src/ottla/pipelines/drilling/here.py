@@ -164,8 +164,8 @@ def _cells(
     given: Given,
 ) -> None:
     """Judge the offsets of a partition, cell by cell."""
-    told = np.array(acks, np.int64).reshape(-1, 2)
-    offsets, times = told[:, 0], told[:, 1]
+    reported = np.array(acks, np.int64).reshape(-1, 2)
+    offsets, times = reported[:, 0], reported[:, 1]
     rows = np.empty(0, np.int64) if rows is None else rows.astype(np.int64)
     landed = [(a, b) for one in parts.get("lake", ()) for a, b in one["landed"]]
     base: dict[str, Any] = next(iter(parts.get("base", ())), {})
@@ -230,12 +230,12 @@ def _look(
     wrong = set()
     for tp in planned.logs:
         topic, partition, known, body, _ = row_of(planned, tp, segments.get(tp, {}))
-        told = json.loads(body)
+        reported = json.loads(body)
         parts[topic, partition]["base"].append(json.loads(known))
-        parts[topic, partition]["replicas"].append(told)
+        parts[topic, partition]["replicas"].append(reported)
         wrong |= {
             (topic, partition, f["kind"], f["broker"], f["offset"])
-            for f in told["findings"]
+            for f in reported["findings"]
             if f["wrong"]
         }
     return runs, frozenset(wrong)
@@ -267,8 +267,8 @@ def _history(wanted: job.Wanted, general: dict[str, Any], parts: Parts) -> None:
     brokers = Brokers(_signs(placed), _gone(placed), last_ms)
     for (topic, partition), facts in _facts(placed).items():
         if _is_wanted(wanted, topic, partition):
-            told = msgspec.to_builtins(history(facts, brokers, wanted.overlap_ms))
-            for what, some in told.items():
+            reported = msgspec.to_builtins(history(facts, brokers, wanted.overlap_ms))
+            for what, some in reported.items():
                 parts[topic, partition][what] += some
     of_brokers = stale_controllers(_acted(found))
     general["logs"] = {
@@ -439,7 +439,7 @@ def _decisions(wanted: job.Wanted, parts: Parts) -> None:
                 found.append((cause, *parsed))
     for cause, topic, partition, decision in found:
         if _is_wanted(wanted, topic, partition):
-            told = msgspec.structs.replace(
+            reported = msgspec.structs.replace(
                 decision, events=events.get(cause, [])[: reasons.MOST_EVENTS]
             )
-            parts[topic, partition]["decision"].append(msgspec.to_builtins(told))
+            parts[topic, partition]["decision"].append(msgspec.to_builtins(reported))

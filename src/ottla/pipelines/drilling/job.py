@@ -229,14 +229,14 @@ def _replicas(
     tables = []
     if planned.files:
 
-        def told(key: tuple[str, int], rows: pd.DataFrame) -> pd.DataFrame:
+        def reported(key: tuple[str, int], rows: pd.DataFrame) -> pd.DataFrame:
             return told_of(planned, TopicPartition(str(key[0]), int(key[1])), rows)
 
         files = replica_job.segments(spark, wanted.places, logs)
         tables.append(
             files.select("topic", "partition", "folder", "file", "segment", "size", "facts")
             .groupBy("topic", "partition")
-            .applyInPandas(told, HELD_SCHEMA)
+            .applyInPandas(reported, HELD_SCHEMA)
         )
     if empty or not tables:
         rows = [row_of(planned, tp, {}) for tp in empty]

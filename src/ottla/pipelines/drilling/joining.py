@@ -1,7 +1,7 @@
 """Joining: what all parts found of one partition, as one report with a verdict.
 
 Who may call: `job`, `outputs`, tests. Invariants: pure; a finding is wrong only where something
-that must not be was found, and then names the offsets or the moment; what nobody gave (no
+that must not be was found, and then names the offsets or the moment; what no one gave (no
 acknowledgements, no lake, no logs) is None in the report and gets no verdict. Parts are JSON values
 of the other jobs: `terms`, `gaps`, `states`, `findings` of the timeline, `decision` of journals,
 `replicas`, `cell`, `lake`.
@@ -76,7 +76,7 @@ class Leader(msgspec.Struct):
 
 
 class Gap(msgspec.Struct):
-    """Nobody led, for at least and at most so long."""
+    """No one led, for at least and at most so long."""
 
     after: int
     next: int | None
@@ -133,7 +133,7 @@ class Report(msgspec.Struct):
     isr: list[dict[str, Any]]
     acknowledged: Count | None
     before_the_logs: Count | None
-    """Acknowledged before the first term that the logs know, or at a time nobody knows."""
+    """Acknowledged before the first term that the logs know, or at a time no one knows."""
     high_watermark: int | None
     replicas: list[Replica]
     lake: Lake | None
@@ -309,7 +309,7 @@ def _gaps(parts: Parts, decisions: Sequence[Decision]) -> list[Gap]:
 def _add_leadership(found: list[Finding], parts: Parts, leaders: Sequence[Leader]) -> None:
     for one in parts.get("findings", ()):
         if one["kind"] == "no-leader":
-            continue  # told with the gaps
+            continue  # reported with the gaps
         began = [t for t in leaders if t.leader == one["broker"] and t.began_ms == one["time_ms"]]
         offsets = [(t.offset, t.offset) for t in began if t.offset is not None]
         found.append(
@@ -323,7 +323,7 @@ def _add_leadership(found: list[Finding], parts: Parts, leaders: Sequence[Leader
 def _add_gaps(found: list[Finding], gaps: Sequence[Gap]) -> None:
     for gap in gaps:
         if gap.end_ms is None:
-            text = f"nobody leads at the end of the logs, after broker {gap.after}"
+            text = f"no leader at the end of the logs, after broker {gap.after}"
             found.append(Finding("leadership", "no leader", False, text, time_ms=gap.start_to_ms))
 
 
@@ -336,7 +336,7 @@ def _add_acknowledged(found: list[Finding], cell: Cell, known: Known) -> None:
         (LOST, cell.lost, "acknowledged, and no replica has it"),
         (
             NOT_READABLE, cell.not_readable,
-            f"acknowledged, and at or above the high watermark {mark}: nobody can read it",
+            f"acknowledged, and at or above the high watermark {mark}: no consumer can read it",
         ),
         (
             OVERWRITTEN, cell.overwritten,
@@ -350,7 +350,7 @@ def _add_acknowledged(found: list[Finding], cell: Cell, known: Known) -> None:
         (
             "never acknowledged", cell.unacknowledged,
             (
-                "in the log, and no producer was told so: allowed, an acknowledgement may get "
+                "in the log, and no producer received the acknowledgement: allowed, it may get "
                 "lost, or another producer does not report"
             ),
         ),

@@ -21,7 +21,7 @@ h3{font-size:1em;margin:1.2em 0 .3em}
 svg{width:100%;display:block}svg text{font:12px system-ui,sans-serif}
 svg text.on{fill:#fff}table{border-collapse:collapse}td.n{text-align:right}
 td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid #ddd;vertical-align:top}
-.wrong{color:#b00020;font-weight:600}.held{color:#2e7d32}.nobody td{color:#b00020}
+.wrong{color:#b00020;font-weight:600}.held{color:#2e7d32}.no one td{color:#b00020}
 """
 LAKE_COLOUR, ACK_COLOUR = COLOURS[4], COLOURS[2]
 
@@ -208,14 +208,14 @@ def _count(count: Count | None) -> str:
 def _acknowledged(report: Report) -> str:
     if report.acknowledged is None:
         return "<p>No acknowledgements were given.</p>"
-    told = _count(report.acknowledged) or "nothing"
+    reported = _count(report.acknowledged) or "nothing"
     early = _count(report.before_the_logs)
     more = (
         f" {escape(early)} of it before the logs' first term, or at unknown times." if early else ""
     )
     mark = report.high_watermark
     high = "" if mark is None else f" The high watermark is {mark:,}."
-    return f"<p>Distinct offsets: {escape(told)}.{more}{high}</p>"
+    return f"<p>Distinct offsets: {escape(reported)}.{more}{high}</p>"
 
 
 def _replicas(report: Report) -> str:

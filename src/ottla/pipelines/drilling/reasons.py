@@ -1,8 +1,8 @@
-"""Reasons: why somebody led from then on, in words, by the controllers' journals.
+"""Reasons: why someone led from then on, in words, by the controllers' journals.
 
 Who may call: `job`, `joining`, tests. Invariants: pure; a decision is explained by its own line and
 by the events of the same controller epoch and cause; a rule or event that this version does not
-know is told by its name; a line that cannot be read is left out. The format is that of
+know is named; a line that cannot be read is left out. The format is that of
 docs/WHY.md.
 """
 
@@ -146,8 +146,8 @@ def _decision(line: _Line) -> tuple[str, int, Decision] | None:
 
 def why(decision: Decision) -> str:
     """Say what led to a decision, and by which rule it came out so."""
-    told = [_told(event, decision) for event in decision.events[:MOST_EVENTS]]
-    because = ", ".join(dict.fromkeys(text for text in told if text))
+    reported = [_report(event, decision) for event in decision.events[:MOST_EVENTS]]
+    because = ", ".join(dict.fromkeys(text for text in reported if text))
     kind = _KINDS.get(decision.election, decision.election)
     parts = [because, f"{kind} ({decision.rule})" if decision.rule else kind]
     if decision.election in _BY_NEED:
@@ -157,10 +157,10 @@ def why(decision: Decision) -> str:
 
 
 _BY_NEED = {"offline", "unclean", "isr-removal"}
-"""Elections that nobody asked for: why the leader before could not stay is worth telling."""
+"""Elections that no one asked for: why the leader before could not stay is worth telling."""
 _KINDS = {
     "new": "first leader of a new partition",
-    "offline": "election because nobody led",
+    "offline": "election because there was no leader",
     "unclean": "unclean election: records may be lost",
     "reassignment": "election for a reassignment",
     "preferred": "preferred election",
@@ -183,13 +183,13 @@ _EVENTS = {
 }
 
 
-def _told(event: Event, decision: Decision) -> str:
+def _report(event: Event, decision: Decision) -> str:
     if event.name == "BrokersChanged":
         return _brokers(event, decision)
     if event.name == "ShutdownAsked" and event.broker is not None:
         return f"broker {event.broker} asked for its controlled shutdown"
     if event.name in {"ElectionsAsked", "PreferredElectionRequested"}:
-        return f"somebody asked for {event.kind or 'preferred'} elections"
+        return f"a client requested {event.kind or 'preferred'} elections"
     if event.name == "Elected":
         return f"broker {event.controller} became controller (epoch {event.epoch})"
     return _EVENTS.get(event.name, event.name)

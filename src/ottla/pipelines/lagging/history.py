@@ -50,20 +50,20 @@ def judged_rows(
         for at, offset in zip(ordered["at_ms"], ordered["committed"], strict=True)
     ]
     start, of_log = ends[tuple(tp)]
-    told = judged(commits, of_log, start)
-    now = told.samples[-1]
+    reported = judged(commits, of_log, start)
+    now = reported.samples[-1]
     row = [
-        group, tp.topic, tp.partition, told.state, now.committed, now.end, now.lag,
+        group, tp.topic, tp.partition, reported.state, now.committed, now.end, now.lag,
         commits[-1].at_ms,
-        [dict(zip(("kind", "at_ms", "text"), one, strict=True)) for one in told.findings],
-        [one._asdict() for one in told.samples],
+        [dict(zip(("kind", "at_ms", "text"), one, strict=True)) for one in reported.findings],
+        [one._asdict() for one in reported.samples],
     ]  # fmt: skip
     return pd.DataFrame([row], columns=columns)
 
 
-def samples_of(told: "DataFrame") -> "DataFrame":
+def samples_of(reported: "DataFrame") -> "DataFrame":
     """Return the history: a row for each group, partition and time."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
-    one = told.select(*KEY, f.explode("samples").alias("one")).select(*KEY, "one.*")
+    one = reported.select(*KEY, f.explode("samples").alias("one")).select(*KEY, "one.*")
     return one.withColumn("at", f.timestamp_millis("at_ms"))

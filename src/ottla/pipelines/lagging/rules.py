@@ -22,7 +22,7 @@ KINDS = {
     OVERTAKEN: "the log begins after what it committed: it will miss the records between",
 }
 RECENT = 10
-"""Commits by which a group's own pace is told."""
+"""Commits by which a group's own pace is measured."""
 
 
 class Commit(NamedTuple):
@@ -42,8 +42,8 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is told of a group's partition."""
+class Report:
+    """What is reported of a group's partition."""
 
     state: str
     samples: list[Sample]
@@ -51,7 +51,7 @@ class Told:
     """Kind, time and words."""
 
 
-def judged(commits: Sequence[Commit], ends: Sequence[tuple[int, int]], start: int) -> Told:
+def judged(commits: Sequence[Commit], ends: Sequence[tuple[int, int]], start: int) -> Report:
     """Judge a partition by its commits in the log's order.
 
     `ends`: (time, end of the log then), in order, the last of them now; `start`: the log's first
@@ -62,7 +62,7 @@ def judged(commits: Sequence[Commit], ends: Sequence[tuple[int, int]], start: in
     since, now = samples[0].at_ms, samples[-1]
     findings = list(_rewinds(commits, since))
     if now.committed is None or now.lag is None:
-        return Told(GONE, samples, findings)
+        return Report(GONE, samples, findings)
     if now.committed < start:
         text = f"{now.committed} is committed, the log begins at {start}"
         findings.append((OVERTAKEN, now.at_ms, text))
@@ -71,7 +71,7 @@ def judged(commits: Sequence[Commit], ends: Sequence[tuple[int, int]], start: in
         last = commits[-1]
         text = f"{now.lag} records wait behind offset {now.committed}"
         findings.append((state, last.at_ms, text))
-    return Told(state, samples, findings)
+    return Report(state, samples, findings)
 
 
 def _in_order(commits: Sequence[Commit]) -> list[Commit]:

@@ -20,7 +20,7 @@ Action = dict[str, Any]
 Field = dict[str, Any]
 
 FEATURE = "ottlaLake"
-"""A writer feature that nobody else knows: by the protocol other programs must not write then."""
+"""A writer feature that no one else knows: by the protocol other programs must not write then."""
 PROTOCOL = {
     "minReaderVersion": 1,
     "minWriterVersion": 7,
@@ -54,9 +54,9 @@ class State:
     def apply(self, actions: Iterable[Action]) -> None:
         for action in actions:
             if "metaData" in action:
-                told = action["metaData"]
-                self.id, self.schema = told["id"], told["schemaString"]
-                self.partition_columns = told["partitionColumns"]
+                reported = action["metaData"]
+                self.id, self.schema = reported["id"], reported["schemaString"]
+                self.partition_columns = reported["partitionColumns"]
             elif "add" in action:
                 path = action["add"]["path"]
                 self.files[path] = action["add"]
@@ -237,11 +237,11 @@ def _partition_values(path: str, names: Sequence[str]) -> dict[str, str | None]:
     A date that has not the form 2026-01-31 is null: readers end at a year of five digits, and not
     only for its rows.
     """
-    told = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
-    found: dict[str, str | None] = {BATCH: told[BATCH]}
+    reported = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    found: dict[str, str | None] = {BATCH: reported[BATCH]}
     for name in names:
         if name != BATCH:
-            date = told.get(name, NO_DATE)
+            date = reported.get(name, NO_DATE)
             found[name] = date if _DATE.fullmatch(date) else None
     return found
 

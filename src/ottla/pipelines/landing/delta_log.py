@@ -113,9 +113,9 @@ class DeltaLog:
         by_number = {manifest.batch: manifest for manifest in batches}
         for number in numbers:
             manifest = by_number.get(number)
-            told = None if manifest is None else self.content(manifest, values(manifest))
+            reported = None if manifest is None else self.content(manifest, values(manifest))
             try:
-                wrong += self._read(number, manifest, told)
+                wrong += self._read(number, manifest, reported)
             except OttlaError as error:
                 return [*wrong, str(error)][:MOST_TOLD]
             self.next = number + 1

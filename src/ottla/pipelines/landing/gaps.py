@@ -80,15 +80,15 @@ class Reader:
         """Yield the records in a span, some at a time."""
         at = span.start
         while at < span.end:
-            answer = await self._fetch(at)
-            at, records = _look(answer, at, self._isolation)
+            response = await self._fetch(at)
+            at, records = _look(response, at, self._isolation)
             yield [r for r in records if r.offset < span.end]
 
     async def _fetch(self, offset: int) -> Any:
         patience = self._cluster.patience()
         while True:
             try:
-                return await self._answer(offset)
+                return await self._respond(offset)
             except OttlaError as error:
                 try:
                     await patience.wait(error)
@@ -96,7 +96,7 @@ class Reader:
                     raise OttlaError(f"{self._tp}: {error}; gaps could not be checked") from None
                 await self._cluster.client.metadata([self._topic.name])
 
-    async def _answer(self, offset: int) -> Any:
+    async def _respond(self, offset: int) -> Any:
         """Return what the leader has from an offset on; a response without records is none."""
         version = None if self._topic.topic_id else LAST_VERSION_WITH_NAMES
         client = self._cluster.client
@@ -105,10 +105,10 @@ class Reader:
         )
         code = response.error_code
         if not code:
-            answer = response.responses[0].partitions[0]
-            if not answer.error_code and answer.records:
-                return answer
-            code = answer.error_code or ErrorCode.OFFSET_NOT_AVAILABLE
+            item = response.responses[0].partitions[0]
+            if not item.error_code and item.records:
+                return item
+            code = item.error_code or ErrorCode.OFFSET_NOT_AVAILABLE
         raise OttlaError(f"{error_name(code)} at offset {offset}", ErrorCode(code))
 
     def _request(self, offset: int) -> FetchRequest:
@@ -128,19 +128,19 @@ class Reader:
         )
 
 
-def _look(answer: Any, offset: int, isolation: int) -> tuple[int, list[Record]]:
+def _look(response: Any, offset: int, isolation: int) -> tuple[int, list[Record]]:
     """Return where to go on, and the records from `offset` on that readers see in a response."""
     reading = _Reading(
-        sorted((a.first_offset, a.producer_id) for a in answer.aborted_transactions or ())
+        sorted((a.first_offset, a.producer_id) for a in response.aborted_transactions or ())
         if isolation
         else []
     )
     seen: list[Record] = []
     at = offset
-    for position, batch in iter_batches(answer.records, allow_partial=True):
-        hidden = reading.hidden(batch, answer.records, position)
+    for position, batch in iter_batches(response.records, allow_partial=True):
+        hidden = reading.hidden(batch, response.records, position)
         if batch.last_offset >= offset and not hidden:
-            seen += [r for r in iter_records(answer.records, position) if r.offset >= offset]
+            seen += [r for r in iter_records(response.records, position) if r.offset >= offset]
         at = max(at, batch.next_offset)
     if at == offset:
         raise OttlaError(f"no whole batch at offset {offset}; gaps could not be checked")

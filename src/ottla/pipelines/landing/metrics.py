@@ -1,7 +1,7 @@
 """The job's figures for Prometheus, at http://127.0.0.1:PORT/metrics while it runs.
 
 Who may call: the lake job. Invariants: on this machine's own address alone; a thread of its own
-that ends with the process, answers one question at a time, and reads a text that the job replaces.
+that ends with the process, serves one request at a time, and reads a text that the job replaces.
 """
 
 import threading
@@ -51,7 +51,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def serve(self, port: int) -> int:
-        """Answer on a port (0: any free one); return it. StartupError if it is taken."""
+        """Listen on a port (0: any free one); return it. StartupError if it is taken."""
         metrics = self
 
         class Page(BaseHTTPRequestHandler):

@@ -197,7 +197,7 @@ class Table:
     # -- writing -----------------------------------------------------------------------------------
 
     def stage(self) -> Stage:
-        """Return folders for a batch, which nobody reads."""
+        """Return folders for a batch, which no one reads."""
         folder = self.folder / STAGING / f"{self.next_batch}-{uuid.uuid4().hex}"
         folder.mkdir(parents=True)
         return Stage(folder)

@@ -114,7 +114,7 @@ class _Files:
             for row in table.to_pylist():
                 place = (row["kafka_partition"], row["kafka_offset"])
                 if place in found:
-                    place = (place[0], -1 - place[1])  # left over at the end, and told then
+                    place = (place[0], -1 - place[1])  # left over at the end, and reported then
                 found[place] = row
         return found
 
@@ -154,14 +154,14 @@ def _compare(
 def _compare_columns(name: str, record: Record, row: Mapping[str, Any], found: Verified) -> None:
     """Compare the plain fields of a JSON object with a row's columns."""
     try:
-        told = {} if record.value is None else json.loads(record.value)
+        reported = {} if record.value is None else json.loads(record.value)
     except ValueError:
         return  # another format: there is nothing to compare without its schema
-    if not isinstance(told, dict):
+    if not isinstance(reported, dict):
         found.add(f"{name} is a row and no JSON object")
         return
     for column, got in row.items():
-        wanted = told.get(column)
+        wanted = reported.get(column)
         if column in META_COLUMNS or type(wanted) not in PLAIN:
             continue
         same = got == wanted or (

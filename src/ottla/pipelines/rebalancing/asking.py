@@ -14,7 +14,7 @@ from ottla.model.ids import TopicPartition, uuid_to_text
 from ottla.model.protocol import EARLIEST, LATEST
 from ottla.net import runtime
 from ottla.net.client import CONTROLLER, Client, parse_bootstrap
-from ottla.pipelines.rebalancing.seen import UNTOLD, Seen, SeenBroker, SeenPartition
+from ottla.pipelines.rebalancing.seen import UNKNOWN, Seen, SeenBroker, SeenPartition
 from ottla.pipelines.source.cluster import Cluster, metadata_within
 from ottla.pipelines.source.options import parse_options
 from ottla.pipelines.source.planning import edges
@@ -43,9 +43,9 @@ class LogDirs:
                     else:
                         tp = TopicPartition(topic.name, p.partition_index)
                         self.sizes[tp] = self.sizes.get(tp, 0) + p.partition_size
-        told = volumes and all(total >= 0 and usable >= 0 for total, usable in volumes)
-        self.total = sum(total for total, _ in volumes) if told else UNTOLD
-        self.usable = sum(usable for _, usable in volumes) if told else UNTOLD
+        reported = volumes and all(total >= 0 and usable >= 0 for total, usable in volumes)
+        self.total = sum(total for total, _ in volumes) if reported else UNKNOWN
+        self.usable = sum(usable for _, usable in volumes) if reported else UNKNOWN
 
 
 def look(bootstrap: str, *, offsets: bool) -> Seen:
@@ -78,13 +78,13 @@ async def _look(client: Client, bootstrap: str) -> Seen:
     moving = await _moving(client)
     dirs: dict[int, LogDirs] = {}
     for broker in sorted(metadata.brokers, key=lambda b: b.node_id):
-        answer = await client.call(DescribeLogDirsRequest(topics=None), broker.node_id)
-        if answer.error_code:
+        response = await client.call(DescribeLogDirsRequest(topics=None), broker.node_id)
+        if response.error_code:
             raise OttlaError(
                 f"broker {broker.node_id} does not tell its log dirs: "
-                f"{error_name(answer.error_code)}"
+                f"{error_name(response.error_code)}"
             )
-        dirs[broker.node_id] = LogDirs(answer.results)
+        dirs[broker.node_id] = LogDirs(response.results)
     partitions = []
     held: dict[int, int] = dict.fromkeys(dirs, 0)
     for topic in sorted(metadata.topics, key=lambda t: t.name or ""):
@@ -93,7 +93,7 @@ async def _look(client: Client, bootstrap: str) -> Seen:
         for p in sorted(topic.partitions, key=lambda p: p.partition_index):
             tp = TopicPartition(topic.name or "", p.partition_index)
             sizes = tuple(
-                dirs[b].sizes.get(tp, UNTOLD) if b in dirs else UNTOLD for b in p.replica_nodes
+                dirs[b].sizes.get(tp, UNKNOWN) if b in dirs else UNKNOWN for b in p.replica_nodes
             )
             for b, size in zip(p.replica_nodes, sizes, strict=True):
                 if size > 0:
@@ -123,10 +123,12 @@ async def _look(client: Client, bootstrap: str) -> Seen:
 
 
 async def _moving(client: Client) -> set[TopicPartition]:
-    answer = await client.call(ListPartitionReassignmentsRequest(topics=None), CONTROLLER)
-    if answer.error_code != ErrorCode.NONE:
-        raise OttlaError(f"reassignments were not listed: {error_name(answer.error_code)}")
-    return {TopicPartition(t.name, p.partition_index) for t in answer.topics for p in t.partitions}
+    response = await client.call(ListPartitionReassignmentsRequest(topics=None), CONTROLLER)
+    if response.error_code != ErrorCode.NONE:
+        raise OttlaError(f"reassignments were not listed: {error_name(response.error_code)}")
+    return {
+        TopicPartition(t.name, p.partition_index) for t in response.topics for p in t.partitions
+    }
 
 
 def _with_offsets(bootstrap: str, seen: Seen) -> Seen:
@@ -137,7 +139,7 @@ def _with_offsets(bootstrap: str, seen: Seen) -> Seen:
         last = edges(cluster, dict.fromkeys(led, LATEST))
         first = edges(cluster, dict.fromkeys(led, EARLIEST))
     partitions = [
-        p._replace(start=first.get(p.tp, UNTOLD), end=last.get(p.tp, UNTOLD))
+        p._replace(start=first.get(p.tp, UNKNOWN), end=last.get(p.tp, UNKNOWN))
         for p in seen.partitions
     ]
     return Seen(at_ms, seen.cluster_id, seen.brokers, partitions)

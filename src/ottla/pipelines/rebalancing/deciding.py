@@ -22,7 +22,7 @@ class Decision:
     """What is to be done.
 
     `stages`: changes, in order; those that copy nothing are in the last ones. `elect`: partitions
-    that somebody else leads now than shall. `copied`: bytes by the goal that asks for them.
+    that someone else leads now than shall. `copied`: bytes by the goal that asks for them.
     `left_out`: moves for which there is no room in between.
     """
 

@@ -25,8 +25,8 @@ SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is told of a decision; `throttle` in bytes/s, None: not known."""
+class Report:
+    """What is reported of a decision; `throttle` in bytes/s, None: not known."""
 
     problem: Problem
     decision: Decision
@@ -95,13 +95,13 @@ def reassignment(replicas: Iterable[tuple[TopicPartition, Sequence[int]]]) -> st
     return json.dumps({"version": 1, "partitions": listed}, separators=(",", ":")) + "\n"
 
 
-def write(told: Told) -> None:
+def write(reported: Report) -> None:
     """Write the folder."""
-    assert told.folder is not None
-    new_folder(told.folder, "--plan")
-    folder = Path(told.folder)
-    made = told.decision
-    texts = {"summary.json": json.dumps(told.as_json(), indent=2) + "\n"}
+    assert reported.folder is not None
+    new_folder(reported.folder, "--plan")
+    folder = Path(reported.folder)
+    made = reported.decision
+    texts = {"summary.json": json.dumps(reported.as_json(), indent=2) + "\n"}
     stages = zip(
         _names(len(made.stages), "stage"), _names(len(made.stages), "rollback"), made.stages,
         strict=True,
@@ -133,7 +133,7 @@ def in_units(count: float) -> str:
     return f"{count:,.1f} TiB"
 
 
-def print_table(told: Told) -> None:
+def print_table(reported: Report) -> None:
     """Print a line per broker, before and after, then what is to be done."""
     from rich.console import Console  # noqa: PLC0415 - only where a table is drawn
     from rich.table import Table  # noqa: PLC0415
@@ -144,8 +144,8 @@ def print_table(told: Told) -> None:
              "after", "leaders", "after", "capacity")  # fmt: skip
     for place, name in enumerate(names):
         table.add_column(name, justify="left" if place == 1 else "right", overflow="fold")
-    made = told.decision
-    kept = {b.id for b in told.problem.brokers if not b.leaves}
+    made = reported.decision
+    kept = {b.id for b in reported.problem.brokers if not b.leaves}
     for b, a in zip(made.before.brokers[:SHOWN], made.after.brokers, strict=False):
         stays = b.broker in kept
         table.add_row(
@@ -155,12 +155,12 @@ def print_table(told: Told) -> None:
             f"{b.leaders:,}", f"{a.leaders:,}", in_units(b.capacity) if stays else "to be left",
         )  # fmt: skip
     console.print(table, markup=False)
-    for line in _lines(told):
+    for line in _lines(reported):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _lines(told: Told) -> list[str]:
-    made, before, after = told.decision, told.decision.before, told.decision.after
+def _lines(reported: Report) -> list[str]:
+    made, before, after = reported.decision, reported.decision.before, reported.decision.after
     lines = []
     if len(before.brokers) > SHOWN:
         lines.append(f"the first {SHOWN} of {len(before.brokers)} brokers; --output json has all")
@@ -190,7 +190,7 @@ def _lines(told: Told) -> list[str]:
         lines.append(f"{made.left_out} moves are left out: no broker has room for both copies")
     if not made.stages and not made.elect:
         return [*lines, "nothing to do"]
-    whole = told.as_json()["stages"]
+    whole = reported.as_json()["stages"]
     for stage in whole[:SHOWN]:
         seconds = "" if stage["seconds"] is None else f", {stage['seconds']:,} s at least"
         what = f"{stage['replicas']:,} replicas, {in_units(stage['bytes'])}{seconds}"
@@ -204,6 +204,6 @@ def _lines(told: Told) -> list[str]:
             f"then {len(made.elect):,} preferred elections: `ottla elect preferred --all`, or "
             "elections.json with kafka-leader-election.sh"
         )
-    if told.folder is None:
+    if reported.folder is None:
         lines.append("nothing was written; --plan FOLDER writes the stages")
     return lines

@@ -105,13 +105,13 @@ def history(
         rates(table, quantile), ["topic", "partition", "topic_id"], "left"
     )
     brokers, cluster_id = read_brokers(folder, found[-1])
-    partitions, told = [], {}
+    partitions, reported = [], {}
     for row in rows.toArrow().to_pylist():
         tp = TopicPartition(row["topic"], row["partition"])
         partitions.append(_partition(tp, row))
         if row["rate"] is not None:
-            told[tp] = float(row["rate"])
-    return Seen(found[-1], cluster_id, brokers, sorted(partitions)), told
+            reported[tp] = float(row["rate"])
+    return Seen(found[-1], cluster_id, brokers, sorted(partitions)), reported
 
 
 def _partition(tp: TopicPartition, row: dict[str, Any]) -> SeenPartition:
@@ -137,14 +137,14 @@ def rates(table: "DataFrame", quantile: float) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     key = ("topic", "partition", "topic_id")
-    told = table.where((f.col("end") >= f.col("start")) & (f.col("start") >= 0))
+    reported = table.where((f.col("end") >= f.col("start")) & (f.col("start") >= 0))
     by_time = Window.partitionBy(*key).orderBy("at_ms")
     held = f.col("end") - f.col("start")
     came = f.col("end") - f.lag("end").over(by_time)
     seconds = (f.col("at_ms") - f.lag("at_ms").over(by_time)) / 1000
     mean = f.when(held > 0, f.array_max("sizes") / held).otherwise(0.0)
     return (
-        told.withColumn("one", f.when(came >= 0, came * mean / seconds))
+        reported.withColumn("one", f.when(came >= 0, came * mean / seconds))
         .where(f.col("one").isNotNull())
         .groupBy(*key)
         .agg(f.percentile("one", f.lit(quantile)).alias("rate"))

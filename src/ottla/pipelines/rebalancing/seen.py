@@ -1,6 +1,6 @@
 """What was seen of a cluster at one time, and the problem that follows from it and the settings.
 
-Who may call: `asking`, `samples`, the job. Pure. Sizes are bytes; -1 is what nobody told.
+Who may call: `asking`, `samples`, the job. Pure. Sizes are bytes; -1 is unknown.
 """
 
 import re
@@ -15,7 +15,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.ids import TopicPartition
 from ottla.pipelines.rebalancing.problem import Broker, Goals, Partition, Problem
 
-UNTOLD = -1
+UNKNOWN = -1
 _UNITS: dict[str, int] = {"": 1, "b": 1} | {
     prefix + suffix: int(base**power)
     for power, prefix in enumerate("kmgtp", 1)
@@ -47,8 +47,8 @@ class SeenPartition(NamedTuple):
     leader: int
     offline: tuple[int, ...]
     moving: bool
-    start: int = UNTOLD
-    end: int = UNTOLD
+    start: int = UNKNOWN
+    end: int = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def rate_between(before: Seen, after: Seen) -> dict[TopicPartition, float]:
     first = {(p.tp, p.topic_id): p.end for p in before.partitions}
     found = {}
     for p in after.partitions:
-        end = first.get((p.tp, p.topic_id), UNTOLD)
+        end = first.get((p.tp, p.topic_id), UNKNOWN)
         if seconds > 0 and end >= 0 and p.end >= end and p.end > p.start >= 0:
             found[p.tp] = (p.end - end) * max(p.sizes) / (p.end - p.start) / seconds
     return found

@@ -43,10 +43,10 @@ class Coordinator:
             try:
                 if self._node < 0:
                     self._node = await self._find()
-                answer = await self._cluster.client.call(request, self._node, version=version)
-                code = ErrorCode(code_of(answer))
+                response = await self._cluster.client.call(request, self._node, version=version)
+                code = ErrorCode(code_of(response))
                 if not code:
-                    return answer
+                    return response
                 error = self._refused("refused by the coordinator", code)
             except OttlaError as caught:
                 error = caught
@@ -61,13 +61,13 @@ class Coordinator:
 
     async def _find(self) -> int:
         request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
-        answer = await self._cluster.client.call(request, version=VERSION_OF_ONE_KEY)
-        if answer.error_code:
-            raise self._refused("no coordinator", ErrorCode(answer.error_code))
-        return int(answer.node_id)
+        response = await self._cluster.client.call(request, version=VERSION_OF_ONE_KEY)
+        if response.error_code:
+            raise self._refused("no coordinator", ErrorCode(response.error_code))
+        return int(response.node_id)
 
     async def _refresh(self) -> None:
-        """Ask who is alive; the next attempt tells if nobody answers."""
+        """Ask who is alive; the next attempt tells if no broker responds."""
         try:
             await self._cluster.client.metadata([])
         except OttlaError as error:

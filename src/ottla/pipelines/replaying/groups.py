@@ -26,14 +26,14 @@ def committed(cluster: Cluster, group: str, topic: str, partitions: list[int]) -
             OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)
         ],
     )
-    answer = cluster.run(
+    response = cluster.run(
         Coordinator(cluster, group, GROUP).ask(
             request, lambda found: int(found.error_code), version=VERSION_OF_ONE_GROUP
         )
     )
     return {
         one.partition_index: one.committed_offset
-        for found in answer.topics
+        for found in response.topics
         for one in found.partitions
         if one.committed_offset >= 0 and not one.error_code
     }
@@ -54,10 +54,10 @@ def commit(cluster: Cluster, group: str, topic: str, offsets: Mapping[int, int])
         topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)],
     )
 
-    def code_of(answer: object) -> int:
+    def code_of(response: object) -> int:
         codes = [
             int(one.error_code)
-            for found in getattr(answer, "topics", ())
+            for found in getattr(response, "topics", ())
             for one in found.partitions
         ]
         return next((code for code in codes if code), 0)

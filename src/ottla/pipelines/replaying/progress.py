@@ -188,8 +188,8 @@ async def _create(
         ],
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=cluster.options.request_timeout_ms)
-    answer = await cluster.client.call(request, "controller")
-    _refuse(f"topic {name} could not be created", answer.topics[0])
+    response = await cluster.client.call(request, "controller")
+    _refuse(f"topic {name} could not be created", response.topics[0])
 
 
 async def _grow(cluster: Cluster, name: str, partitions: int) -> None:
@@ -197,12 +197,12 @@ async def _grow(cluster: Cluster, name: str, partitions: int) -> None:
         name=name, count=partitions, assignments=None
     )
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=cluster.options.request_timeout_ms)
-    answer = await cluster.client.call(request, "controller")
-    _refuse(f"no partitions could be added to topic {name}", answer.results[0])
+    response = await cluster.client.call(request, "controller")
+    _refuse(f"no partitions could be added to topic {name}", response.results[0])
 
 
-def _refuse(what: str, answer: object) -> None:
-    code = ErrorCode(getattr(answer, "error_code", 0))
+def _refuse(what: str, response: object) -> None:
+    code = ErrorCode(getattr(response, "error_code", 0))
     if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS):
-        more = getattr(answer, "error_message", None)
+        more = getattr(response, "error_message", None)
         raise OttlaError(f"{what}: {error_name(code)}" + (f": {more}" if more else ""), code)

@@ -413,5 +413,5 @@ class Rounds:
         }
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody may be listening any more
+        with contextlib.suppress(OSError):  # no one may be listening any more
             sys.stderr.write(f"{self._replay.name}: {text}\n")

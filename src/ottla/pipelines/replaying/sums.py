@@ -89,7 +89,7 @@ def content_hash(
 
 
 def summed(part: Part) -> Sum:
-    """Read a range and sum it up; a problem is told in the result."""
+    """Read a range and sum it up; a problem is reported in the result."""
     found = Sum(part.source_name is None)
     try:
         with Cluster(part.options) as cluster:

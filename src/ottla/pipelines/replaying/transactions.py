@@ -65,16 +65,16 @@ class TransactionalWriter:
 
     async def open(self) -> None:
         """Take the id: whoever had it before can write no more, and its transaction has ended."""
-        answer = await self._coordinated(
+        response = await self._coordinated(
             InitProducerIdRequest(
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=TIMEOUT_MS,
                 producer_id=NOT_SET,
                 producer_epoch=NOT_SET,
             ),
-            lambda answer: int(answer.error_code),
+            lambda response: int(response.error_code),
         )
-        self._producer = (answer.producer_id, answer.producer_epoch)
+        self._producer = (response.producer_id, response.producer_epoch)
         self._sequences.clear()
         self._added.clear()
 
@@ -134,7 +134,7 @@ class TransactionalWriter:
             producer_epoch=self._producer[1],
             committed=True,
         )
-        await self._coordinated(request, lambda answer: int(answer.error_code))
+        await self._coordinated(request, lambda response: int(response.error_code))
         self._added.clear()
 
     # -- one request -----------------------------------------------------------------------------
@@ -143,22 +143,22 @@ class TransactionalWriter:
         client = self._cluster.client
         leader = await client.leader(*tp)
         response = await client.call(request, leader)
-        answer = response.responses[0].partition_responses[0]
-        code = ErrorCode(answer.error_code)
+        item = response.responses[0].partition_responses[0]
+        code = ErrorCode(item.error_code)
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return NOT_SET
         if code:
             if code in FENCED:
                 raise self._fenced()
-            more = f": {answer.error_message}" if answer.error_message else ""
+            more = f": {item.error_message}" if item.error_message else ""
             raise OttlaError(f"{tp} refused records: {error_name(code)}{more}", code)
         # Of a batch that it has already, a broker tells the batch's own time here: so Kafka.
-        if answer.log_append_time_ms not in {NOT_SET, max_timestamp}:
+        if item.log_append_time_ms not in {NOT_SET, max_timestamp}:
             raise ConfigError(
                 f"topic {tp.topic} sets timestamps itself, so those of the source would be lost: "
                 "set message.timestamp.type=CreateTime on it"
             )
-        return int(answer.base_offset)
+        return int(item.base_offset)
 
     async def _coordinated(
         self, request: Any, code_of: Callable[[Any], int], *, version: int | None = None
@@ -171,7 +171,7 @@ class TransactionalWriter:
             raise
 
     async def _refresh(self, topic: str) -> None:
-        """Ask who leads now; the next attempt tells if nobody answers."""
+        """Ask who leads now; the next attempt tells if no broker responds."""
         try:
             await self._cluster.client.metadata([topic])
         except OttlaError as error:
@@ -199,14 +199,14 @@ def _after(sequence: int, count: int) -> int:
     return (sequence + count) & MAX_SEQUENCE
 
 
-def _worst_code(answer: Any) -> int:
-    """Return the code that matters of an answer to AddPartitionsToTxn.
+def _worst_code(response: Any) -> int:
+    """Return the code that matters of a response to AddPartitionsToTxn.
 
     Partitions that are fine are OPERATION_NOT_ATTEMPTED where another one is not.
     """
     codes = [
         int(one.partition_error_code)
-        for topic in answer.results_by_topic_v3_and_below
+        for topic in response.results_by_topic_v3_and_below
         for one in topic.results_by_partition
     ]
     wrong = [code for code in codes if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)]

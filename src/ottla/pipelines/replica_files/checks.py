@@ -15,7 +15,7 @@ from ottla.pipelines.replica_files.replica import Replica, SegmentFacts, Truth
 from ottla.pipelines.segments import reading
 
 MOST = 10
-"""So many findings of a kind are told of one file; the last says how many there were."""
+"""So many findings of a kind are reported of one file; the last says how many there were."""
 
 
 def found_in(
@@ -23,7 +23,7 @@ def found_in(
 ) -> Iterator[Finding]:
     """Yield what is wrong with a replica.
 
-    `committed` is the partition's high watermark, None if nobody knows one; below `cleaned`
+    `committed` is the partition's high watermark, None if no one knows one; below `cleaned`
     offsets may be missing.
     """
     yield from _damage(replica, committed)
@@ -53,7 +53,7 @@ def _found(
 
 
 def _more(count: int, shown: int) -> str:
-    return f"; the last of {shown} told, there are {count}" if count > shown else ""
+    return f"; the last of {shown} reported, there are {count}" if count > shown else ""
 
 
 # -- damage -------------------------------------------------------------------------------------
@@ -62,13 +62,13 @@ def _more(count: int, shown: int) -> str:
 def _damage(replica: Replica, committed: int | None) -> Iterator[Finding]:
     for segment in replica.segments:
         facts = segment.facts
-        told = facts.bad[:MOST]
-        for number, bad in enumerate(told, 1):
+        reported = facts.bad[:MOST]
+        for number, bad in enumerate(reported, 1):
             kind, wrong = _judged(bad.kind, segment is replica.segments[-1], bad.offset, committed)
             if kind is None:
                 continue
             detail = f"{bad.reason} ({bad.size:,} bytes)"
-            if number == len(told):
+            if number == len(reported):
                 detail += _more(facts.bad_count, MOST)
             yield _found(
                 replica, kind, bad.offset, detail, file=segment.path, position=bad.position,
@@ -142,12 +142,12 @@ def _order(replica: Replica, cleaned: int) -> Iterator[Finding]:
     """Check that the batches of each file follow each other."""
     for segment in replica.segments:
         facts = segment.facts
-        told = 0
+        reported = 0
         for gap in facts.gaps:
             for one in _lost(replica, segment, gap.other, gap.offset, gap.position, cleaned):
-                told += 1
-                if told <= MOST:
-                    more = _more(facts.gap_count, MOST) if told == MOST else ""
+                reported += 1
+                if reported <= MOST:
+                    more = _more(facts.gap_count, MOST) if reported == MOST else ""
                     yield one._replace(detail=one.detail + more)
         for number, double in enumerate(facts.doubled[:MOST], 1):
             found = _doubled(replica, segment, double.offset, double.other, double.position)
@@ -226,7 +226,7 @@ def _against_checkpoint(
     replica: Replica, checkpoint: Sequence[tuple[int, int]], runs: Sequence[_Run]
 ) -> Iterator[Finding]:
     starts = [start for _, start in checkpoint]
-    told = 0
+    reported = 0
     for run in runs:
         first = max(run.first, replica.start)
         if run.epoch < 0 or first >= run.end:
@@ -237,8 +237,8 @@ def _against_checkpoint(
             # Within a run no other epoch may begin.
             inside = [entry for entry in checkpoint[at + 1 : at + 2] if entry[1] < run.end]
             said, offset = inside[0] if inside else (said, offset)
-        if said != run.epoch and told < MOST:
-            told += 1
+        if said != run.epoch and reported < MOST:
+            reported += 1
             # A running broker writes it a moment after the batches; after a crash it is made anew.
             late = at == len(checkpoint) - 1 and 0 <= said < run.epoch
             yield _found(

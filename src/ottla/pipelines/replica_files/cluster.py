@@ -2,7 +2,7 @@
 
 Who may call: `job`. Works with any Kafka. Invariant: high watermarks are asked before the ISR: then
 whoever is in the ISR has all below them, whether it was in it all the time or came back meanwhile
-(`Partition.maybeExpandIsr` lets nobody in below the high watermark).
+(`Partition.maybeExpandIsr` lets no one in below the high watermark).
 """
 
 from collections.abc import Callable, Mapping
@@ -73,8 +73,8 @@ async def _high_watermarks(
     for leader, led in by_leader.items():
         for at in range(0, len(led), AT_ONCE):
             asked = dict.fromkeys(led[at : at + AT_ONCE], LATEST)
-            answer = await client.call(offsets_request(asked), leader)
-            for topic in answer.topics:
+            response = await client.call(offsets_request(asked), leader)
+            for topic in response.topics:
                 for p in topic.partitions:
                     if p.error_code == ErrorCode.NONE:
                         found[TopicPartition(topic.name, p.partition_index)] = p.offset

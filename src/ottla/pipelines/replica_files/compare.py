@@ -92,7 +92,7 @@ def divergences(
                 continue
             offset, variants = difference
             losers, right = _split(variants, replicas, truth)
-            found += [_told(replicas, loser, offset, variants, right, truth) for loser in losers]
+            found += [_report(replicas, loser, offset, variants, right, truth) for loser in losers]
             left = [i for i in left if i not in losers]
             start = cell
             break
@@ -161,7 +161,7 @@ def _split(
     return [i for i in variants if i not in right], right
 
 
-def _told(
+def _report(
     replicas: Sequence[Replica],
     loser: int,
     offset: int,

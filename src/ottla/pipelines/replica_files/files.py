@@ -1,7 +1,7 @@
 """The small files of a replica, and single cells of its segments, read for the comparison.
 
 Who may call: `job`, in its tasks. Invariant: what is missing is left open (None), what is there and
-cannot be read is told.
+cannot be read is reported.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from ottla.pipelines.replica_files.replica import Replica, Truth
 def judge(
     replicas: Sequence[Replica], read_cell: ReadCell, truth: Truth | None = None
 ) -> list[Finding]:
-    """Return what is to be told of one partition, by offset."""
+    """Return what is to be reported of one partition, by offset."""
     committed = committed_upto(replicas, truth)
     cleaned = max((r.holes_upto for r in replicas), default=0)
     found: list[Finding] = []

@@ -30,7 +30,7 @@ _LEAVING = ("-delete", "-future", "-stray")
 
 
 class Place(NamedTuple):
-    """A folder to look into, and the id of the broker it is of, None if nobody said."""
+    """A folder to look into, and the id of the broker it is of, None if no one said."""
 
     broker: int | None
     path: str
@@ -78,7 +78,7 @@ def parse_places(text: str) -> list[Place]:
 
 
 def _broker_of(path: str) -> int | None:
-    """Return whose log dir this is by its meta.properties, None where that is not told."""
+    """Return whose log dir this is by its meta.properties, None where that is not reported."""
     try:
         data = Path(path, checkpoints.META_PROPERTIES).read_bytes()
         return checkpoints.decode_meta_properties(data).broker_id

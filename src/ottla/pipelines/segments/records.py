@@ -84,7 +84,7 @@ class _PieceRows:
         for first, end in self._runs():
             yield from self._run(first, end)
         for damage in self._damage.values():
-            yield from self._told(damage)
+            yield from self._report(damage)
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of good batches that lie back to back, with offsets that rise."""
@@ -112,7 +112,7 @@ class _PieceRows:
             if end - first == 1:
                 place = int(self._places[first])
                 base, size = int(self._bases[first]), int(self._sizes[first])
-                yield from self._told(Damage(UNREADABLE, place, size, base, str(error)))
+                yield from self._report(Damage(UNREADABLE, place, size, base, str(error)))
                 return
         for at in range(first, end):
             if self._bases[at] > reached:
@@ -146,7 +146,7 @@ class _PieceRows:
         values["damage"] = pa.nulls(count, pa.string())
         return pa.table({name: values[name] for name in self._columns})
 
-    def _told(self, damage: Damage) -> Iterator[pa.Table]:
+    def _report(self, damage: Damage) -> Iterator[pa.Table]:
         if self._damaged == "skip":
             return
         if self._damaged == "fail":

@@ -20,7 +20,7 @@ from ottla.pipelines.segments.reading import Piece, SegmentReader
 GRID = 4096
 """Offsets per cell. A cell is what is read again to find the first batch that differs."""
 MOST = 100
-"""So many oddities of a kind are told of a segment."""
+"""So many oddities of a kind are reported of a segment."""
 MOST_RUNS = 10_000
 
 Array = np.ndarray[Any, Any]

@@ -33,7 +33,7 @@ class _PushFilters:
     """Spark's `pushFilters`, in a form that works whether or not pushdown is switched on.
 
     Where `spark.sql.python.filterPushdown.enabled` is false, which it is by default, Spark refuses
-    a reader whose `pushFilters` is not the base class's own, going by `__func__`. Nobody calls it
+    a reader whose `pushFilters` is not the base class's own, going by `__func__`. No one calls it
     then, so it may as well look like the base class's.
     """
 

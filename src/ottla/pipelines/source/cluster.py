@@ -49,7 +49,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """An answer to ListOffsets: -1 where no record is as late as the time asked for."""
+    """A response to ListOffsets: -1 where no record is as late as the time asked for."""
 
     offset: int
     leader_epoch: int
@@ -213,7 +213,7 @@ class Cluster:
                 self._reached = True
                 return found
             except ConnectionLostError as error:
-                # A cluster that was there may come back; a wrong address never answers.
+                # A cluster that was there may come back; a wrong address never responds.
                 if not self._reached:
                     raise ConnectionLostError(
                         f"{error}; is kafka.bootstrap.servers={self.options.bootstrap} right?"
@@ -241,7 +241,7 @@ class Cluster:
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int:
         """Return where the log ends that leaders up to an epoch have written (KIP-320).
 
-        -1 if the leader does not know. OttlaError if it answers an error.
+        -1 if the leader does not know. OttlaError if the response is an error.
         """
         leader = await self.client.leader(*tp)
         asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
@@ -251,11 +251,11 @@ class Cluster:
         )
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=tp.topic, partitions=[asked])
         request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
-        answer = (await self.client.call(request, leader)).topics[0].partitions[0]
-        if answer.error_code:
-            code = ErrorCode(answer.error_code)
+        response = (await self.client.call(request, leader)).topics[0].partitions[0]
+        if response.error_code:
+            code = ErrorCode(response.error_code)
             raise OttlaError(f"leader epochs of {tp}: {error_name(code)}", code)
-        return int(answer.end_offset)
+        return int(response.end_offset)
 
     async def _ask_leaders(
         self,
@@ -274,7 +274,7 @@ class Cluster:
                 problem = error
             else:
                 by_leader.setdefault(leader, {})[tp] = at
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(
                 self.client.call(
                     offsets_request(part, self.client.leader_epoch, committed=committed), leader
@@ -283,18 +283,18 @@ class Cluster:
             ),
             return_exceptions=True,
         )
-        for answer in answers:
-            if isinstance(answer, OttlaError):
-                problem = answer
-            elif isinstance(answer, BaseException):
-                raise answer
+        for response in responses:
+            if isinstance(response, OttlaError):
+                problem = response
+            elif isinstance(response, BaseException):
+                raise response
             else:
-                problem = _take(answer, found) or problem
+                problem = _take(response, found) or problem
         return problem
 
 
 def refuse_unknown(options: SourceOptions) -> None:
-    """Ask for what is subscribed to; OttlaError if it does not exist, or nobody answers."""
+    """Ask for what is subscribed to; OttlaError if it does not exist, or no broker responds."""
     with Cluster(options) as cluster:
         cluster.topics(options.subscription)
 
@@ -325,10 +325,10 @@ def offsets_request(
     )
 
 
-def _take(answer: Any, found: dict[TopicPartition, FoundOffset]) -> OttlaError | None:
+def _take(response: Any, found: dict[TopicPartition, FoundOffset]) -> OttlaError | None:
     """Keep the offsets of a response; return the last error in it."""
     problem = None
-    for topic in answer.topics:
+    for topic in response.topics:
         for one in topic.partitions:
             tp = TopicPartition(topic.name, one.partition_index)
             if one.error_code:

@@ -2,8 +2,8 @@
 
 Who may call: `scan`. Invariants: the position only moves forward, over whole record batches;
 whatever happens to leaders is tried again with fresh metadata until nothing came for
-`kafka.default.api.timeout.ms`; what is gone is skipped only as the policy says, and told; another
-topic of the same name is never read. At most two responses are held. Kafka: `Fetcher`,
+`kafka.default.api.timeout.ms`; what is gone is skipped only as the policy says, and reported;
+another topic of the same name is never read. At most two responses are held. Kafka: `Fetcher`,
 `OffsetsForLeaderEpochClient` (KIP-320) and Spark's `KafkaDataConsumer`.
 """
 
@@ -116,15 +116,15 @@ class PartitionFetcher:
             raise CorruptRecordError(f"{self._tp}: no whole batch at offset {self._position}")
 
     async def _ask(self, *, committed: bool) -> Any:
-        """Return what the leader answers for the partition; raise where it is an error."""
+        """Return the leader's response for the partition; raise where it is an error."""
         leader = await self._find_leader()
-        answer = await self._cluster.client.call(
+        response = await self._cluster.client.call(
             self._request(committed=committed), leader, version=self._version(),
             timeout_s=(self._options.request_timeout_ms + self._options.fetch_wait_ms) / 1000,
         )  # fmt: skip
-        if answer.error_code:
-            raise self._error(answer.error_code)
-        found = next((p for topic in answer.responses for p in topic.partitions), None)
+        if response.error_code:
+            raise self._error(response.error_code)
+        found = next((p for topic in response.responses for p in topic.partitions), None)
         if found is None:
             raise self._error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -136,7 +136,7 @@ class PartitionFetcher:
     async def _nothing(self, found: Any) -> None:
         """Take a response without a batch. Alone it does not show that the range has no more.
 
-        A broker answers so, too, when a quota is exceeded (KIP-219), a disk is slow, or it leads
+        A broker responds so, too, when a quota is exceeded (KIP-219), a disk is slow, or it leads
         but does not know yet what is committed.
         """
         committed = self._options.read_committed
@@ -244,7 +244,9 @@ class PartitionFetcher:
         )
 
     def _error(self, code: int) -> OttlaError:
-        return OttlaError(f"{self._tp}: the leader answers {error_name(code)}", ErrorCode(code))
+        return OttlaError(
+            f"{self._tp}: the leader responds with {error_name(code)}", ErrorCode(code)
+        )
 
 
 def refuse_another(topic: str, wanted: bytes, found: bytes) -> None:

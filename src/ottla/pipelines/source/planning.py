@@ -2,7 +2,7 @@
 
 Who may call: `batch`, `streaming`; on the driver. Invariants: whatever bounds are given, each
 partition gets one start and one end; offsets that are gone are dealt with as the policy says, and
-told. Spark: `KafkaOffsetReaderAdmin`.
+reported. Spark: `KafkaOffsetReaderAdmin`.
 """
 
 import logging

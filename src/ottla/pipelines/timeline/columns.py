@@ -1,9 +1,9 @@
 """Columns: the rules for many partitions at once, where nothing odd is said of them.
 
-Who may call: `job`. Invariants: pure; what is told of a partition is what `history` tells of its
-facts. A partition is odd where a rule would look further than at a leader's own next line: a leader
-that fell silent or began anew, a deletion, a role without an epoch, files of a broker that overlap,
-anything that might be a finding. Odd partitions are left to `history`, one by one.
+Who may call: `job`. Invariants: pure; what is reported of a partition is what `history` tells of
+its facts. A partition is odd where a rule would look further than at a leader's own next line: a
+leader that fell silent or began anew, a deletion, a role without an epoch, files of a broker that
+overlap, anything that might be a finding. Odd partitions are left to `history`, one by one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ _LATEST = 1 << 42
 _PARTITION = np.int64(_LATEST << 1)
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """Histories; each column's first part says of which partition, by its place among all."""
 
     odd: Flags
-    """Which partitions nothing is told of."""
+    """Which partitions nothing is reported of."""
     states: tuple[Numbers, Iterator[State]]
     terms: tuple[Numbers, Iterator[Term]]
     gaps: tuple[Numbers, Iterator[Gap]]
@@ -61,9 +61,9 @@ class _Said(NamedTuple):
     texts: Texts
 
 
-def told(
+def reported(
     rows: Table, ends: Numbers, texts: Texts, gone: Mapping[int, Sequence[int]], overlap_ms: int
-) -> Told:
+) -> Report:
     """Tell the histories of partitions; partition i has rows[ends[i]:ends[i + 1]]."""
     count = len(ends) - 1
     said = _Said(rows, np.repeat(np.arange(count), np.diff(ends)), np.zeros(count, np.bool_), texts)
@@ -76,7 +76,7 @@ def told(
     terms = _terms(said, own, spoken, gone)
     _mark_overlaps(said, terms, overlap_ms)
     gaps = _gaps(said, terms)
-    return Told(said.odd, _told_states(said, spoken), _told_terms(said, terms), gaps)
+    return Report(said.odd, _told_states(said, spoken), _told_terms(said, terms), gaps)
 
 
 def _mark(said: _Said, which: Flags) -> None:
@@ -238,7 +238,7 @@ def _terms(said: _Said, own: Numbers, spoken: Numbers, gone: Mapping[int, Sequen
     epochs = roles["leader_epoch"][led]
     died = np.isin(brokers, list(gone)) if gone else np.zeros(len(led), np.bool_)
     odd = followed & np.where(previous == NONE, died, previous < 0)
-    # Who fell silent may not have died, and no other may have been told anything later.
+    # Who fell silent may not have died, and no other may have received anything later.
     silent = ~followed
     for broker, times in gone.items():
         odd |= silent & (brokers == broker) & (began <= max(times, default=-1))
@@ -285,7 +285,7 @@ def _mark_double_leaders(
 def _mark_silent_leaders(
     said: _Said, own: Numbers, spoken: Numbers, of: Numbers, epochs: npt.NDArray[np.int32]
 ) -> None:
-    """Mark where somebody was to lead, and has no line about it at all, nor one from before."""
+    """Mark where someone was to lead, and has no line about it at all, nor one from before."""
     rows = said.rows
     states = rows[spoken]
     to_lead = _leaders(states)

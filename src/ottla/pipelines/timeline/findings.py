@@ -155,16 +155,16 @@ def stale_controllers(acted: Iterable[Acted]) -> list[Finding]:
     ordered = sorted(acted, key=lambda a: (a.broker, a.epoch))
     for broker, group in groupby(ordered, key=lambda a: a.broker):
         spans = list(group)
-        told = set()
+        reported = set()
         for old in spans:
             for new in spans:
-                if new.epoch <= old.epoch or (old.epoch, new.epoch) in told:
+                if new.epoch <= old.epoch or (old.epoch, new.epoch) in reported:
                     continue
                 same = old.file == new.file
                 if (same and old.last_place > new.first_place) or (
                     not same and old.last_ms > new.first_ms
                 ):
-                    told.add((old.epoch, new.epoch))
+                    reported.add((old.epoch, new.epoch))
                     text = (
                         f"broker {broker} acted on a request of controller epoch {old.epoch} "
                         f"after it had acted on one of controller epoch {new.epoch}"

@@ -174,10 +174,10 @@ def _leads(pieces: "RDD[Piece]") -> tuple[list[clocks.Lead], "Gathered"]:
 
     gathered = Gathered()
     most: dict[tuple[int, int], int] = {}
-    for told, some in pieces.mapPartitions(_leading).collect():
+    for reported, some in pieces.mapPartitions(_leading).collect():
         for one in some:
             gathered.merge(pickle.loads(one))  # noqa: S301 - of our own tasks
-        for key, ms in told.items():
+        for key, ms in reported.items():
             most[key] = max(most.get(key, ms), ms)
     return [clocks.Lead(*key, ms) for key, ms in most.items()], gathered
 
@@ -288,7 +288,7 @@ class _Rules:
         return times[place - 1] if place else None
 
     def __call__(self, pieces: Iterable[Piece]) -> Iterator[Judged]:
-        from ottla.pipelines.timeline.columns import told  # noqa: PLC0415 - an extra
+        from ottla.pipelines.timeline.columns import reported  # noqa: PLC0415 - an extra
         from ottla.pipelines.timeline.packed import unpacked  # noqa: PLC0415 - an extra
         from ottla.pipelines.timeline.partition_facts import (  # noqa: PLC0415 - an extra
             by_partition,
@@ -300,7 +300,7 @@ class _Rules:
             return
         unordered, texts = unpacked(some)
         rows, ends = ordered(unordered, texts, self._agreed)
-        found = told(rows, ends, texts, self._gone, self._overlap_ms)
+        found = reported(rows, ends, texts, self._gone, self._overlap_ms)
         names = _names(rows, ends, texts)
         held = _Results()
         for what in ("states", "terms", "gaps"):

@@ -40,15 +40,15 @@ def show(
         _write(made, wanted, output, kind)
     findings = made.table("findings")
     errors = findings.where(f.col("level") == ERROR).count() + len(made.of_brokers)
-    told = _told(made, findings, errors)
+    reported = _report(made, findings, errors)
     if what == "lines":
         _print_lines(made, wanted)
     elif what == "json":
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        sys.stdout.write(json.dumps(reported, indent=2) + "\n")
     else:
-        _print_table(told, wanted.zone)
+        _print_table(reported, wanted.zone)
     if page is not None:
-        report.write(Path(page), told, _pictured(made), wanted.zone)
+        report.write(Path(page), reported, _pictured(made), wanted.zone)
     return 1 if errors else 0
 
 
@@ -56,7 +56,7 @@ def _rows(table: "DataFrame", count: int) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.limit(count).collect()]
 
 
-def _told(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any]:
+def _report(made: Timeline, findings: "DataFrame", errors: int) -> dict[str, Any]:
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     gaps = made.table("gaps")
@@ -137,34 +137,35 @@ def _print_lines(made: Timeline, wanted: Wanted) -> None:
         sys.stdout.write(row["text"] + "\n")
 
 
-def _print_table(told: dict[str, Any], zone: str) -> None:
+def _print_table(reported: dict[str, Any], zone: str) -> None:
     lines = [
         (
-            f"{told['lines']:,} lines of {len(told['files'])} files, "
-            f"{told['partitions']:,} partitions: {told['terms']:,} terms, "
-            f"{told['gaps']:,} intervals without a leader, "
-            f"{told['findings']:,} findings, {told['errors']:,} of them errors; times in {zone}"
+            f"{reported['lines']:,} lines of {len(reported['files'])} files, "
+            f"{reported['partitions']:,} partitions: {reported['terms']:,} terms, "
+            f"{reported['gaps']:,} intervals without a leader, "
+            f"{reported['findings']:,} findings, {reported['errors']:,} of them errors; "
+            f"times in {zone}"
         )
     ]
-    if told["unread"] or told["dropped"]:
+    if reported["unread"] or reported["dropped"]:
         lines.append(
-            f"{told['unread']:,} lines were no state changes, {told['dropped']:,} were dropped by "
-            "their writers"
+            f"{reported['unread']:,} lines were no state changes, "
+            f"{reported['dropped']:,} were dropped by their writers"
         )
-    lines += told["clocks"]
-    for one in told["found"][:SHOWN]:
+    lines += reported["clocks"]
+    for one in reported["found"][:SHOWN]:
         name = "" if one["topic"] is None else f" {one['topic']}-{one['partition']}"
         lines.append(
             f"{one['level']} {clock(one['time_ms'], zone)} {one['kind']}{name}: {one['text']}"
         )
-    lines += _more(told["findings"])
-    for gap in told["longest_gaps"][:SHOWN]:
+    lines += _more(reported["findings"])
+    for gap in reported["longest_gaps"][:SHOWN]:
         until = "the end" if gap["end_ms"] is None else f"broker {gap['next']} led"
         lines.append(
             f"no leader {clock(gap['start_to_ms'], zone)} {gap['topic']}-{gap['partition']}: "
             f"broker {gap['after']} {gap['how']}, {_length(gap)} until {until}"
         )
-    lines += _more(told["gaps"])
+    lines += _more(reported["gaps"])
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -77,7 +77,7 @@ def pieces(rows: Rows, texts: Texts, buckets: int) -> Iterator[tuple[int, bytes]
 
 
 def once(rows: Rows) -> Numbers:
-    """Say which rows to keep: of metadata that a broker was told several times the earliest."""
+    """Say which rows to keep: of metadata that a broker received several times the earliest."""
     gathered = of_kinds(rows, GATHERED)
     several = np.flatnonzero(gathered)
     if not len(several):

@@ -21,8 +21,8 @@ def colour(broker: int) -> str:
     return COLOURS[broker % len(COLOURS)]
 
 
-def bars(name: str, told: Mapping[str, Rows], first_ms: int, last_ms: int, zone: str) -> str:
-    """Return a row: leaders by colour, red where nobody led, pale where nobody can tell."""
+def bars(name: str, reported: Mapping[str, Rows], first_ms: int, last_ms: int, zone: str) -> str:
+    """Return a row: leaders by colour, red where no one led, pale where no one can tell."""
     span = max(last_ms - first_ms, 1)
 
     def x(time_ms: int | None) -> float:
@@ -30,7 +30,7 @@ def bars(name: str, told: Mapping[str, Rows], first_ms: int, last_ms: int, zone:
         return LABEL + (time - first_ms) * WIDTH / span
 
     parts = [f'<text x="0" y="15">{escape(name)}</text>']
-    for term in told["terms"]:
+    for term in reported["terms"]:
         ended = term["ended_to_ms"]
         what = (
             f"broker {term['leader']}, leader epochs {term['first_epoch']} to "
@@ -40,7 +40,7 @@ def bars(name: str, told: Mapping[str, Rows], first_ms: int, last_ms: int, zone:
         )
         label = str(term["leader"]) if x(ended) - x(term["began_ms"]) > 14 else ""
         parts.append(_bar(x(term["began_ms"]), x(ended), colour(term["leader"]), what, label))
-    for gap in told["gaps"]:
+    for gap in reported["gaps"]:
         what = (
             f"no leader after broker {gap['after']} {gap['how']}: {seconds(gap['least_ms'])} to "
             f"{seconds(gap['most_ms'])} s"
@@ -51,7 +51,7 @@ def bars(name: str, told: Mapping[str, Rows], first_ms: int, last_ms: int, zone:
     parts += [
         f'<path d="M{x(one["time_ms"]):.1f} 0l5 -7h-10z" fill="#000">'
         f"<title>{escape(one['kind'])}: {escape(one['text'])}</title></path>"
-        for one in told["findings"]
+        for one in reported["findings"]
     ]
     return (
         f'<svg viewBox="-2 -8 {LABEL + WIDTH + 4} {BAR + 10}" role="img">'

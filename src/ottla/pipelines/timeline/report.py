@@ -26,45 +26,46 @@ vertical-align:-.15em;margin:0 .3em 0 1em}
 Pictured = Mapping[tuple[str, int], Mapping[str, Rows]]
 
 
-def write(path: Path, told: Mapping[str, Any], pictured: Pictured, zone: str) -> None:
+def write(path: Path, reported: Mapping[str, Any], pictured: Pictured, zone: str) -> None:
     """Write the page; OttlaError if it cannot be written."""
     scratch = path.with_name(path.name + ".new")
     try:
-        scratch.write_text(page(told, pictured, zone), encoding="utf-8")
+        scratch.write_text(page(reported, pictured, zone), encoding="utf-8")
         scratch.replace(path)
     except OSError as error:
         raise OttlaError(f"{path}: {error.strerror}") from error
 
 
-def page(told: Mapping[str, Any], pictured: Pictured, zone: str) -> str:
+def page(reported: Mapping[str, Any], pictured: Pictured, zone: str) -> str:
     """Return the page."""
-    first, last = _span(told, pictured)
+    first, last = _span(reported, pictured)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>Leadership timeline</title>",
         f"<style>{STYLE}</style><h1>Leadership timeline</h1>",
         (
             f"<p>{clock(first, zone)} to {clock(last, zone)}, {escape(zone)}. "
-            f"{told['lines']:,} lines of {len(told['files'])} files; "
-            f"{told['partitions']:,} partitions, {told['terms']:,} terms, "
-            f"{told['gaps']:,} intervals without a leader, {told['findings']:,} findings, "
-            f"{told['errors']:,} of them errors. {told['unread']:,} lines were no state changes, "
-            f"{told['dropped']:,} were dropped by their writers.</p>"
+            f"{reported['lines']:,} lines of {len(reported['files'])} files; "
+            f"{reported['partitions']:,} partitions, {reported['terms']:,} terms, "
+            f"{reported['gaps']:,} intervals without a leader, {reported['findings']:,} findings, "
+            f"{reported['errors']:,} of them errors. "
+            f"{reported['unread']:,} lines were no state changes, "
+            f"{reported['dropped']:,} were dropped by their writers.</p>"
         ),
-        *(f"<p>{escape(line)}</p>" for line in told["clocks"]),
-        _findings(told["found"], told["findings"], zone),
-        f"<h2>Leaders ({len(pictured):,} of {told['partitions']:,} partitions)</h2>",
+        *(f"<p>{escape(line)}</p>" for line in reported["clocks"]),
+        _findings(reported["found"], reported["findings"], zone),
+        f"<h2>Leaders ({len(pictured):,} of {reported['partitions']:,} partitions)</h2>",
         _key(pictured),
         *(bars(f"{t}-{p}", of, first, last, zone) for (t, p), of in pictured.items()),
-        _gaps(told["longest_gaps"], told["gaps"], zone),
-        _files(told["files"], zone),
+        _gaps(reported["longest_gaps"], reported["gaps"], zone),
+        _files(reported["files"], zone),
     ]
     return "\n".join(parts) + "\n</html>\n"
 
 
-def _span(told: Mapping[str, Any], pictured: Pictured) -> tuple[int, int]:
+def _span(reported: Mapping[str, Any], pictured: Pictured) -> tuple[int, int]:
     times = [t["began_ms"] for of in pictured.values() for t in of["terms"]]
-    ends = [f["last_ms"] for f in told["files"] if f["last_ms"] is not None]
-    starts = [f["first_ms"] for f in told["files"] if f["first_ms"] is not None]
+    ends = [f["last_ms"] for f in reported["files"] if f["last_ms"] is not None]
+    starts = [f["first_ms"] for f in reported["files"] if f["first_ms"] is not None]
     first = min(times or starts, default=0)
     return first, max(ends, default=first)
 
@@ -116,7 +117,7 @@ def _gaps(rows: Rows, count: int, zone: str) -> str:
         (
             _partition(r), clock(r["start_to_ms"], zone), seconds(r["least_ms"]),
             seconds(r["most_ms"]), f"broker {r['after']} {r['how']}",
-            "nobody" if r["next"] is None else f"broker {r['next']}",
+            "none" if r["next"] is None else f"broker {r['next']}",
         )
         for r in rows[:LISTED]
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Terms: who led a partition from when to when, and when nobody did.
+"""Terms: who led a partition from when to when, and when no one did.
 
 Who may call: this room. Invariants: pure. A leader that ended by its own line ended then; of one
 that fell silent only bounds are known: not before its broker's last line, not after others took
@@ -45,7 +45,7 @@ class Term(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Nobody led, for at least and at most so long; `end_ms` is None if nobody did any more."""
+    """No one led, for at least and at most so long; `end_ms` is None if no one did any more."""
 
     life: int
     after: int
@@ -61,7 +61,7 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
-    """A leadership and ISR that somebody spoke of, and when first."""
+    """A leadership and ISR that someone spoke of, and when first."""
 
     life: int
     leader_epoch: int
@@ -75,7 +75,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
 def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[State]:
     """Return leaderships and ISRs in order: by epoch, time and version; the earliest word counts.
 
-    The order of `facts` plays no part: of two that were told at the same time the older version
+    The order of `facts` plays no part: of two that were reported at the same time the older version
     comes first.
     """
     found: dict[object, tuple[Fact, int]] = {}
@@ -97,14 +97,14 @@ def states(facts: Iterable[Fact], own: Mapping[int, Sequence[Fact]]) -> list[Sta
         known = found.get(key)
         if known is None or _told_at(fact) < _told_at(known[0]):
             found[key] = fact, leader
-    told = [
+    reported = [
         State(
             fact.life, fact.leader_epoch or 0, leader, fact.isr, fact.version, fact.time_ms,
             fact.epoch if fact.kind == e.DECIDED else None,
         )
         for fact, leader in found.values()
     ]  # fmt: skip
-    return sorted(told, key=_order)
+    return sorted(reported, key=_order)
 
 
 def _told_at(fact: Fact) -> tuple[int, int]:
@@ -191,7 +191,7 @@ class _Known:
 
 
 class _Offline(NamedTuple):
-    """A controller's word that nobody led, until the leader epoch `until` that it gave then.
+    """A controller's word that no one led, until the leader epoch `until` that it gave then.
 
     It is written after the decision: a leader in the same process may have begun before that time.
     """
@@ -202,7 +202,7 @@ class _Offline(NamedTuple):
 
 
 def _offline(facts: Iterable[Fact]) -> list[_Offline]:
-    """Return all such words; which decision follows is told by the order of lines, not by time."""
+    """Return all such words; the order of lines, not time, says which decision follows."""
     ruled = sorted(
         (f for f in facts if f.kind in {e.MOVED, e.DECIDED}), key=lambda f: (f.file, f.place)
     )
@@ -287,11 +287,13 @@ def _silent(term: Term, after: Fact | None, known: _Known) -> Term:
 
 
 def _of_silent_leaders(
-    told: Sequence[Term], known: _Known, own: Mapping[int, Sequence[Fact]]
+    reported: Sequence[Term], known: _Known, own: Mapping[int, Sequence[Fact]]
 ) -> list[Term]:
     """Return terms of leaders that have no line about it: their logs are missing, or were cut."""
     found: list[Term] = []
-    covered = {(t.life, epoch) for t in told for epoch in range(t.first_epoch, t.last_epoch + 1)}
+    covered = {
+        (t.life, epoch) for t in reported for epoch in range(t.first_epoch, t.last_epoch + 1)
+    }
     # A broker that has lines about this partition has them about all of its terms since then.
     since = {broker: min(f.time_ms for f in lines) for broker, lines in own.items()}
     for state in known.spoken:
