@@ -13,6 +13,7 @@ from ottla.admin.arguments import Exit, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.admin.output import (
     Format,
+    megabytes,
     plural,
     print_results,
     print_structured,
@@ -96,11 +97,12 @@ def plan_command(
 ) -> None:
     """Print a plan that spreads topics evenly and moves as few replicas as that takes.
 
-    Unlike Kafka's --generate, which deals all replicas anew.
+    Even are, in this order: racks, each topic's replicas and leaders, those of all topics (topics
+    not named count), bytes. Kafka's --generate places all replicas anew, from a random start.
 
     Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
     """
-    from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import plans, proposing  # noqa: PLC0415 - lazy
 
     names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
     if not names:
@@ -109,18 +111,22 @@ def plan_command(
     current, proposed = ask(
         directory,
         bootstrap_server,
-        lambda client: reassign.propose(
+        lambda client: proposing.propose(
             client, names, ids[0] if ids else (), replication_factor, rack_aware=not ignore_racks
         ),
     )
-    changed = {tp: replicas for tp, replicas in proposed.items() if replicas != current[tp]}
-    _print_plan(output, proposed)
+    assignment = proposed.assignment
+    _print_plan(output, assignment)
+    changed = sum(replicas != current[tp] for tp, replicas in assignment.items())
     if not changed:
         say("nothing to move")
         return
-    copied = plans.moved_replicas(current, proposed)
-    of = plural(len(proposed), "partition")
-    say(f"{plural(copied, 'replica')} to copy, {len(changed)} of {of} changed")
+    of = plural(len(assignment), "partition")
+    size = f" ({megabytes(proposed.copied_bytes)})" if proposed.copied_bytes else ""
+    say(
+        f"{plural(proposed.copies, 'replica')} to copy{size}, {changed} of {of} changed; "
+        f"no spread as even copies fewer than {proposed.least}"
+    )
 
 
 def execute(

@@ -1,14 +1,15 @@
 """Drain: move all replicas of a broker to the others, so that it can be removed.
 
 Who may call: `ottla broker drain` and tests. Invariants: only partitions of this broker change,
-and of these only its replica; rack rules and the choice of brokers are those of `plans`; topics
+and of these only its replica; where they go is `drain_plan`'s; topics
 that are created meanwhile are drained, too; works with any Kafka (KIP-455).
 """
 
 import contextlib
 from collections.abc import Callable
 
-from ottla.admin.operations import plans, reassign
+from ottla.admin.operations import reassign
+from ottla.admin.operations.drain_plan import drained
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.output import plural
 from ottla.model.errors import ConnectionLostError, OttlaError
@@ -59,7 +60,7 @@ async def plan(client: Client, broker: int) -> tuple[Assignment, Assignment]:
     )
     others = {b: rack for b, rack in live.items() if b != broker}
     try:
-        return current, plans.drained(current, every, broker, others)
+        return current, drained(current, every, broker, others)
     except ValueError as error:
         raise PlanError(
             f"{error}; add a broker first (`ottla up -n`), or lower the replication factor "

@@ -19,7 +19,6 @@ from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
     OttlaError,
-    UnknownTopicError,
     UnsupportedVersionError,
 )
 from ottla.model.ids import TopicPartition
@@ -72,10 +71,10 @@ class Progress(NamedTuple):
 # --- asking -----------------------------------------------------------------------------------
 
 
-async def replicas_of(client: Client, topics: Iterable[str]) -> Assignment:
-    """Return the replicas of every partition of these topics; unknown topics have none."""
-    names = sorted(set(topics))
-    if not names:
+async def replicas_of(client: Client, topics: Iterable[str] | None) -> Assignment:
+    """Return the replicas of each partition of these topics (None: all); unknown ones have none."""
+    names = None if topics is None else sorted(set(topics))
+    if names == []:
         return {}
     response = await client.metadata(names)
     found: Assignment = {}
@@ -127,50 +126,6 @@ async def progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]])
             state = State.DONE if replicas == tuple(target) else State.ELSEWHERE
         found.append(Progress(tp, state, replicas, tuple(target)))
     return found
-
-
-# --- planning ---------------------------------------------------------------------------------
-
-
-async def propose(
-    client: Client,
-    topics: Sequence[str],
-    brokers: Sequence[int],
-    replication_factor: int | None,
-    *,
-    rack_aware: bool = True,
-) -> tuple[Assignment, Assignment]:
-    """Return (current, proposed) replicas of topics; no brokers named means all that live."""
-    live = await racks(client)
-    dead = [b for b in brokers if b not in live]
-    if dead:
-        raise PlanError(
-            f"--brokers: {dead[0]} is not alive; alive are {','.join(map(str, live)) or 'none'}"
-        )
-    chosen = {b: live[b] if rack_aware else None for b in brokers or live}
-    if len(set(brokers)) != len(brokers):
-        raise PlanError("--brokers names a broker twice; name each once")
-    without = [b for b, rack in chosen.items() if rack is None]
-    if 0 < len(without) < len(chosen):
-        raise PlanError(
-            f"broker {without[0]} has no rack while others have one; give all of them a "
-            "broker.rack, or plan without racks by --ignore-racks"
-        )
-    current = await replicas_of(client, topics)
-    for topic in topics:
-        if not any(tp.topic == topic for tp in current):
-            raise UnknownTopicError(
-                f"topic {topic} does not exist; `ottla topics list` shows those that do"
-            )
-    moving = [tp for tp in await in_progress(client) if tp in current]
-    if moving:
-        raise PlanError(
-            f"{moving[0]} is being reassigned: wait for it (`ottla reassign list`) or cancel it"
-        )
-    try:
-        return current, plans.propose(current, chosen, replication_factor)
-    except ValueError as error:
-        raise PlanError(f"{error}: name more of them, or fewer replicas") from None
 
 
 # --- doing ------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""What a cluster is asked for before an even spread of topics is proposed (`spread`).
+
+Who may call: the command of reassignments and tests. Invariants: nothing is changed; works with any
+Kafka; a broker that does not answer leaves bytes unknown, nothing else.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ottla.admin.operations import log_dirs, spread
+from ottla.admin.operations.plans import Assignment, PlanError
+from ottla.admin.operations.reassign import in_progress, racks, replicas_of
+from ottla.admin.operations.spread import Proposal
+from ottla.model.errors import UnknownTopicError
+from ottla.model.ids import TopicPartition
+from ottla.net.client import Client
+
+
+async def propose(
+    client: Client,
+    topics: Sequence[str],
+    brokers: Sequence[int],
+    replication_factor: int | None,
+    *,
+    rack_aware: bool = True,
+) -> tuple[Assignment, Proposal]:
+    """Return the replicas of topics and a proposal; no brokers named means all that live.
+
+    Topics not named count as load; so do bytes, if the brokers say how many there are.
+    """
+    live = await racks(client)
+    chosen = _chosen(live, brokers, rack_aware=rack_aware)
+    every = await replicas_of(client, None)
+    wanted = set(topics)
+    current = {tp: replicas for tp, replicas in every.items() if tp.topic in wanted}
+    unknown = wanted.difference(tp.topic for tp in current)
+    if unknown:
+        raise UnknownTopicError(
+            f"topic {min(unknown)} does not exist; `ottla topics list` shows those that do"
+        )
+    moving = [tp for tp in await in_progress(client) if tp in current]
+    if moving:
+        raise PlanError(
+            f"{moving[0]} is being reassigned: wait for it (`ottla reassign list`) or cancel it"
+        )
+    others = {tp: replicas for tp, replicas in every.items() if tp not in current}
+    try:
+        return current, spread.propose(
+            current,
+            chosen,
+            replication_factor,
+            others=others,
+            sizes=await sizes(client, live),
+        )
+    except ValueError as error:
+        raise PlanError(f"{error}: name more of them, or fewer replicas") from None
+
+
+def _chosen(
+    live: Mapping[int, str | None], brokers: Sequence[int], *, rack_aware: bool
+) -> dict[int, str | None]:
+    dead = [b for b in brokers if b not in live]
+    if dead:
+        raise PlanError(
+            f"--brokers: {dead[0]} is not alive; alive are {','.join(map(str, live)) or 'none'}"
+        )
+    if len(set(brokers)) != len(brokers):
+        raise PlanError("--brokers names a broker twice; name each once")
+    chosen = {b: live[b] if rack_aware else None for b in brokers or live}
+    without = [b for b, rack in chosen.items() if rack is None]
+    if 0 < len(without) < len(chosen):
+        raise PlanError(
+            f"broker {without[0]} has no rack while others have one; give all of them a "
+            "broker.rack, or plan without racks by --ignore-racks"
+        )
+    return chosen
+
+
+async def sizes(client: Client, brokers: Iterable[int]) -> dict[TopicPartition, int]:
+    """Return the bytes of each partition's largest replica; those that nobody tells are missing."""
+    found: dict[TopicPartition, int] = {}
+    for lying in (await log_dirs.describe(client, brokers)).replicas:
+        if not lying.is_future:
+            found[lying.partition] = max(lying.size, found.get(lying.partition, 0))
+    return found
