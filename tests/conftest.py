@@ -10,10 +10,15 @@ frozen once they are all there, and what later modules leave behind is frozen af
 """
 
 import gc
+import os
 import signal
+import tempfile
 
 import pytest
 from hypothesis import settings
+
+# Where reassignments keep the way back: not among those of whoever runs the tests.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="ottla-state-")
 
 # A busy machine makes any example slow; each test has a timeout of its own.
 settings.register_profile("ottla", deadline=None)

@@ -146,13 +146,15 @@ TRANSACTIONS = Group(
 )
 REASSIGN = Group(
     "Move replicas to other brokers.",
-    _of(
+    {
+        "plan": Command(
+            "ottla.admin.commands.reassign_plan:plan",
+            "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
+        ),
+    }
+    | _of(
         "ottla.admin.commands.reassign",
         {
-            "plan": (
-                "plan_command",
-                "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
-            ),
             "execute": (
                 "execute",
                 "Begin a plan; print the present assignment, which is the plan to go back.",

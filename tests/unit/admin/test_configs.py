@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.admin.commands.configs import Target, _alter_quotas, _alter_settings, _hint
-from ottla.admin.operations import configs, reassign
+from ottla.admin.operations import configs, reassign, throttles
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
-from ottla.model.ids import TopicPartition
 
 
 def setting(key, value, source):
@@ -100,15 +99,13 @@ def test_a_refusal_has_the_brokers_words_and_kafkas_name():
 
 def test_throttles_go_from_all_that_answer():
     cluster = Cluster(incremental=True)
-    rate, replicas = reassign.BROKER_THROTTLES[0], reassign.TOPIC_THROTTLES[1]
+    rate, replicas = throttles.BROKER_THROTTLES[0], throttles.TOPIC_THROTTLES[1]
     cluster.settings[4, "0"] = {rate: "5", "kept": "1"}
     cluster.settings[4, "1"] = {rate: "5"}
     cluster.settings[2, "t"][replicas] = "0:1"
     cluster.silent = {1}
-    plan = {TopicPartition("t", 0): (0, 1, 7)}
-    cleared, silent = asyncio.run(reassign.clear_throttles(cluster, plan))
-    assert cleared == ["broker 0", "topic t"]
-    assert silent == [1, 7], "one that does not answer, one that is dead"
+    cleared = asyncio.run(reassign.clear_throttles(cluster, ["t"]))
+    assert cleared == ([0], ["t"], [1]), "broker 1 does not answer"
     assert cluster.settings[4, "0"] == {"kept": "1"}
     assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
 

@@ -1,19 +1,21 @@
-"""`ottla reassign`: plan, execute, verify, cancel and list moves of replicas.
+"""`ottla reassign`: execute, verify, cancel and list moves of replicas.
 
 Who may call: the command line. Invariants: stdout carries a plan or a table, so that
-`reassign plan > plan.json` and `reassign execute --file plan.json > rollback.json` work;
-everything else is said on stderr; exit code 1 while something is not as planned.
+`reassign execute --file plan.json > rollback.json` works; everything else is said on stderr (with
+--kafka-output Kafka's lines on stdout); exit code 1 while something is not as planned; the way back
+is in a file before anything is changed; what waits removes throttles however it ends.
 """
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Exit, Option, UsageError
+from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.admin.output import (
     Format,
-    megabytes,
     plural,
     print_results,
     print_structured,
@@ -24,7 +26,13 @@ from ottla.admin.output import (
 from ottla.model.errors import OttlaError
 
 File = Annotated[
-    str | None, Option("--file", help="A plan in Kafka's JSON format; - is standard input")
+    str | None,
+    Option(
+        "--file",
+        "--reassignment-json-file",
+        metavar="FILE",
+        help="A plan in Kafka's JSON format; - is standard input",
+    ),
 ]
 Moves = Annotated[
     list[str] | None,
@@ -36,25 +44,6 @@ Wait = Annotated[
     float | None, Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
 ]
 Preserve = Annotated[bool, Option("--preserve-throttles", help="Leave throttles as they are")]
-
-
-PlanOutput = Annotated[
-    Format, Option("--output", help="The plan: json is what Kafka's tool and --file read")
-]
-
-
-def _print_plan(output: Format, plan: Any) -> None:
-    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
-
-    if output is Format.yaml:
-        print_structured(output, plans.as_dict(plan))
-    elif output is Format.json:
-        sys.stdout.write(plans.format_plan(plan) + "\n")
-    else:
-        structured(output)
-        rows = [(tp.topic, tp.partition, _ids(replicas)) for tp, replicas in sorted(plan.items())]
-        print_table(("topic", "partition", "replicas"), rows)
-    sys.stdout.flush()
 
 
 def _plan(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
@@ -80,55 +69,6 @@ def _tell(left: int, of: int) -> None:
     say(f"{of - left} of {plural(of, 'partition')} done")
 
 
-def plan_command(
-    topics: Annotated[list[str], Option("--topics", metavar="T[,T…]", help="The topics to spread")],
-    brokers: Annotated[
-        str | None, Option(metavar="ID[,ID…]", help="Where to [default: all that live]")
-    ] = None,
-    replication_factor: Annotated[
-        int | None, Option(help="Another number of replicas [default: as now]", min=1)
-    ] = None,
-    ignore_racks: Annotated[bool, Option("--ignore-racks", help="Place as if there were none")] = (
-        False
-    ),
-    directory: Dir = None,
-    bootstrap_server: Bootstrap = None,
-    output: PlanOutput = Format.json,
-) -> None:
-    """Print a plan that spreads topics evenly and moves as few replicas as that takes.
-
-    Even are, in this order: racks, each topic's replicas and leaders, those of all topics (topics
-    not named count), bytes. Kafka's --generate places all replicas anew, from a random start.
-
-    Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
-    """
-    from ottla.admin.operations import plans, proposing  # noqa: PLC0415 - lazy
-
-    names = list(dict.fromkeys(n.strip() for some in topics for n in some.split(",") if n.strip()))
-    if not names:
-        raise UsageError("--topics names no topic")
-    ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
-    current, proposed = ask(
-        directory,
-        bootstrap_server,
-        lambda client: proposing.propose(
-            client, names, ids[0] if ids else (), replication_factor, rack_aware=not ignore_racks
-        ),
-    )
-    assignment = proposed.assignment
-    _print_plan(output, assignment)
-    changed = sum(replicas != current[tp] for tp, replicas in assignment.items())
-    if not changed:
-        say("nothing to move")
-        return
-    of = plural(len(assignment), "partition")
-    size = f" ({megabytes(proposed.copied_bytes)})" if proposed.copied_bytes else ""
-    say(
-        f"{plural(proposed.copies, 'replica')} to copy{size}, {changed} of {of} changed; "
-        f"no spread as even copies fewer than {proposed.least}"
-    )
-
-
 def execute(
     file: File = None,
     partition: Moves = None,
@@ -138,35 +78,80 @@ def execute(
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
-        Option(metavar="BYTES/S", help="Limit moves between a broker's log dirs", min=1),
+        Option(
+            "--log-dirs-throttle",
+            "--replica-alter-log-dirs-throttle",
+            metavar="BYTES/S",
+            help="Limit moves between a broker's log dirs",
+            min=1,
+        ),
     ] = None,
     additional: Annotated[
         bool, Option("--additional", help="Although others are in progress")
     ] = False,
     wait: Wait = None,
+    rollback_file: Annotated[
+        str | None,
+        Option(metavar="FILE", help="Also write the way back here [default: a new file, named]"),
+    ] = None,
     dry_run: DryRun = False,
+    kafka_output: KafkaOutput = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: PlanOutput = Format.json,
 ) -> None:
     """Begin a plan; print the present assignment, which is the plan to go back.
 
+    It is in a file before anything is changed. The plan that is in progress can be executed again,
+    with another --throttle. With --wait, throttles are removed at the end and by Ctrl-C.
+
     Example: ottla reassign execute --file plan.json --wait 60 > back.json
     """
-    from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import (  # noqa: PLC0415 - lazy
+        kafka_text,
+        log_dirs,
+        plans,
+        reassign,
+        way_back,
+    )
 
     plan, where, places = _plan(file, partition)
     if log_dirs_throttle is not None and not places:
         raise UsageError("--log-dirs-throttle: the plan names no log_dirs")
+    throttled = throttle is not None or log_dirs_throttle is not None
 
     async def run(client: Any) -> int:
-        prepared = await reassign.prepare(client, plan, where, additional=additional)
-        _print_plan(output, prepared.rollback)
+        prepared = await reassign.prepare(
+            client, plan, where, additional=additional, throttle=throttle
+        )
+        if not dry_run and not prepared.running:
+            path = way_back.write(plans.format_plan(prepared.rollback), rollback_file)
+            say(f"the way back is in {path}")
+        if kafka_output:
+            sys.stdout.write(kafka_text.current_assignment(prepared.rollback))
+            sys.stdout.flush()
+        else:
+            print_plan(output, prepared.rollback)
         if dry_run:
             say(f"{plural(len(plan), 'partition')} can be reassigned; nothing was changed")
             return 0
+        try:
+            return await begin(client, prepared)
+        except asyncio.CancelledError:  # Ctrl-C
+            if throttled:
+                await _clear(client, prepared.throttled.leaders)
+            _tell_what_goes_on(len(await reassign.in_progress(client)), throttled=throttled)
+            raise
+
+    async def begin(client: Any, prepared: Any) -> int:
         await reassign.execute(client, prepared, throttle)
-        say(f"reassignment of {plural(len(plan), 'partition')} began")
+        if kafka_output:
+            sys.stdout.write(kafka_text.started(plan, throttle, log_dirs_throttle))
+            sys.stdout.flush()
+        if prepared.running:
+            say(f"it is in progress already; its throttle is {throttle:,} bytes/s now")
+        else:
+            say(f"reassignment of {plural(len(plan), 'partition')} began")
         if places:
             await log_dirs.place(client, places, log_dirs_throttle)
             say(f"{plural(len(places), 'replica')} sent to log dirs")
@@ -175,14 +160,17 @@ def execute(
             for broker in dead:
                 say(f"broker {broker} is down: no throttle is set on it")
         if wait is None:
-            if throttle is not None or log_dirs_throttle is not None:
+            if throttled:
                 say("run `ottla reassign verify` until it is done: it removes the throttle")
             return 0
         left = await reassign.wait(client, plan, wait, _tell)
         if left == 0 and places:
             left = await log_dirs.wait(client, places, wait)
-        if left == 0 and (throttle is not None or log_dirs_throttle is not None):
-            await _clear(client, plan)
+        if left == 0 and throttled:
+            if await reassign.in_progress(client):
+                say("other reassignments are in progress: the throttles stay until they end")
+            else:
+                await _clear(client, prepared.throttled.leaders)
         return left
 
     left = ask(directory, bootstrap_server, run)
@@ -193,11 +181,23 @@ def execute(
         )
 
 
+def _tell_what_goes_on(moving: int, *, throttled: bool) -> None:
+    if not moving:
+        say("interrupted; nothing is being reassigned")
+        return
+    say(
+        f"interrupted; the reassignment of {plural(moving, 'partition')} goes on"
+        f"{', without a throttle' if throttled else ''}: `ottla reassign list` shows it, "
+        "`ottla reassign cancel --all` stops it"
+    )
+
+
 def verify(
     file: File = None,
     partition: Moves = None,
     preserve_throttles: Preserve = False,
     wait: Wait = None,
+    kafka_output: KafkaOutput = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -206,7 +206,7 @@ def verify(
 
     Example: ottla reassign verify --file plan.json --wait 600
     """
-    from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, log_dirs, reassign  # noqa: PLC0415 - lazy
 
     plan, _, places = _plan(file, partition)
 
@@ -217,15 +217,19 @@ def verify(
         found = await reassign.progress(client, plan)
         placed = await log_dirs.progress(client, places)
         moving = await reassign.in_progress(client) or not all(p.done for p in placed)
+        if kafka_output:
+            sys.stdout.write(kafka_text.status(found))
         if not preserve_throttles and not moving:
-            await _clear(client, plan)
+            await _clear(client, {tp.topic for tp in plan}, of=plan, kafka_output=kafka_output)
         return found, placed
 
     found, placed = ask(directory, bootstrap_server, run)
     for one in placed:
         if not one.done:
             say(f"{one.partition} on broker {one.broker} to {one.path}: {one.state}")
-    if structured(output):
+    if kafka_output:
+        pass
+    elif structured(output):
         print_structured(
             output,
             [
@@ -256,6 +260,7 @@ def cancel(
     every: Annotated[bool, Option("--all", help="All that are in progress")] = False,
     preserve_throttles: Preserve = False,
     dry_run: DryRun = False,
+    kafka_output: KafkaOutput = False,
     directory: Dir = None,
     bootstrap_server: Bootstrap = None,
     output: Output = Format.table,
@@ -264,7 +269,7 @@ def cancel(
 
     Example: ottla reassign cancel --all
     """
-    from ottla.admin.operations import plans, reassign  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, plans, reassign  # noqa: PLC0415 - lazy
 
     if [file is not None, bool(partition), every].count(True) != 1:
         raise UsageError("name what to cancel: --file, --partition or --all, one of them")
@@ -280,17 +285,18 @@ def cancel(
             moving = await reassign.in_progress(client)
             return {tp: m for tp, m in moving.items() if chosen is None or tp in chosen}
         cancelled = await reassign.cancel(client, chosen)
-        concerned = cancelled or chosen
-        if concerned and not preserve_throttles and not await reassign.in_progress(client):
-            of = dict.fromkeys([*(chosen or ()), *cancelled], ())
-            await _clear(client, of)
+        if kafka_output:
+            sys.stdout.write(kafka_text.cancelled(cancelled))
+        of = {**dict.fromkeys(chosen or (), ()), **{tp: m.replicas for tp, m in cancelled.items()}}
+        if of and not preserve_throttles and not await reassign.in_progress(client):
+            await _clear(client, {tp.topic for tp in of}, of=of, kafka_output=kafka_output)
         return cancelled
 
     cancelled = ask(directory, bootstrap_server, run)
     for tp, move in cancelled.items():
         say(f"{tp} {'would go' if dry_run else 'goes'} back to {_ids(move.original)}")
     print_results(
-        output,
+        Format.table if kafka_output else output,
         [
             {"partition": str(tp), "replicas": list(move.original), "cancelled": not dry_run}
             for tp, move in cancelled.items()
@@ -301,7 +307,10 @@ def cancel(
 
 
 def list_command(
-    directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
+    kafka_output: KafkaOutput = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
     """List the moves in progress.
 
@@ -310,6 +319,11 @@ def list_command(
     from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
 
     found = ask(directory, bootstrap_server, reassign.in_progress)
+    if kafka_output:
+        from ottla.admin.operations import kafka_text  # noqa: PLC0415 - lazy
+
+        sys.stdout.write(kafka_text.listed(found))
+        return
     if structured(output):
         print_structured(
             output,
@@ -339,11 +353,18 @@ def _ids(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers)) or "-"
 
 
-async def _clear(client: Any, plan: Any) -> None:
-    from ottla.admin.operations import reassign  # noqa: PLC0415 - lazy
+async def _clear(client: Any, topics: Any, *, of: Any = (), kafka_output: bool = False) -> None:
+    """Remove throttles from all brokers and these topics; `of`: replicas by partition."""
+    from ottla.admin.operations import kafka_text, reassign  # noqa: PLC0415 - lazy
 
-    cleared, silent = await reassign.clear_throttles(client, plan)
-    if cleared:
-        say(f"throttles removed: {', '.join(cleared)}")
-    for broker in silent:
+    cleared = await reassign.clear_throttles(client, topics)
+    replicas = {b for ids in of.values() for b in ids} if of else set()
+    if kafka_output:
+        live = await reassign.racks(client)
+        sys.stdout.write(kafka_text.cleared({*live, *replicas}, topics))
+        return
+    named = [f"broker {b}" for b in cleared.brokers] + [f"topic {t}" for t in cleared.topics]
+    if named:
+        say(f"throttles removed: {', '.join(named)}")
+    for broker in sorted({*cleared.silent, *(replicas - set(await reassign.racks(client)))}):
         say(f"broker {broker} does not answer: if it has a throttle, verify again once it does")

@@ -5,10 +5,11 @@ and of these only its replica; where they go is `drain_plan`'s; topics
 that are created meanwhile are drained, too; works with any Kafka (KIP-455).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 
-from ottla.admin.operations import reassign
+from ottla.admin.operations import plans, reassign, way_back
 from ottla.admin.operations.drain_plan import drained
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.admin.output import plural
@@ -99,22 +100,32 @@ async def drain(
             return moved
         if wanted:
             prepared = await reassign.prepare(client, wanted, "drain", additional=bool(waited))
+            path = way_back.write(plans.format_plan(prepared.rollback))
+            tell(f"the way back is in {path}")
             await reassign.execute(client, prepared, throttle)
             tell(f"moving {plural(len(wanted), 'replica')} away from broker {broker}")
         partitions = [*waited, *wanted]
-        left = await reassign.wait(
-            client,
-            partitions,
-            bound_s,
-            lambda left, of: tell(f"{of - left} of {plural(of, 'partition')} done"),
-        )
+        topics = {tp.topic for tp in partitions}
+        try:
+            left = await reassign.wait(
+                client,
+                partitions,
+                bound_s,
+                lambda left, of: tell(f"{of - left} of {plural(of, 'partition')} done"),
+            )
+        except asyncio.CancelledError:  # Ctrl-C
+            if throttle is not None:
+                await reassign.clear_throttles(client, topics)
+                tell("throttles removed")
+            tell("interrupted; the moves go on (`ottla reassign list`, `ottla reassign cancel`)")
+            raise
         if left:
             raise OttlaError(
                 f"after {bound_s:g} s {plural(left, 'partition')} still moving away from broker "
                 f"{broker}; they go on (`ottla reassign list`), drain again to wait for them"
             )
         if throttle is not None:
-            await reassign.clear_throttles(client, proposed)
+            await reassign.clear_throttles(client, topics)
         moved += len(partitions)
     raise OttlaError(
         f"new replicas are placed on broker {broker} faster than they are drained; stop creating "

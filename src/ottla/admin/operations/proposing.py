@@ -17,26 +17,28 @@ from ottla.net.client import Client
 
 async def propose(
     client: Client,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     brokers: Sequence[int],
     replication_factor: int | None,
     *,
     rack_aware: bool = True,
 ) -> tuple[Assignment, Proposal]:
-    """Return the replicas of topics and a proposal; no brokers named means all that live.
+    """Return the replicas of topics (None: all) and a proposal; no brokers means all that live.
 
     Topics not named count as load; so do bytes, if the brokers say how many there are.
     """
     live = await racks(client)
     chosen = _chosen(live, brokers, rack_aware=rack_aware)
     every = await replicas_of(client, None)
-    wanted = set(topics)
+    wanted = {tp.topic for tp in every} if topics is None else set(topics)
     current = {tp: replicas for tp, replicas in every.items() if tp.topic in wanted}
     unknown = wanted.difference(tp.topic for tp in current)
     if unknown:
         raise UnknownTopicError(
             f"topic {min(unknown)} does not exist; `ottla topics list` shows those that do"
         )
+    if not current:
+        raise PlanError("there are no topics; `ottla topics create NAME` makes one")
     moving = [tp for tp in await in_progress(client) if tp in current]
     if moving:
         raise PlanError(

@@ -1,41 +1,32 @@
 """Reassignment from outside: what a plan needs to know, what it sends, how far it got.
 
 Who may call: its command and tests. Invariants: a plan is checked against the cluster as a whole
-before anything is sent (fault F42), throttles included; a throttle stands before the first replica
-moves and goes when nothing moves any more, set only on brokers that live and removed only where it
-is set; works with any Kafka (KIP-455, KIP-73). Kafka: `ReassignPartitionsCommand`.
+before anything is sent (fault F42); a throttle is set before the first replica moves; works with
+any Kafka (KIP-455). Kafka: `ReassignPartitionsCommand`.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.admin.operations import configs, plans
-from ottla.admin.operations.configs import BROKER, TOPIC, reason
-from ottla.admin.operations.log_dirs import THROTTLE as LOG_DIRS_THROTTLE
+from ottla.admin.operations import plans
+from ottla.admin.operations.configs import reason
 from ottla.admin.operations.plans import Assignment, PlanError
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
     OttlaError,
-    UnsupportedVersionError,
 )
 from ottla.model.ids import TopicPartition
 from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
-BROKER_THROTTLES = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-)
-TOPIC_THROTTLES = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-)
+if TYPE_CHECKING:
+    from ottla.admin.operations.throttles import Cleared
+
 LOOK_AGAIN_S = 0.25
-BROKER_ANSWERS_IN_S = 5.0
 
 
 class Move(NamedTuple):
@@ -48,6 +39,10 @@ class Move(NamedTuple):
     @property
     def original(self) -> tuple[int, ...]:
         return tuple(b for b in self.replicas if b not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(b for b in self.replicas if b not in self.removing)
 
 
 class State(StrEnum):
@@ -132,15 +127,21 @@ async def progress(client: Client, plan: Mapping[TopicPartition, Sequence[int]])
 
 
 class Prepared(NamedTuple):
-    """A plan that fits the cluster, and what it replaces."""
+    """A plan that fits the cluster, and what it replaces.
+
+    `running`: it is what is in progress already; only its throttle can be changed.
+    """
 
     plan: Assignment
     rollback: Assignment
     throttled: plans.Throttled
     live: list[int]
+    running: bool = False
 
 
-async def prepare(client: Client, plan: Assignment, where: str, *, additional: bool) -> Prepared:
+async def prepare(
+    client: Client, plan: Assignment, where: str, *, additional: bool, throttle: int | None = None
+) -> Prepared:
     """Look at the cluster; PlanError if the plan does not fit it. Changes nothing."""
     current = await replicas_of(client, (tp.topic for tp in plan))
     live = list(await racks(client))
@@ -148,21 +149,45 @@ async def prepare(client: Client, plan: Assignment, where: str, *, additional: b
     if problem:
         raise PlanError(f"{where}: {problem}; nothing was sent")
     moving = await in_progress(client)
-    if moving and not additional:
+    running = bool(moving) and _same(plan, current, moving)
+    if running and throttle is None:
+        raise PlanError(
+            f"{where}: it is in progress already ({next(iter(moving))}); wait for it by `ottla "
+            "reassign verify --wait`, or execute it with another --throttle; nothing was sent"
+        )
+    if moving and not additional and not running:
         raise PlanError(
             f"{next(iter(moving))} is being reassigned already; wait for it (`ottla reassign "
             "list`), or add --additional to begin these as well; nothing was sent"
         )
     rollback = {tp: moving[tp].original if tp in moving else current[tp] for tp in plan}
     under_way = {tp: (move.original, move.adding) for tp, move in moving.items()}
-    return Prepared(plan, rollback, plans.throttled(plan, current, under_way), live)
+    throttled = plans.throttled(plan, current, under_way)
+    return Prepared(plan, rollback, throttled, live, running)
+
+
+def _same(plan: Assignment, current: Assignment, moving: Mapping[TopicPartition, Move]) -> bool:
+    """Tell whether what is in progress is this plan: nothing else moves, the rest is done."""
+    return all(tp in plan for tp in moving) and all(
+        (moving[tp].target if tp in moving else current[tp]) == target
+        for tp, target in plan.items()
+    )
 
 
 async def execute(client: Client, prepared: Prepared, throttle: int | None) -> None:
-    """Set the throttle and begin; OttlaError names each partition that was refused."""
+    """Set the throttle and begin, unless it runs; OttlaError names each one that was refused."""
+    from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
+
     if throttle is not None:
-        await _set_throttles(client, prepared, throttle)
-    await _alter(client, prepared.plan, "was not reassigned")
+        await throttles.limit(client, prepared.throttled, prepared.live, throttle)
+    if prepared.running:
+        return
+    try:
+        await _alter(client, prepared.plan, "was not reassigned")
+    except OttlaError:
+        if throttle is not None and not await in_progress(client):
+            await throttles.clear(client, prepared.live, prepared.throttled.leaders)
+        raise
 
 
 async def cancel(
@@ -240,60 +265,10 @@ async def wait(
         await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, give_up_s - loop.time())))
 
 
-# --- throttles --------------------------------------------------------------------------------
+async def clear_throttles(client: Client, topics: Iterable[str]) -> "Cleared":
+    """Remove throttles from all live brokers and from those of these topics that exist."""
+    from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
 
-
-async def _set_throttles(client: Client, prepared: Prepared, rate: int) -> None:
-    """Set the rate on brokers, then name the replicas: nothing is throttled to an old rate."""
-    leaders, followers, brokers = prepared.throttled
-    alive = [broker for broker in brokers if broker in prepared.live]
-    rates = {key: str(rate) for key in BROKER_THROTTLES}
-    for validate_only in (True, False):
-        for broker in alive:
-            await _throttle(client, BROKER, str(broker), rates, validate_only=validate_only)
-        for topic in leaders:
-            changed = dict(zip(TOPIC_THROTTLES, (leaders[topic], followers[topic]), strict=True))
-            await _throttle(client, TOPIC, topic, changed, validate_only=validate_only)
-    for broker in alive:
-        await configs.wait_in_force(client, broker, rates)
-
-
-async def _throttle(
-    client: Client, kind: int, name: str, changed: Mapping[str, str], *, validate_only: bool
-) -> None:
-    try:
-        await configs.alter(client, kind, name, changed, validate_only=validate_only)
-    except UnsupportedVersionError as error:
-        raise OttlaError(f"--throttle cannot be set here ({error}); leave it out") from None
-
-
-async def clear_throttles(
-    client: Client, plan: Mapping[TopicPartition, Sequence[int]]
-) -> tuple[list[str], list[int]]:
-    """Remove throttles from a plan's topics and all brokers; return (from what, silent brokers).
-
-    A broker that is dead or does not answer keeps its throttle: it is its own to change.
-    """
     live = list(await racks(client))
-    topics = sorted({tp.topic for tp in await replicas_of(client, (tp.topic for tp in plan))})
-    silent = {b for replicas in plan.values() for b in replicas}.difference(live)
-    cleared = []
-    for broker in live:
-        try:
-            if await _clear(client, BROKER, str(broker)):
-                cleared.append(f"broker {broker}")
-        except ConnectionLostError:
-            silent.add(broker)
-    cleared += [f"topic {topic}" for topic in topics if await _clear(client, TOPIC, topic)]
-    return cleared, sorted(silent)
-
-
-async def _clear(client: Client, kind: int, name: str) -> bool:
-    keys = (*BROKER_THROTTLES, LOG_DIRS_THROTTLE) if kind == BROKER else TOPIC_THROTTLES
-    # Whoever does not say in time what it has must not keep the others from being asked.
-    timeout_s = BROKER_ANSWERS_IN_S if kind == BROKER else None
-    found = await configs.own(client, kind, name, keys, timeout_s=timeout_s)
-    there = [key for key in keys if key in found]
-    if there:
-        await configs.alter(client, kind, name, {}, there)
-    return bool(there)
+    there = await replicas_of(client, topics)
+    return await throttles.clear(client, live, {tp.topic for tp in there})

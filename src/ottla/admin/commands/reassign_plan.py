@@ -1,0 +1,151 @@
+"""`ottla reassign plan`: which brokers partitions are to live on.
+
+Who may call: the command line. Invariants: stdout carries a plan that `reassign execute --file`
+and Kafka's own tool read (with --kafka-output what Kafka's tool prints); nothing is changed.
+"""
+
+import sys
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, ask, read_input, usage
+from ottla.admin.output import (
+    Format,
+    megabytes,
+    plural,
+    print_structured,
+    print_table,
+    say,
+    structured,
+)
+
+PlanOutput = Annotated[
+    Format, Option("--output", help="The plan: json is what Kafka's tool and --file read")
+]
+KafkaOutput = Annotated[
+    bool, Option("--kafka-output", help="Print what Kafka's own tool prints, on stdout")
+]
+
+
+def print_plan(output: Format, plan: Any) -> None:
+    """Print a plan to stdout at once."""
+    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+
+    if output is Format.yaml:
+        print_structured(output, plans.as_dict(plan))
+    elif output is Format.json:
+        sys.stdout.write(plans.format_plan(plan) + "\n")
+    else:
+        structured(output)
+        rows = [
+            (tp.topic, tp.partition, ",".join(map(str, replicas)))
+            for tp, replicas in sorted(plan.items())
+        ]
+        print_table(("topic", "partition", "replicas"), rows)
+    sys.stdout.flush()
+
+
+def _wanted(topics: list[str] | None, file: str | None, every: bool) -> list[str] | None:
+    """Return the topics that were named in one of the ways, None for all of them."""
+    from ottla.admin.operations import plans, topics_to_move  # noqa: PLC0415 - lazy
+
+    if [bool(topics), file is not None, every].count(True) != 1:
+        raise UsageError(
+            "name what to move: --topics, --topics-file, --all or --drain, one of them"
+        )
+    if every:
+        return None
+    if file is not None:
+        data, where = read_input(file, plans.MAX_PLAN_BYTES)
+        return topics_to_move.parse_topics(data, where)
+    found = (n.strip() for some in topics or () for n in some.split(","))
+    names = list(dict.fromkeys(name for name in found if name))
+    if not names:
+        raise UsageError("--topics names no topic")
+    return names
+
+
+def plan(
+    topics: Annotated[
+        list[str] | None, Option("--topics", metavar="T[,T…]", help="The topics to spread")
+    ] = None,
+    topics_file: Annotated[
+        str | None,
+        Option(
+            "--topics-file",
+            "--topics-to-move-json-file",
+            metavar="FILE",
+            help='The topics, as {"version":1,"topics":[{"topic":"t"}]}; - is standard input',
+        ),
+    ] = None,
+    every: Annotated[bool, Option("--all", help="All topics")] = False,
+    drain: Annotated[
+        int | None,
+        Option(metavar="ID", help="Only move what this broker has", min=0, complete="broker"),
+    ] = None,
+    brokers: Annotated[
+        str | None,
+        Option(
+            "--brokers",
+            "--broker-list",
+            metavar="ID[,ID…]",
+            help="Where to [default: all that live]",
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None, Option(help="Another number of replicas [default: as now]", min=1)
+    ] = None,
+    ignore_racks: Annotated[
+        bool, Option("--ignore-racks", "--disable-rack-aware", help="Place as if there were none")
+    ] = False,
+    kafka_output: KafkaOutput = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: PlanOutput = Format.json,
+) -> None:
+    """Print a plan that spreads topics evenly and moves as few replicas as that takes.
+
+    Even are, in this order: racks, each topic's replicas and leaders, those of all topics (topics
+    not named count), bytes. Kafka's --generate places all replicas anew, from a random start.
+
+    Example: ottla reassign plan --topics orders --replication-factor 3 > plan.json
+    """
+    from ottla.admin.operations import drain as draining  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import kafka_text, plans, proposing  # noqa: PLC0415 - lazy
+
+    least = None
+    if drain is not None:
+        if topics or topics_file is not None or every or replication_factor is not None or brokers:
+            raise UsageError("--drain moves only what its broker has: name nothing else with it")
+        current, assignment = ask(
+            directory, bootstrap_server, lambda client: draining.plan(client, drain)
+        )
+        copied, size = len(assignment), 0
+    else:
+        names = _wanted(topics, topics_file, every)
+        ids = usage(plans.parse_brokers, [brokers] if brokers is not None else [], "--brokers")
+        current, proposed = ask(
+            directory,
+            bootstrap_server,
+            lambda client: proposing.propose(
+                client,
+                names,
+                ids[0] if ids else (),
+                replication_factor,
+                rack_aware=not ignore_racks,
+            ),
+        )
+        assignment, copied, least = proposed.assignment, proposed.copies, proposed.least
+        size = proposed.copied_bytes
+    if kafka_output:
+        sys.stdout.write(kafka_text.generated(current, assignment))
+    else:
+        print_plan(output, assignment)
+    changed = sum(replicas != current[tp] for tp, replicas in assignment.items())
+    if not changed:
+        say("nothing to move")
+        return
+    of = plural(len(assignment), "partition")
+    text = f"{plural(copied, 'replica')} to copy{f' ({megabytes(size)})' if size else ''}"
+    text += f", {changed} of {of} changed"
+    say(text if least is None else f"{text}; no spread as even copies fewer than {least}")

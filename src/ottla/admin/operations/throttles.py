@@ -1,0 +1,85 @@
+"""Throttles of reassignments: set, removed, and those that nobody needs any more.
+
+Who may call: `reassign`, the commands that reassign, and tests. Invariants: validated everywhere
+before it is set anywhere; set only on brokers that live, removed only where it is set; a broker
+that does not answer is named, not waited for; works with any Kafka (KIP-73).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.admin.operations import configs
+from ottla.admin.operations.configs import BROKER, TOPIC
+from ottla.admin.operations.log_dirs import THROTTLE as LOG_DIRS_THROTTLE
+from ottla.admin.operations.plans import Throttled
+from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
+from ottla.net.client import Client
+
+BROKER_THROTTLES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+)
+TOPIC_THROTTLES = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
+BROKER_ANSWERS_IN_S = 5.0
+
+
+class Cleared(NamedTuple):
+    """From which brokers and topics throttles were removed, and which brokers did not answer."""
+
+    brokers: list[int]
+    topics: list[str]
+    silent: list[int]
+
+
+async def limit(client: Client, throttled: Throttled, live: Collection[int], rate: int) -> None:
+    """Set the rate on brokers, then name the replicas: nothing is throttled to an old rate."""
+    leaders, followers, brokers = throttled
+    alive = [broker for broker in brokers if broker in live]
+    rates = {key: str(rate) for key in BROKER_THROTTLES}
+    for validate_only in (True, False):
+        for broker in alive:
+            await _set(client, BROKER, str(broker), rates, validate_only=validate_only)
+        for topic in leaders:
+            changed = dict(zip(TOPIC_THROTTLES, (leaders[topic], followers[topic]), strict=True))
+            await _set(client, TOPIC, topic, changed, validate_only=validate_only)
+    for broker in alive:
+        await configs.wait_in_force(client, broker, rates)
+
+
+async def _set(
+    client: Client, kind: int, name: str, changed: Mapping[str, str], *, validate_only: bool
+) -> None:
+    try:
+        await configs.alter(client, kind, name, changed, validate_only=validate_only)
+    except UnsupportedVersionError as error:
+        raise OttlaError(f"--throttle cannot be set here ({error}); leave it out") from None
+
+
+async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> Cleared:
+    """Remove the throttles of all live brokers and of these topics, which exist.
+
+    A broker that is dead or does not answer keeps its throttle: it is its own to change.
+    """
+    brokers, silent = [], []
+    for broker in live:
+        try:
+            if await _clear(client, BROKER, str(broker)):
+                brokers.append(broker)
+        except ConnectionLostError:
+            silent.append(broker)
+    cleared = [topic for topic in sorted(topics) if await _clear(client, TOPIC, topic)]
+    return Cleared(brokers, cleared, silent)
+
+
+async def _clear(client: Client, kind: int, name: str) -> bool:
+    keys = (*BROKER_THROTTLES, LOG_DIRS_THROTTLE) if kind == BROKER else TOPIC_THROTTLES
+    # Whoever does not say in time what it has must not keep the others from being asked.
+    timeout_s = BROKER_ANSWERS_IN_S if kind == BROKER else None
+    found = await configs.own(client, kind, name, keys, timeout_s=timeout_s)
+    there = [key for key in keys if key in found]
+    if there:
+        await configs.alter(client, kind, name, {}, there)
+    return bool(there)

@@ -1,0 +1,49 @@
+"""The topics that a plan is to be made for, as a file in Kafka's JSON format names them.
+
+Who may call: the command of reassignments and tests. Invariants: a bad file is one line with its
+name, the reason and the way out. Kafka: `ReassignPartitionsCommand.parseTopicsData`.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ottla.admin.operations.plans import MAX_PLAN_BYTES, PLAN_VERSION, PlanError
+from ottla.model.ids import topic_name_problem
+
+_FORMAT = 'the format is {"version":1,"topics":[{"topic":"orders"}]}'
+
+
+class _Topic(Struct):
+    topic: str
+
+
+class _Topics(Struct):
+    topics: Annotated[list[_Topic], Meta(min_length=1)]
+    version: int = PLAN_VERSION
+
+
+def parse_topics(data: bytes, where: str) -> list[str]:
+    """Return the names in a file's order; PlanError names `where` and the place."""
+    if len(data) > MAX_PLAN_BYTES:
+        raise PlanError(f"{where}: larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB; name fewer")
+    try:
+        found = msgspec.json.decode(data, type=_Topics)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = str(error)
+        raise PlanError(f"{where}: {text[:1].lower() + text[1:]}; {_FORMAT}") from None
+    except RecursionError:
+        raise PlanError(f"{where}: nested too deeply; {_FORMAT}") from None
+    if found.version != PLAN_VERSION:
+        raise PlanError(f"{where}: version {found.version} is not known; write version 1")
+    names = [entry.topic for entry in found.topics]
+    seen = set()
+    for name in names:
+        problem = topic_name_problem(name)
+        if problem:
+            raise PlanError(f"{where}: topic {name[:80]!r}: {problem}")
+        if name in seen:
+            raise PlanError(f"{where}: topic {name} is listed twice; list it once")
+        seen.add(name)
+    return names

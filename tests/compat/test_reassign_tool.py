@@ -1,0 +1,255 @@
+"""`ottla reassign` beside Kafka's own tool, on three brokers of ours and of Kafka 3.9.
+
+What Kafka's tool prints is what --kafka-output prints; a plan in progress takes another throttle
+and nothing else; Ctrl-C leaves no throttle; the way back is in a file.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support import kafka_tools
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(240)]
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", params=["ours", "kafka"])
+def cluster(request, tmp_path_factory, kafka_tools):
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = {"auto_leader_rebalance_enable": "false", "default_replication_factor": "1"}
+    if request.param == "ours":
+        made = OttlaCluster(folder, brokers=3, session_timeout_ms=18_000, **settings)
+    else:
+        settings["log_cleaner_dedupe_buffer_size"] = "16777216"
+        made = Kafka39Cluster(folder, brokers=3, heap_mb=256, session_timeout_ms=18_000, **settings)
+    with made as cluster:
+        until(lambda: len(asked(cluster, "status")["brokers"]) == 3, 60, "all brokers are known")
+        yield cluster
+
+
+def words(cluster, *arguments):
+    at = ["--bootstrap-server", cluster.bootstrap]
+    return [sys.executable, "-m", "ottla", *map(str, arguments), *at]
+
+
+def call(cluster, *arguments, stdin=""):
+    return subprocess.run(
+        words(cluster, *arguments),
+        input=stdin, capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+
+
+def ok(cluster, *arguments, **options):
+    done = call(cluster, *arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def asked(cluster, *arguments):
+    return json.loads(ok(cluster, *arguments, "--output", "json").stdout)
+
+
+def replicas(cluster, topic):
+    (found,) = asked(cluster, "topics", "describe", topic)
+    return {p["partition"]: p["replicas"] for p in found["partitions"]}
+
+
+def plan_of(topic, assignment):
+    listed = [{"topic": topic, "partition": p, "replicas": r} for p, r in assignment.items()]
+    return json.dumps({"version": 1, "partitions": listed})
+
+
+def create(cluster, topic, assignment):
+    text = ",".join(":".join(map(str, ids)) for ids in assignment)
+    ok(cluster, "topics", "create", topic, "--assignment", text)
+
+
+def fill(cluster, topic, mebibytes):
+    """Produce so much to a topic of one partition."""
+    line = "x" * (MIB // 16 - 1) + "\n"
+    done = subprocess.run(
+        words(cluster, "produce", topic),
+        input=line * 16 * mebibytes, text=True, capture_output=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def throttles(cluster, topic):
+    """Throttled settings there are: (where, key, value)."""
+    return [
+        (name, found["key"], found["value"])
+        for kind, name in (*(("--broker", b) for b in cluster.ids), ("--topic", topic))
+        for found in asked(cluster, "configs", "describe", kind, name)["settings"]
+        if "throttled" in found["key"]
+    ]
+
+
+def test_prints_what_kafkas_tool_prints(cluster, tmp_path):
+    there = {0: [0, 1], 1: [1, 2], 2: [2, 0]}
+    wanted = {0: [1, 2], 1: [1, 2], 2: [0, 1]}
+    create(cluster, "same", there.values())
+    forth, back, stopped = (tmp_path / f"{name}.json" for name in ("forth", "back", "stopped"))
+    forth.write_text(plan_of("same", wanted))
+    back.write_text(plan_of("same", there))
+    of = ("--bootstrap-server", cluster.bootstrap, "--reassignment-json-file")
+    with kafka_tools.OneJvm() as jvm:
+
+        def kafkas(*arguments):
+            code, out = jvm.call(kafka_tools.REASSIGN, *map(str, arguments))
+            assert code == 0, out
+            return out
+
+        def ours(*arguments, code=0):
+            done = call(cluster, "reassign", *arguments, "--kafka-output")
+            assert done.returncode == code, done.stderr
+            return done.stdout
+
+        at = ("--bootstrap-server", cluster.bootstrap)
+        kafkas(*at, "--list")  # log4j complains once of having no settings
+        assert ours("list") == kafkas(*at, "--list")
+        theirs = kafkas(*of, forth, "--execute", "--throttle", 5_000_000)
+        until(lambda: replicas(cluster, "same") == wanted, 30, "moved")
+        assert kafkas(*of, forth, "--verify") == ours("verify", "--reassignment-json-file", forth)
+        assert throttles(cluster, "same") == []
+        ok(cluster, "reassign", "execute", "--file", back, "--wait", 30)
+        assert ours("execute", "--file", forth, "--throttle", 5_000_000) == theirs
+        until(lambda: replicas(cluster, "same") == wanted, 30, "moved again")
+        assert ours("verify", "--file", forth) == kafkas(*of, forth, "--verify")
+        assert throttles(cluster, "same") == []
+        assert ours("verify", "--file", back, code=1) == kafkas(*of, back, "--verify")
+        theirs = kafkas(*of, back, "--cancel").replace(
+            ".Clearing", ".\nClearing"
+        )  # println forgotten
+        assert ours("cancel", "--file", back) == theirs
+        # With a broker that is stopped for the moment the move stays in progress.
+        stopped.write_text(plan_of("same", {0: [1, 2, 0]}))
+        victim = cluster.processes[0]
+        controller = asked(cluster, "status")["controller"]
+        if controller == 0:
+            return
+        os.kill(victim.pid, signal.SIGSTOP)
+        try:
+            elsewhere = ("--bootstrap-server", cluster.address(1))
+            first = call_at(elsewhere, "reassign", "execute", "--file", stopped)
+            assert first.returncode == 0, first.stderr
+            listed = call_at(elsewhere, "reassign", "list", "--kafka-output").stdout
+            assert listed == kafkas(*elsewhere, "--list")
+            assert "same-0: replicas: 1,2,0. adding: 0." in listed
+            plan = ("--reassignment-json-file", str(stopped))
+            found = call_at(
+                elsewhere, "reassign", "verify", "--preserve-throttles", *plan, "--kafka-output"
+            ).stdout
+            assert found == kafkas(*elsewhere, *plan, "--verify", "--preserve-throttles")
+            done = call_at(elsewhere, "reassign", "cancel", *plan, "--preserve-throttles",
+                           "--kafka-output").stdout  # fmt: skip
+            assert done.startswith("Successfully cancelled partition reassignment for: same-0\n")
+        finally:
+            os.kill(victim.pid, signal.SIGCONT)
+
+
+def call_at(at, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "ottla", *arguments, *at],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_plans_for_a_file_of_topics_all_of_them_and_a_broker(cluster, tmp_path):
+    create(cluster, "one", [[0], [0], [0]])
+    create(cluster, "two", [[0, 1], [0, 2]])
+    (tmp_path / "topics.json").write_text('{"topics":[{"topic":"one"}],"version":1}')
+    done = ok(
+        cluster, "reassign", "plan", "--topics-to-move-json-file", tmp_path / "topics.json",
+        "--broker-list", "1,2", "--kafka-output",
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Current partition replica assignment"
+    assert [p["replicas"] for p in json.loads(lines[1])["partitions"]] == [[0]] * 3
+    assert lines[2:4] == ["", "Proposed partition reassignment configuration"]
+    proposed = [p["replicas"][0] for p in json.loads(lines[4])["partitions"]]
+    assert sorted(proposed) in ([1, 1, 2], [1, 2, 2])
+    assert "3 replicas to copy" in done.stderr
+    assert "no spread as even copies fewer than 3" in done.stderr
+    every = json.loads(ok(cluster, "reassign", "plan", "--all").stdout)["partitions"]
+    assert {p["topic"] for p in every} >= {"one", "two"}
+    done = ok(cluster, "reassign", "plan", "--drain", 0)
+    drained = json.loads(done.stdout)["partitions"]
+    assert {(p["topic"], p["partition"]) for p in drained} >= {
+        ("one", 0), ("one", 1), ("one", 2), ("two", 0), ("two", 1),
+    }  # fmt: skip
+    assert all(0 not in p["replicas"] for p in drained)
+    for some in ((), ("--all", "--topics", "one"), ("--drain", 0, "--all")):
+        assert call(cluster, "reassign", "plan", *some).returncode == 2
+
+
+def test_a_plan_in_progress_takes_another_throttle(cluster, tmp_path):
+    create(cluster, "slow", [[0]])
+    fill(cluster, "slow", 40)
+    plan = plan_of("slow", {0: [1]})
+    back = tmp_path / "back.json"
+    done = ok(
+        cluster, "reassign", "execute", "--file", "-", "--throttle", 1000,
+        "--rollback-file", back, stdin=plan,
+    )  # fmt: skip
+    assert f"the way back is in {back}" in done.stderr
+    assert json.loads(back.read_text()) == json.loads(done.stdout)
+    assert [p["replicas"] for p in json.loads(back.read_text())["partitions"]] == [[0]]
+    refused = call(cluster, "reassign", "execute", "--file", "-", stdin=plan)
+    assert refused.returncode == 1
+    assert "it is in progress already (slow-0)" in refused.stderr
+    assert "another --throttle" in refused.stderr
+    another = call(cluster, "reassign", "execute", "--partition", "slow-0=2", "--throttle", 9)
+    assert another.returncode == 1
+    assert "slow-0 is being reassigned already" in another.stderr
+    assert "9" not in {value for *_, value in throttles(cluster, "slow")}
+    began = time.monotonic()
+    done = ok(
+        cluster, "reassign", "execute", "--file", "-", "--throttle", 50_000_000, "--wait", 60,
+        stdin=plan,
+    )  # fmt: skip
+    assert "its throttle is 50,000,000 bytes/s now" in done.stderr
+    assert time.monotonic() - began < 40
+    assert replicas(cluster, "slow") == {0: [1]}
+    assert throttles(cluster, "slow") == []
+
+
+def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
+    create(cluster, "stay", [[0]])
+    fill(cluster, "stay", 60)
+    command = words(
+        cluster, "reassign", "execute", "--partition", "stay-0=2", "--throttle", 500,
+        "--wait", 60,
+    )  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = ""
+        while "of 1 partition" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended"
+        assert {key for _, key, _ in throttles(cluster, "stay")} == {
+            "leader.replication.throttled.rate", "follower.replication.throttled.rate",
+            "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
+        }  # fmt: skip
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert process.returncode == 130
+    assert "throttles removed" in said
+    assert re.search(
+        r"interrupted; the reassignment of 1 partition goes on, without a throttle", said
+    )
+    assert throttles(cluster, "stay") == []
+    until(lambda: replicas(cluster, "stay") == {0: [2]}, 60, "it went on")
