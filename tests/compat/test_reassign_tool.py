@@ -1,7 +1,7 @@
 """`ottla reassign` beside Kafka's own tool, on three brokers of ours and of Kafka 3.9.
 
 What Kafka's tool prints is what --kafka-output prints; a plan in progress takes another throttle
-and nothing else; Ctrl-C leaves no throttle; the way back is in a file.
+and nothing else; Ctrl-C leaves no throttle, kill -9 none on our brokers; the way back is in a file.
 """
 
 import json
@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from ottla.admin.operations.forgotten_throttles import forgotten_throttles
 from support import kafka_tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
@@ -253,3 +254,51 @@ def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
     )
     assert throttles(cluster, "stay") == []
     until(lambda: replicas(cluster, "stay") == {0: [2]}, 60, "it went on")
+
+
+def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(cluster):
+    create(cluster, "left", [[0]])
+    fill(cluster, "left", 40)
+    command = words(
+        cluster, "reassign", "execute", "--partition", "left-0=1", "--throttle", 4_000_000,
+        "--wait", 60,
+    )  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        line = ""
+        while "of 1 partition" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended"
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+        process.stderr.close()
+    left = throttles(cluster, "left")
+    assert len(left) == 6, left
+    assert [m["partition"] for m in asked(cluster, "reassign", "list")] == ["left-0"], "it goes on"
+    until(lambda: replicas(cluster, "left") == {0: [1]}, 90, "moved")
+    if isinstance(cluster, OttlaCluster):
+        until(lambda: throttles(cluster, "left") == [], 60, "the lease has ended")
+        return
+    own = {
+        kind: {
+            name: {
+                found["key"]: found["value"]
+                for found in asked(cluster, "configs", "describe", f"--{kind}", name)["settings"]
+            }
+            for name in names
+        }
+        for kind, names in (("broker", cluster.ids), ("topic", ["left"]))
+    }
+    forgotten = forgotten_throttles(own["broker"], own["topic"])
+    assert [(f.kind, f.name) for f in forgotten] == [
+        ("broker", "0"), ("broker", "1"), ("topic", "left"),
+    ]  # fmt: skip
+    for one in forgotten:
+        done = subprocess.run(
+            [sys.executable, "-m", *one.fix.split(), "--bootstrap-server", cluster.bootstrap],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert throttles(cluster, "left") == []

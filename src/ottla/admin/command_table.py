@@ -151,14 +151,14 @@ REASSIGN = Group(
             "ottla.admin.commands.reassign_plan:plan",
             "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
         ),
+        "execute": Command(
+            "ottla.admin.commands.reassign_execute:execute",
+            "Begin a plan; print the present assignment, which is the plan to go back.",
+        ),
     }
     | _of(
         "ottla.admin.commands.reassign",
         {
-            "execute": (
-                "execute",
-                "Begin a plan; print the present assignment, which is the plan to go back.",
-            ),
             "verify": (
                 "verify",
                 "Show how far a plan is; when nothing moves any more, remove throttles.",

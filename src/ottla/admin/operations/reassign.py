@@ -174,20 +174,25 @@ def _same(plan: Assignment, current: Assignment, moving: Mapping[TopicPartition,
     )
 
 
-async def execute(client: Client, prepared: Prepared, throttle: int | None) -> None:
-    """Set the throttle and begin, unless it runs; OttlaError names each one that was refused."""
+async def execute(client: Client, prepared: Prepared, throttle: int | None) -> list[int]:
+    """Set the throttle and begin, unless it runs; OttlaError names each one that was refused.
+
+    Returned are the throttled brokers that will not remove the throttle themselves.
+    """
     from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
 
+    unleased: list[int] = []
     if throttle is not None:
-        await throttles.limit(client, prepared.throttled, prepared.live, throttle)
+        unleased = await throttles.limit(client, prepared.throttled, prepared.live, throttle)
     if prepared.running:
-        return
+        return unleased
     try:
         await _alter(client, prepared.plan, "was not reassigned")
     except OttlaError:
         if throttle is not None and not await in_progress(client):
             await throttles.clear(client, prepared.live, prepared.throttled.leaders)
         raise
+    return unleased
 
 
 async def cancel(
