@@ -146,16 +146,24 @@ TRANSACTIONS = Group(
 )
 REASSIGN = Group(
     "Move replicas to other brokers.",
-    {
-        "plan": Command(
-            "ottla.admin.commands.reassign_plan:plan",
-            "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
-        ),
-        "execute": Command(
-            "ottla.admin.commands.reassign_execute:execute",
-            "Begin a plan; print the present assignment, which is the plan to go back.",
-        ),
-    }
+    _of(
+        "ottla.admin.commands.reassign_plan",
+        {
+            "plan": (
+                "plan",
+                "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
+            ),
+        },
+    )
+    | _of(
+        "ottla.admin.commands.reassign_execute",
+        {
+            "execute": (
+                "execute",
+                "Begin a plan; print the present assignment, which is the plan to go back.",
+            ),
+        },
+    )
     | _of(
         "ottla.admin.commands.reassign",
         {
@@ -165,6 +173,15 @@ REASSIGN = Group(
             ),
             "cancel": ("cancel", "Stop moves and go back to the replicas there were."),
             "list": ("list_command", "List the moves in progress."),
+        },
+    )
+    | _of(
+        "ottla.admin.commands.reassign_throttles",
+        {
+            "throttles": (
+                "throttles",
+                "Show throttles of replication while nothing is reassigned.",
+            ),
         },
     ),
     CARE,

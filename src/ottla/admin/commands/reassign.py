@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Exit, Option, UsageError
-from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of, tell
+from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput
+from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.admin.output import (
     Format,
@@ -44,7 +45,8 @@ def verify(
 
     async def run(client: Any) -> tuple[list[reassign.Progress], list[log_dirs.Placed]]:
         if wait is not None:
-            await reassign.wait(client, plan, wait, tell)
+            with MoveProgress() as shown:
+                await reassign.wait(client, plan, wait, shown.tell)
             await log_dirs.wait(client, places, wait)
         found = await reassign.progress(client, plan)
         placed = await log_dirs.progress(client, places)

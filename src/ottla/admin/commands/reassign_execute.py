@@ -10,8 +10,9 @@ import sys
 from typing import Annotated, Any, NamedTuple
 
 from ottla.admin.arguments import Option, UsageError
-from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of, tell
+from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
 from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
+from ottla.admin.move_progress import MoveProgress
 from ottla.admin.options import Bootstrap, Dir, DryRun, ask
 from ottla.admin.output import Format, plural, say
 from ottla.model.errors import OttlaError
@@ -123,6 +124,10 @@ async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
         say(f"it is in progress already; its throttle is {throttle:,} bytes/s now")
     else:
         say(f"reassignment of {plural(len(plan), 'partition')} began")
+    if wanted.log_dirs_throttle is not None:
+        from ottla.admin.operations import throttles  # noqa: PLC0415 - lazy
+
+        unleased += await throttles.lease(client, {broker for _, broker in places})
     if places:
         await log_dirs.place(client, places, wanted.log_dirs_throttle)
         say(f"{plural(len(places), 'replica')} sent to log dirs")
@@ -139,7 +144,8 @@ async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
                 "`ottla reassign verify` does at once"
             )
         return 0
-    left = await reassign.wait(client, plan, wanted.wait, tell)
+    with MoveProgress() as shown:
+        left = await reassign.wait(client, plan, wanted.wait, shown.tell)
     if left == 0 and places:
         left = await log_dirs.wait(client, places, wanted.wait)
     if left == 0 and wanted.throttled:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from ottla.admin.arguments import Option, UsageError
 from ottla.admin.options import read_input, usage
-from ottla.admin.output import plural, say
+from ottla.admin.output import say
 
 File = Annotated[
     str | None,
@@ -48,11 +48,6 @@ def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, An
         return plans.checked(entries, "--partition"), "--partition", {}
     except plans.PlanError as error:
         raise UsageError(str(error)) from None
-
-
-def tell(left: int, of: int) -> None:
-    """Say how far it is."""
-    say(f"{of - left} of {plural(of, 'partition')} done")
 
 
 async def clear(client: Any, topics: Any, *, of: Any = (), kafka_output: bool = False) -> None:

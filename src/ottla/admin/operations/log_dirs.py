@@ -105,14 +105,11 @@ async def place(client: Client, places: Places, throttle: int | None = None) -> 
     """Have replicas lie where it is said; OttlaError names the first one that is refused."""
     brokers = sorted({broker for _, broker in places})
     if throttle is not None:
-        from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
-
         rate = {THROTTLE: str(throttle)}
         for broker in brokers:
             await configs.alter(client, BROKER, str(broker), rate)
         for broker in brokers:
             await configs.wait_in_force(client, broker, rate)
-        await throttles.lease(client, brokers)
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + NOT_HERE_YET_S
     left = dict(places)

@@ -24,6 +24,7 @@ from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReas
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 if TYPE_CHECKING:
+    from ottla.admin.operations.copy_estimate import Estimate
     from ottla.admin.operations.throttles import Cleared
 
 LOOK_AGAIN_S = 0.25
@@ -248,23 +249,29 @@ async def wait(
     client: Client,
     partitions: Collection[TopicPartition],
     bound_s: float,
-    tell: Callable[[int, int], None],
+    tell: "Callable[[int, int, Estimate | None], None]",
 ) -> int:
     """Wait until none of these moves; return how many still do when time is up.
 
-    `tell` hears (still moving, of) at the beginning and whenever that changes.
+    `tell` hears (still moving, of, bytes) at every look, the last one included.
     """
+    from ottla.admin.operations.copy_progress import CopyProgress  # noqa: PLC0415 - lazy
+
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    told = -1
+    wanted = set(partitions)
+    copied = CopyProgress(client)
+    left = len(wanted)
     while True:
+        estimate = copied.estimate
         try:
-            left = len(set(partitions) & set(await in_progress(client)))
+            moving = {tp: m for tp, m in (await in_progress(client)).items() if tp in wanted}
+            left = len(moving)
+            if moving:
+                estimate = await copied.look(moving, loop.time())
         except ConnectionLostError:  # a controller died: another one goes on
-            left = max(told, 1)
-        if left != told:
-            tell(left, len(partitions))
-            told = left
+            left = max(left, 1)
+        tell(left, len(wanted), estimate)
         if left == 0 or loop.time() >= give_up_s:
             return left
         await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, give_up_s - loop.time())))

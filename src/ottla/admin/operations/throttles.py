@@ -5,12 +5,19 @@ before it is set anywhere; set only on brokers that live, removed only where it 
 that does not answer is named, not waited for; works with any Kafka (KIP-73).
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER, TOPIC
-from ottla.admin.operations.forgotten_throttles import LEASE, LISTS, RATES
+from ottla.admin.operations.forgotten_throttles import (
+    LEASE,
+    LISTS,
+    RATES,
+    Forgotten,
+    forgotten_throttles,
+)
 from ottla.admin.operations.plans import Throttled
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.net.client import Client
@@ -57,14 +64,17 @@ async def limit(
     return without
 
 
-async def lease(client: Client, brokers: Iterable[int]) -> None:
-    """Give brokers that are throttled without a reassignment, between log dirs, a lease."""
-    for broker in brokers:
+async def lease(client: Client, brokers: Iterable[int]) -> list[int]:
+    """Give brokers whose moves between log dirs are throttled a lease; return who knows none."""
+    without = []
+    for broker in sorted(brokers):
         if LEASE not in await configs.own(client, BROKER, str(broker), [LEASE]):
             await configs.alter(client, BROKER, str(broker), {LEASE: ""})
             await configs.wait_in_force(client, broker, {LEASE: ""})
             if not await _shows_lease(client, broker):
+                without.append(broker)
                 await configs.alter(client, BROKER, str(broker), {}, [LEASE])
+    return without
 
 
 def lease_of(topics: Iterable[str]) -> str:
@@ -102,6 +112,36 @@ async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> C
             silent.append(broker)
     cleared = [topic for topic in sorted(topics) if await _clear(client, TOPIC, topic)]
     return Cleared(brokers, cleared, silent)
+
+
+async def forgotten(client: Client) -> list[Forgotten]:
+    """Return the throttles that nobody needs; brokers that do not answer are left out."""
+    from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - they import this
+
+    brokers = {}
+    for broker in await reassign.racks(client):
+        with contextlib.suppress(ConnectionLostError):
+            brokers[broker] = await configs.own(
+                client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
+            )
+    topics = {
+        topic.name or "": await configs.own(client, TOPIC, topic.name or "", LISTS)
+        for topic in (await client.metadata(None)).topics
+    }
+    lying = (await log_dirs.describe(client, brokers)).replicas
+    return forgotten_throttles(
+        brokers,
+        topics,
+        reassigning=await reassign.in_progress(client),
+        moving_log_dirs={replica.broker for replica in lying if replica.is_future},
+    )
+
+
+async def remove(client: Client, found: Iterable[Forgotten]) -> None:
+    """Remove throttles that were found forgotten."""
+    for one in found:
+        kind = BROKER if one.kind == "broker" else TOPIC
+        await configs.alter(client, kind, one.name, {}, list(one.settings))
 
 
 async def _clear(client: Client, kind: int, name: str) -> bool:
