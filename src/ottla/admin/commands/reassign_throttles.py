@@ -23,7 +23,7 @@ def throttles(
 
     Example: ottla reassign throttles --remove
     """
-    from ottla.admin.operations import throttles as operation  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import left_over_throttles as operation  # noqa: PLC0415 - lazy
 
     async def run(client: Any) -> Any:
         found = await operation.forgotten(client)

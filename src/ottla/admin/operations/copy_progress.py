@@ -8,7 +8,7 @@ less often the longer they take. Works with any Kafka (KIP-113).
 from collections.abc import Mapping
 
 from ottla.admin.operations.copy_estimate import Estimate, Estimator, Sizes
-from ottla.admin.operations.reassign import Move
+from ottla.admin.operations.plans import Move
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.admin.operations import plans
 from ottla.admin.operations.configs import reason
-from ottla.admin.operations.plans import Assignment, PlanError
+from ottla.admin.operations.plans import Assignment, Move, PlanError
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
@@ -28,22 +28,6 @@ if TYPE_CHECKING:
     from ottla.admin.operations.throttles import Cleared
 
 LOOK_AGAIN_S = 0.25
-
-
-class Move(NamedTuple):
-    """A reassignment in progress, as the controller lists it."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-    @property
-    def original(self) -> tuple[int, ...]:
-        return tuple(b for b in self.replicas if b not in self.adding)
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        return tuple(b for b in self.replicas if b not in self.removing)
 
 
 class State(StrEnum):

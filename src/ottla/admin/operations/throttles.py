@@ -5,7 +5,6 @@ before it is set anywhere; set only on brokers that live, removed only where it 
 that does not answer is named, not waited for; works with any Kafka (KIP-73).
 """
 
-import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -15,8 +14,6 @@ from ottla.admin.operations.forgotten_throttles import (
     LEASE,
     LISTS,
     RATES,
-    Forgotten,
-    forgotten_throttles,
 )
 from ottla.admin.operations.plans import Throttled
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
@@ -112,36 +109,6 @@ async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> C
             silent.append(broker)
     cleared = [topic for topic in sorted(topics) if await _clear(client, TOPIC, topic)]
     return Cleared(brokers, cleared, silent)
-
-
-async def forgotten(client: Client) -> list[Forgotten]:
-    """Return the throttles that nobody needs; brokers that do not answer are left out."""
-    from ottla.admin.operations import log_dirs, reassign  # noqa: PLC0415 - they import this
-
-    brokers = {}
-    for broker in await reassign.racks(client):
-        with contextlib.suppress(ConnectionLostError):
-            brokers[broker] = await configs.own(
-                client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
-            )
-    topics = {
-        topic.name or "": await configs.own(client, TOPIC, topic.name or "", LISTS)
-        for topic in (await client.metadata(None)).topics
-    }
-    lying = (await log_dirs.describe(client, brokers)).replicas
-    return forgotten_throttles(
-        brokers,
-        topics,
-        reassigning=await reassign.in_progress(client),
-        moving_log_dirs={replica.broker for replica in lying if replica.is_future},
-    )
-
-
-async def remove(client: Client, found: Iterable[Forgotten]) -> None:
-    """Remove throttles that were found forgotten."""
-    for one in found:
-        kind = BROKER if one.kind == "broker" else TOPIC
-        await configs.alter(client, kind, one.name, {}, list(one.settings))
 
 
 async def _clear(client: Client, kind: int, name: str) -> bool:
