@@ -9,7 +9,7 @@ reads. tests/oracle/test_defaults.py compares types and defaults with those of K
 from collections.abc import Iterable
 from pathlib import Path
 
-from ottla.broker.configs.config_entries import DYNAMIC_KEYS, QUOTA_KEYS
+from ottla.broker.configs.config_entries import DYNAMIC_KEYS, DYNAMIC_ONLY_KEYS
 from ottla.broker.configs.dynamic_configs import CLEANER_THREADS, THREAD_COUNTS, UNSERVED
 from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
 from ottla.model.config import OUR_DEFAULTS, TopicConfig
@@ -132,6 +132,8 @@ zookeeper.session.timeout.ms how long after its last sign of life a broker count
 leader.replication.throttled.rate bytes per second that a leader sends to throttled replicas
 follower.replication.throttled.rate bytes per second that a follower fetches for throttled replicas
 replica.alter.log.dirs.io.max.bytes.per.second bytes per second of moves between this broker's log dirs
+ottla.replication.throttle.lease topics whose throttles, and this broker's, go 30 s after no reassignment of them is in progress\
+ any more; only Ottla has it
 ottla.produce.max.decompressed.bytes all batches of one produce request may unpack to so much
 ottla.produce.max.check.ms checking all batches of one produce request may take so much work
 ottla.queued.max.response.bytes answers that clients have not taken yet, in memory; as much again for brokers\
@@ -238,7 +240,7 @@ def topic_rows() -> Iterable[str]:
 
 
 def changes(name: str) -> str:
-    if name in UNSERVED or (name not in DYNAMIC_KEYS and name not in QUOTA_KEYS):
+    if name in UNSERVED or (name not in DYNAMIC_KEYS and name not in DYNAMIC_ONLY_KEYS):
         return ""
     return "yes"
 
@@ -293,7 +295,7 @@ def page() -> str:
         "What stands behind a topic's setting is in the table above and not repeated here.\n",
         *head, *broker_rows(plain),
         "\n## Throttles\n", "These exist only dynamically; reassignments set and remove them.\n",
-        *head, *broker_rows(QUOTA_KEYS.values()),
+        *head, *broker_rows(DYNAMIC_ONLY_KEYS.values()),
         "\n## Ottla's own\n", "Kafka does not have these; its brokers warn of them and go on.\n",
         *head, *broker_rows(our_keys().values()), "",
         CLIENTS,

@@ -95,6 +95,7 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     check("reassign execute", "--file", "-", "--dry-run", stdin=plan)
     check("reassign verify", "--file", "-", stdin=plan)
     check("reassign list")
+    check("reassign throttles")
     check("reassign cancel", "--all", "--dry-run")
 
     settings = {"group_id": group, "auto_offset_reset": "earliest"}

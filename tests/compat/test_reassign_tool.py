@@ -1,7 +1,7 @@
 """`ottla reassign` beside Kafka's own tool, on three brokers of ours and of Kafka 3.9.
 
 What Kafka's tool prints is what --kafka-output prints; a plan in progress takes another throttle
-and nothing else; Ctrl-C leaves no throttle; the way back is in a file.
+and nothing else; Ctrl-C leaves no throttle, kill -9 none on our brokers; the way back is in a file.
 """
 
 import json
@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from ottla.admin.operations.forgotten_throttles import RATES
 from support import kafka_tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
@@ -253,3 +254,46 @@ def test_ctrl_c_takes_throttles_off_and_says_what_goes_on(cluster):
     )
     assert throttles(cluster, "stay") == []
     until(lambda: replicas(cluster, "stay") == {0: [2]}, 60, "it went on")
+
+
+def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(cluster):
+    create(cluster, "left", [[0]])
+    fill(cluster, "left", 40)
+    command = words(
+        cluster, "reassign", "execute", "--partition", "left-0=1", "--throttle", 4_000_000,
+        "--wait", 60,
+    )  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        line = ""
+        while "of 1 partition" not in line:
+            line = process.stderr.readline()
+            assert line, "it ended"
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+        process.stderr.close()
+    left = throttles(cluster, "left")
+    assert len(left) == 6, left
+    assert [m["partition"] for m in asked(cluster, "reassign", "list")] == ["left-0"], "it goes on"
+    until(lambda: replicas(cluster, "left") == {0: [1]}, 90, "moved")
+    if isinstance(cluster, OttlaCluster):
+        until(lambda: throttles(cluster, "left") == [], 60, "the lease has ended")
+        return
+    found = call(cluster, "reassign", "throttles", "--output", "json")
+    assert found.returncode == 1
+    forgotten = json.loads(found.stdout)
+    assert [(f["kind"], f["name"]) for f in forgotten] == [
+        ("broker", "0"), ("broker", "1"), ("topic", "left"),
+    ]  # fmt: skip
+    # Kafka shows of a broker's throttles only that they are set.
+    assert forgotten[0]["settings"] == dict.fromkeys(RATES[:2], "")
+    done = subprocess.run(
+        [sys.executable, "-m", *forgotten[0]["fix"].split(), "-b", cluster.bootstrap],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ok(cluster, "reassign", "throttles", "--remove")
+    assert throttles(cluster, "left") == []
+    assert "no throttle is left over" in ok(cluster, "reassign", "throttles").stderr

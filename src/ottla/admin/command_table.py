@@ -146,25 +146,42 @@ TRANSACTIONS = Group(
 )
 REASSIGN = Group(
     "Move replicas to other brokers.",
-    {
-        "plan": Command(
-            "ottla.admin.commands.reassign_plan:plan",
-            "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
-        ),
-    }
+    _of(
+        "ottla.admin.commands.reassign_plan",
+        {
+            "plan": (
+                "plan",
+                "Print a plan that spreads topics evenly and moves as few replicas as that takes.",
+            ),
+        },
+    )
     | _of(
-        "ottla.admin.commands.reassign",
+        "ottla.admin.commands.reassign_execute",
         {
             "execute": (
                 "execute",
                 "Begin a plan; print the present assignment, which is the plan to go back.",
             ),
+        },
+    )
+    | _of(
+        "ottla.admin.commands.reassign",
+        {
             "verify": (
                 "verify",
                 "Show how far a plan is; when nothing moves any more, remove throttles.",
             ),
             "cancel": ("cancel", "Stop moves and go back to the replicas there were."),
             "list": ("list_command", "List the moves in progress."),
+        },
+    )
+    | _of(
+        "ottla.admin.commands.reassign_throttles",
+        {
+            "throttles": (
+                "throttles",
+                "Show throttles of replication while nothing is reassigned.",
+            ),
         },
     ),
     CARE,

@@ -263,6 +263,7 @@ SCHEMAS: dict[str, Schema] = {
     "reassign list": _many(
         _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
     ),
+    "reassign throttles": _many(_object(kind=TEXT, name=TEXT, settings=_by_name(TEXT), fix=TEXT)),
     "elect": _many(_object(partition=TEXT, result=TEXT, problem=_or_null(TEXT))),
     "log-dirs": _object(
         dirs=_many(

@@ -13,7 +13,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ottla.broker.configs.config_entries import THROTTLE_LEASE
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
+from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
 from ottla.broker.configs.unsupported_configs import refuse_unsupported_configs
 from ottla.broker.coordination import Coordination
@@ -126,6 +128,12 @@ class Broker:
         self._connection_quotas: ConnectionQuotas | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks = Tasks()
+        self._lease = ThrottleLease(
+            world.clock,
+            config.broker_id,
+            lambda: self.services.store,
+            lambda: any(self.logs.future(log.tp) for log in self.logs.all_logs()),
+        )
         self.logs = LogManager(world, config)
         self.logs.expect_registration()
         metadata = MetadataCache()
@@ -233,6 +241,9 @@ class Broker:
         replicas.log_dirs_quota.bound = rates.throttle(
             "replica.alter.log.dirs.io.max.bytes.per.second"
         )
+        if THROTTLE_LEASE in rates.own and not self._lease.running:
+            self._lease.running = True
+            self.tasks.start(self._lease.run(), "throttle-lease")
         replicas.fetchers.resize(config.integer("num.replica.fetchers"))
         if self._connection_quotas is not None:
             self._connection_quotas.limit(

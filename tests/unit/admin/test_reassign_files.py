@@ -1,4 +1,4 @@
-"""Files of reassignments: the topics to move, and the way back."""
+"""Files of reassignments and elections: topics, partitions, and the way back."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from ottla.admin.operations import way_back
+from ottla.admin.operations.election_file import parse_partitions
 from ottla.admin.operations.plans import PlanError
 from ottla.admin.operations.topics_to_move import parse_topics
 from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
 
 
 def test_topics_as_kafka_writes_them():
@@ -66,3 +68,33 @@ def test_what_cannot_be_written_is_said_before_anything_is_sent(tmp_path, monkey
     with pytest.raises(OttlaError, match="nothing was sent"):
         way_back.write("plan")
     assert way_back.folder() == Path(tmp_path / "file" / "ottla" / "reassign")
+
+
+def test_partitions_of_an_election_as_kafka_writes_them():
+    data = b'{"partitions":[{"topic":"b","partition":1},{"topic":"a","partition":0}],"version":1}'
+    assert parse_partitions(data, "f") == [TopicPartition("b", 1), TopicPartition("a", 0)]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{"partitions":[{"topic":"a","partition":1},{"topic":"a","partition":1}]}', "a-1 is lis"),
+        (b'{"partitions":[]}', "length >= 1"),
+        (b"{}", "`partitions`"),
+        (b'{"partitions":[{"topic":"a"}]}', "`partition`"),
+        (b'{"partitions":[{"topic":"a","partition":-1}]}', ">= 0"),
+        (b'{"partitions":[{"topic":"a","partition":"0"}]}', "partitions[0].partition"),
+        (b'{"partitions":[{"topic":"","partition":0}]}', "empty string"),
+        (b"", "truncated"),
+        (b"\xff", "the format is"),
+        (b'{"x":' + b"[" * 100_000, "nested too deeply"),
+        (b" " * (8 * 1024 * 1024 + 1), "larger than 8 MiB"),
+    ],
+)
+def test_a_bad_file_of_partitions_is_one_line(data, says):
+    with pytest.raises(PlanError) as caught:
+        parse_partitions(data, "elect.json")
+    message = str(caught.value)
+    assert message.startswith("elect.json: ")
+    assert says in message
+    assert "\n" not in message

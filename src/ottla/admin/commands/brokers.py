@@ -150,6 +150,7 @@ def drain(
 
     New topics may still be placed on it until it is removed. Example: ottla broker drain 3
     """
+    from ottla.admin.move_progress import MoveProgress  # noqa: PLC0415 - lazy
     from ottla.admin.operations import drain as operation  # noqa: PLC0415 - lazy
     from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
 
@@ -162,11 +163,12 @@ def drain(
         else:
             print_line(plans.format_plan(proposed))
         return
-    moved = ask(
-        directory,
-        bootstrap_server,
-        lambda client: operation.drain(client, broker, throttle, timeout, say),
-    )
+    with MoveProgress() as shown:
+        moved = ask(
+            directory,
+            bootstrap_server,
+            lambda client: operation.drain(client, broker, throttle, timeout, say, shown.tell),
+        )
     say(
         f"broker {broker} has no replicas any more, {plural(moved, 'replica')} moved"
         if moved

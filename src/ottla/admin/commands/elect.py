@@ -5,10 +5,10 @@ it may lose records; exit code 1 if any partition asked for has no leader as ask
 """
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, usage
+from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
 from ottla.admin.output import (
     Format,
     complain,
@@ -30,6 +30,15 @@ def elect(
     partitions: Annotated[
         list[str] | None, Argument(metavar="[TOPIC-PARTITION]...", help="As flights-0")
     ] = None,
+    file: Annotated[
+        str | None,
+        Option(
+            "--file",
+            "--path-to-json-file",
+            metavar="FILE",
+            help='Partitions, as {"partitions":[{"topic":"t","partition":0}]}; - is standard input',
+        ),
+    ] = None,
     every: Annotated[bool, Option("--all", help="Every partition that needs it")] = False,
     yes: Annotated[bool, Option("--yes", help="Unclean: accept that records are lost")] = (False),
     dry_run: DryRun = False,
@@ -42,25 +51,32 @@ def elect(
     Example: ottla elect preferred --all
     """
     from ottla.admin.operations import elect as electing  # noqa: PLC0415 - lazy
-    from ottla.admin.operations.plans import parse_partition  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.election_file import parse_partitions  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition  # noqa: PLC0415 - lazy
 
     if kind not in tuple(electing.Kind):
         raise UsageError(f"{kind!r}: write preferred or unclean")
-    if every == bool(partitions):
-        raise UsageError("name partitions as TOPIC-PARTITION, or write --all: one of both")
+    if [every, bool(partitions), file is not None].count(True) != 1:
+        raise UsageError(
+            "name partitions as TOPIC-PARTITION, or write --file or --all: one of them"
+        )
     chosen = usage(parse_partition, partitions or [], "")
     if kind == electing.Kind.unclean and not (yes or dry_run):
         raise UsageError(
             "an unclean election may lose acknowledged records; add --yes if no replica in sync "
             "can come back"
         )
+    if file is not None:
+        data, where = read_input(file, MAX_PLAN_BYTES)
+        chosen = parse_partitions(data, where)
     hold = electing.would_elect if dry_run else electing.elect
-    found = ask(
-        directory,
-        bootstrap_server,
-        lambda client: hold(client, electing.Kind(kind), None if every else chosen),
-        timeout_s=electing.TIMEOUT_MS / 1000 + 5,
-    )
+
+    async def run(client: Any) -> tuple[list[electing.Outcome], electing.Balance | None]:
+        found = await hold(client, electing.Kind(kind), None if every else chosen, _tell)
+        elected = {o.partition.topic for o in found if o.result == electing.ELECTED}
+        return found, await electing.balance(client, elected) if elected else None
+
+    found, balance = ask(directory, bootstrap_server, run, timeout_s=electing.TIMEOUT_MS / 1000 + 5)
     if structured(output):
         print_structured(
             output,
@@ -73,6 +89,12 @@ def elect(
         print_table(
             ("partition", "result", ""), [(o.partition, o.result, o.problem or "") for o in found]
         )
+    if balance is not None:
+        elected = sum(o.result == electing.ELECTED for o in found)
+        say(
+            f"{plural(elected, 'leader')} elected; of these topics each broker leads "
+            f"{balance.fewest} to {balance.most} partitions"
+        )
     failed = [o for o in found if o.problem]
     if failed:
         count = plural(len(failed), "partition")
@@ -81,3 +103,7 @@ def elect(
         raise Exit(1)
     if not found:
         say("no partition needs it")
+
+
+def _tell(done: int, of: int) -> None:
+    say(f"{done:,} of {plural(of, 'partition')} done")

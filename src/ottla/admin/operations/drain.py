@@ -8,6 +8,7 @@ that are created meanwhile are drained, too; works with any Kafka (KIP-455).
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.admin.operations import plans, reassign, way_back
 from ottla.admin.operations.drain_plan import drained
@@ -17,6 +18,9 @@ from ottla.model.errors import ConnectionLostError, OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.net.client import Client
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.copy_estimate import Estimate
 
 MOST_ROUNDS = 5
 """Each round drains what was placed on the broker since the one before."""
@@ -75,9 +79,11 @@ async def drain(
     throttle: int | None,
     bound_s: float,
     tell: Callable[[str], None],
+    follow: "Callable[[int, int, Estimate | None], None]",
 ) -> int:
     """Move every replica away from a broker and wait; return how many were moved.
 
+    `tell` hears what happens, `follow` what `reassign.wait` tells.
     OttlaError if replicas are left after `bound_s` seconds: the moves go on.
     """
     moved = 0
@@ -107,12 +113,7 @@ async def drain(
         partitions = [*waited, *wanted]
         topics = {tp.topic for tp in partitions}
         try:
-            left = await reassign.wait(
-                client,
-                partitions,
-                bound_s,
-                lambda left, of: tell(f"{of - left} of {plural(of, 'partition')} done"),
-            )
+            left = await reassign.wait(client, partitions, bound_s, follow)
         except asyncio.CancelledError:  # Ctrl-C
             if throttle is not None:
                 await reassign.clear_throttles(client, topics)

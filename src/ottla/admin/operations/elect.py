@@ -5,7 +5,8 @@ reported per partition; an election that was not needed is no failure. Kafka:
 `LeaderElectionCommand` (KIP-183, KIP-460).
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from ottla.net.client import CONTROLLER, Client
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
 
 TIMEOUT_MS = 30_000
+ELECTED = "elected"
+PORTION = 1000
+"""So many partitions are elected for by one request."""
 
 
 class Kind(StrEnum):
@@ -40,15 +44,33 @@ async def elect(
     client: Client,
     kind: Kind,
     partitions: Iterable[TopicPartition] | None,
+    tell: Callable[[int, int], None] | None = None,
     *,
     timeout_ms: int = TIMEOUT_MS,
 ) -> list[Outcome]:
-    """Hold elections for these partitions, or for all that need one; return what came of each."""
+    """Hold elections for these partitions, or for all that need one; return what came of each.
+
+    Many are asked for in portions; `tell` hears (done, of) between them.
+    """
+    if partitions is None:
+        return await _elect(client, kind, None, timeout_ms)
+    wanted = sorted(set(partitions))
+    found: list[Outcome] = []
+    for first in range(0, len(wanted), PORTION):
+        if first and tell is not None:
+            tell(first, len(wanted))
+        found += await _elect(client, kind, wanted[first : first + PORTION], timeout_ms)
+    return sorted(found)
+
+
+async def _elect(
+    client: Client, kind: Kind, partitions: Sequence[TopicPartition] | None, timeout_ms: int
+) -> list[Outcome]:
     request = ElectLeadersRequest
     named = None
     if partitions is not None:
         topics: dict[str, list[int]] = {}
-        for tp in sorted(set(partitions)):
+        for tp in partitions:
             topics.setdefault(tp.topic, []).append(tp.partition)
         named = [request.TopicPartitions(topic=t, partitions=p) for t, p in topics.items()]
     response = await client.call(
@@ -65,8 +87,26 @@ async def elect(
     )
 
 
+class Balance(NamedTuple):
+    """How many partitions of some topics live brokers lead: the fewest, and the most."""
+
+    fewest: int
+    most: int
+
+
+async def balance(client: Client, topics: Collection[str]) -> Balance:
+    """Return how evenly these topics are led."""
+    response = await client.metadata(sorted(topics))
+    leads = Counter(p.leader_id for topic in response.topics for p in topic.partitions)
+    counts = [leads[broker.node_id] for broker in response.brokers]
+    return Balance(min(counts, default=0), max(counts, default=0))
+
+
 async def would_elect(
-    client: Client, kind: Kind, partitions: Iterable[TopicPartition] | None
+    client: Client,
+    kind: Kind,
+    partitions: Iterable[TopicPartition] | None,
+    tell: Callable[[int, int], None] | None = None,  # noqa: ARG001 - as `elect`
 ) -> list[Outcome]:
     """Return of which partitions an election would be held; change nothing."""
     wanted = None if partitions is None else set(partitions)
@@ -87,7 +127,7 @@ async def would_elect(
 
 def _outcome(tp: TopicPartition, code: int, message: str | None) -> Outcome:
     if code == ErrorCode.NONE:
-        return Outcome(tp, "elected", None)
+        return Outcome(tp, ELECTED, None)
     if code == ErrorCode.ELECTION_NOT_NEEDED:
         return Outcome(tp, "not needed", None)
     return Outcome(tp, "failed", reason(code, message))

@@ -6,8 +6,8 @@ texts of Kafka 3.9.1's `ReassignPartitionsCommand`, which scripts of users searc
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ottla.admin.operations.plans import Assignment, format_plan
-from ottla.admin.operations.reassign import Move, Progress, State
+from ottla.admin.operations.plans import Assignment, Move, format_plan
+from ottla.admin.operations.reassign import Progress, State
 from ottla.model.ids import TopicPartition
 
 _STATUS = {

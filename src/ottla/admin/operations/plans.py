@@ -216,6 +216,22 @@ def problem_in_cluster(
     return None
 
 
+class Move(NamedTuple):
+    """A reassignment in progress, as the controller lists it."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        return tuple(b for b in self.replicas if b not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(b for b in self.replicas if b not in self.removing)
+
+
 # --- throttles --------------------------------------------------------------------------------
 
 

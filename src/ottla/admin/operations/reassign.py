@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.admin.operations import plans
 from ottla.admin.operations.configs import reason
-from ottla.admin.operations.plans import Assignment, PlanError
+from ottla.admin.operations.plans import Assignment, Move, PlanError
 from ottla.model.errors import (
     ConnectionLostError,
     ErrorCode,
@@ -24,25 +24,10 @@ from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReas
 from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 if TYPE_CHECKING:
+    from ottla.admin.operations.copy_estimate import Estimate
     from ottla.admin.operations.throttles import Cleared
 
 LOOK_AGAIN_S = 0.25
-
-
-class Move(NamedTuple):
-    """A reassignment in progress, as the controller lists it."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-    @property
-    def original(self) -> tuple[int, ...]:
-        return tuple(b for b in self.replicas if b not in self.adding)
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        return tuple(b for b in self.replicas if b not in self.removing)
 
 
 class State(StrEnum):
@@ -167,27 +152,32 @@ async def prepare(
 
 
 def _same(plan: Assignment, current: Assignment, moving: Mapping[TopicPartition, Move]) -> bool:
-    """Return whether what is in progress is this plan: nothing else moves, the rest is done."""
+    """Tell whether what is in progress is this plan: nothing else moves, the rest is done."""
     return all(tp in plan for tp in moving) and all(
         (moving[tp].target if tp in moving else current[tp]) == target
         for tp, target in plan.items()
     )
 
 
-async def execute(client: Client, prepared: Prepared, throttle: int | None) -> None:
-    """Set the throttle and begin, unless it runs; OttlaError names each one that was refused."""
+async def execute(client: Client, prepared: Prepared, throttle: int | None) -> list[int]:
+    """Set the throttle and begin, unless it runs; OttlaError names each one that was refused.
+
+    Returned are the throttled brokers that will not remove the throttle themselves.
+    """
     from ottla.admin.operations import throttles  # noqa: PLC0415 - few commands need it
 
+    unleased: list[int] = []
     if throttle is not None:
-        await throttles.limit(client, prepared.throttled, prepared.live, throttle)
+        unleased = await throttles.limit(client, prepared.throttled, prepared.live, throttle)
     if prepared.running:
-        return
+        return unleased
     try:
         await _alter(client, prepared.plan, "was not reassigned")
     except OttlaError:
         if throttle is not None and not await in_progress(client):
             await throttles.clear(client, prepared.live, prepared.throttled.leaders)
         raise
+    return unleased
 
 
 async def cancel(
@@ -243,23 +233,29 @@ async def wait(
     client: Client,
     partitions: Collection[TopicPartition],
     bound_s: float,
-    tell: Callable[[int, int], None],
+    tell: "Callable[[int, int, Estimate | None], None]",
 ) -> int:
     """Wait until none of these moves; return how many still do when time is up.
 
-    `tell` hears (still moving, of) at the beginning and whenever that changes.
+    `tell` hears (still moving, of, bytes) at every look, the last one included.
     """
+    from ottla.admin.operations.copy_progress import CopyProgress  # noqa: PLC0415 - lazy
+
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + bound_s
-    said = -1
+    wanted = set(partitions)
+    copied = CopyProgress(client)
+    left = len(wanted)
     while True:
+        estimate = copied.estimate
         try:
-            left = len(set(partitions) & set(await in_progress(client)))
+            moving = {tp: m for tp, m in (await in_progress(client)).items() if tp in wanted}
+            left = len(moving)
+            if moving:
+                estimate = await copied.look(moving, loop.time())
         except ConnectionLostError:  # a controller died: another one goes on
-            left = max(said, 1)
-        if left != said:
-            tell(left, len(partitions))
-            said = left
+            left = max(left, 1)
+        tell(left, len(wanted), estimate)
         if left == 0 or loop.time() >= give_up_s:
             return left
         await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, give_up_s - loop.time())))

@@ -257,7 +257,7 @@ class _Spread:
         return best
 
     def _may(self, there: Sequence[int], leaving: int, coming: int) -> bool:
-        """Return whether a partition keeps as many racks when one broker takes another's place."""
+        """Tell whether a partition keeps as many racks when one broker takes another's place."""
         others = {self.racks[b] for b in there if b != leaving}
         return self.racks[coming] not in others or self.racks[leaving] in others
 

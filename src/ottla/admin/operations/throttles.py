@@ -1,8 +1,8 @@
-"""Throttles of reassignments: set, removed, and those that are not needed any more.
+"""Throttles of reassignments: set, removed, and those that nobody needs any more.
 
 Who may call: `reassign`, the commands that reassign, and tests. Invariants: validated everywhere
 before it is set anywhere; set only on brokers that live, removed only where it is set; a broker
-that does not respond is named, not waited for; works with any Kafka (KIP-73).
+that does not answer is named, not waited for; works with any Kafka (KIP-73).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,43 +10,80 @@ from typing import NamedTuple
 
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER, TOPIC
-from ottla.admin.operations.log_dirs import THROTTLE as LOG_DIRS_THROTTLE
+from ottla.admin.operations.forgotten_throttles import (
+    LEASE,
+    LISTS,
+    RATES,
+)
 from ottla.admin.operations.plans import Throttled
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
 from ottla.net.client import Client
 
-BROKER_THROTTLES = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-)
-TOPIC_THROTTLES = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-)
+BROKER_THROTTLES = RATES[:2]
+TOPIC_THROTTLES = LISTS
+MAX_LEASE_CHARS = 200_000
+"""What is longer than a znode should be leaves topics to `reassign verify`; rates are leased."""
 BROKER_ANSWERS_IN_S = 5.0
 
 
 class Cleared(NamedTuple):
-    """From which brokers and topics throttles were removed, and which brokers did not respond."""
+    """From which brokers and topics throttles were removed, and which brokers did not answer."""
 
     brokers: list[int]
     topics: list[str]
     silent: list[int]
 
 
-async def limit(client: Client, throttled: Throttled, live: Collection[int], rate: int) -> None:
-    """Set the rate on brokers, then name the replicas: nothing is throttled to an old rate."""
+async def limit(
+    client: Client, throttled: Throttled, live: Collection[int], rate: int
+) -> list[int]:
+    """Set the rate on brokers, then name the replicas: nothing is throttled to an old rate.
+
+    With it goes a lease, by which brokers of ours remove it all themselves once the reassignment
+    has ended; the brokers that do not know leases are returned.
+    """
     leaders, followers, brokers = throttled
     alive = [broker for broker in brokers if broker in live]
     rates = {key: str(rate) for key in BROKER_THROTTLES}
+    leased = rates | {LEASE: lease_of(leaders)}
     for validate_only in (True, False):
         for broker in alive:
-            await _set(client, BROKER, str(broker), rates, validate_only=validate_only)
+            await _set(client, BROKER, str(broker), leased, validate_only=validate_only)
         for topic in leaders:
             changed = dict(zip(TOPIC_THROTTLES, (leaders[topic], followers[topic]), strict=True))
             await _set(client, TOPIC, topic, changed, validate_only=validate_only)
+    without = []
     for broker in alive:
-        await configs.wait_in_force(client, broker, rates)
+        await configs.wait_in_force(client, broker, leased)
+        if not await _shows_lease(client, broker):
+            without.append(broker)
+            await configs.alter(client, BROKER, str(broker), {}, [LEASE])
+    return without
+
+
+async def lease(client: Client, brokers: Iterable[int]) -> list[int]:
+    """Give brokers whose moves between log dirs are throttled a lease; return who knows none."""
+    without = []
+    for broker in sorted(brokers):
+        if LEASE not in await configs.own(client, BROKER, str(broker), [LEASE]):
+            await configs.alter(client, BROKER, str(broker), {LEASE: ""})
+            await configs.wait_in_force(client, broker, {LEASE: ""})
+            if not await _shows_lease(client, broker):
+                without.append(broker)
+                await configs.alter(client, BROKER, str(broker), {}, [LEASE])
+    return without
+
+
+def lease_of(topics: Iterable[str]) -> str:
+    """Return the value of a lease: these topics, as many as there is room for."""
+    text = ",".join(sorted(topics))
+    return text if len(text) <= MAX_LEASE_CHARS else text[:MAX_LEASE_CHARS].rpartition(",")[0]
+
+
+async def _shows_lease(client: Client, broker: int) -> bool:
+    """Tell whether a broker knows leases: Kafka shows no value of settings it does not know."""
+    found = await configs.settings(client, BROKER, str(broker), [LEASE])
+    return any(s.key == LEASE and not s.sensitive for s in found)
 
 
 async def _set(
@@ -61,7 +98,7 @@ async def _set(
 async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> Cleared:
     """Remove the throttles of all live brokers and of these topics, which exist.
 
-    A broker that is dead or does not respond keeps its throttle: it is its own to change.
+    A broker that is dead or does not answer keeps its throttle: it is its own to change.
     """
     brokers, silent = [], []
     for broker in live:
@@ -75,7 +112,7 @@ async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> C
 
 
 async def _clear(client: Client, kind: int, name: str) -> bool:
-    keys = (*BROKER_THROTTLES, LOG_DIRS_THROTTLE) if kind == BROKER else TOPIC_THROTTLES
+    keys = (*RATES, LEASE) if kind == BROKER else TOPIC_THROTTLES
     # Whoever does not say in time what it has must not keep the others from being asked.
     timeout_s = BROKER_ANSWERS_IN_S if kind == BROKER else None
     found = await configs.own(client, kind, name, keys, timeout_s=timeout_s)

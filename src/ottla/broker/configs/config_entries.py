@@ -118,6 +118,10 @@ QUOTA_KEYS = {
 }
 """Settings of brokers that exist only dynamically (Kafka's `QuotaConfigs`)."""
 
+THROTTLE_LEASE = "ottla.replication.throttle.lease"
+DYNAMIC_ONLY_KEYS = QUOTA_KEYS | {THROTTLE_LEASE: ConfigKey(THROTTLE_LEASE, "string", "", "")}
+"""These, and one of our own: topics whose throttles a reassignment leaves to `throttle_lease`."""
+
 
 def synonym_family(name: str) -> tuple[str, ...]:
     if name == "log.flush.interval.ms":
@@ -204,7 +208,7 @@ def default_entries(config: BrokerConfig, layers: Layers) -> Iterator[Entry]:
 
 def _broker_entry(config: BrokerConfig, name: str, text: str | None, layers: Layers) -> Entry:
     """Return one setting. The value of an unknown key may be a secret."""
-    key = broker_keys().get(name) or QUOTA_KEYS.get(name)
+    key = broker_keys().get(name) or DYNAMIC_ONLY_KEYS.get(name)
     sensitive = key is None or key.type == "password"
     synonyms = _broker_synonyms(config, name, layers, sensitive=sensitive)
     return Entry(

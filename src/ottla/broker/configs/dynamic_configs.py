@@ -14,7 +14,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.configs.config_entries import DYNAMIC_KEYS, QUOTA_KEYS, Layers, synonym_family
+from ottla.broker.configs.config_entries import (
+    DYNAMIC_KEYS,
+    DYNAMIC_ONLY_KEYS,
+    Layers,
+    synonym_family,
+)
 from ottla.model.config import BrokerConfig
 from ottla.model.config_keys import broker_keys
 from ottla.model.errors import ConfigError, ErrorCode, OttlaError
@@ -95,7 +100,7 @@ def check_names(settings: Mapping[str, str]) -> None:
     fixed = [
         name
         for name in settings
-        if (name in known and name not in DYNAMIC_KEYS and name not in QUOTA_KEYS)
+        if (name in known and name not in DYNAMIC_KEYS and name not in DYNAMIC_ONLY_KEYS)
         or (name in UNSERVED and name not in SSL_STORES)
         or name.startswith(("listener.name.", *KRAFT))
     ]
@@ -106,7 +111,7 @@ def check_names(settings: Mapping[str, str]) -> None:
         "prefix",
     )
     for name, value in settings.items():
-        key = QUOTA_KEYS.get(name) or known.get(name)
+        key = DYNAMIC_ONLY_KEYS.get(name) or known.get(name)
         if key is not None:
             try:
                 key.parse(value)

@@ -1,0 +1,167 @@
+"""`ottla reassign execute`: begin a plan, or change the throttle of the one in progress.
+
+Who may call: the command line. Invariants: stdout carries the assignment before, so that
+`reassign execute --file plan.json > back.json` works; it is in a file before anything is changed;
+what waits removes throttles however it ends; what goes on then is said.
+"""
+
+import asyncio
+import sys
+from typing import Annotated, Any, NamedTuple
+
+from ottla.admin.arguments import Option, UsageError
+from ottla.admin.commands.reassign_options import File, Moves, Wait, clear, plan_of
+from ottla.admin.commands.reassign_plan import KafkaOutput, PlanOutput, print_plan
+from ottla.admin.move_progress import MoveProgress
+from ottla.admin.options import Bootstrap, Dir, DryRun, ask
+from ottla.admin.output import Format, plural, say
+from ottla.model.errors import OttlaError
+
+
+class _Wanted(NamedTuple):
+    """What was typed."""
+
+    plan: Any
+    where: str
+    places: Any
+    throttle: int | None
+    log_dirs_throttle: int | None
+    wait: float | None
+    kafka_output: bool
+
+    @property
+    def throttled(self) -> bool:
+        return self.throttle is not None or self.log_dirs_throttle is not None
+
+
+def execute(
+    file: File = None,
+    partition: Moves = None,
+    throttle: Annotated[
+        int | None,
+        Option(metavar="BYTES/S", help="Limit the copying, per broker each way", min=1),
+    ] = None,
+    log_dirs_throttle: Annotated[
+        int | None,
+        Option(
+            "--log-dirs-throttle",
+            "--replica-alter-log-dirs-throttle",
+            metavar="BYTES/S",
+            help="Limit moves between a broker's log dirs",
+            min=1,
+        ),
+    ] = None,
+    additional: Annotated[
+        bool, Option("--additional", help="Although others are in progress")
+    ] = False,
+    wait: Wait = None,
+    rollback_file: Annotated[
+        str | None,
+        Option(metavar="FILE", help="Where the way back is kept [default: a new file, named]"),
+    ] = None,
+    dry_run: DryRun = False,
+    kafka_output: KafkaOutput = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: PlanOutput = Format.json,
+) -> None:
+    """Begin a plan; print the present assignment, which is the plan to go back.
+
+    It is in a file before anything is changed. The plan that is in progress can be executed again,
+    with another --throttle. With --wait, throttles are removed at the end and by Ctrl-C.
+
+    Example: ottla reassign execute --file plan.json --wait 60 > back.json
+    """
+    from ottla.admin.operations import kafka_text, plans, reassign, way_back  # noqa: PLC0415 - lazy  # noqa: PLC0415 - lazy
+
+    plan, where, places = plan_of(file, partition)
+    if log_dirs_throttle is not None and not places:
+        raise UsageError("--log-dirs-throttle: the plan names no log_dirs")
+    wanted = _Wanted(plan, where, places, throttle, log_dirs_throttle, wait, kafka_output)
+
+    async def run(client: Any) -> int:
+        prepared = await reassign.prepare(
+            client, plan, where, additional=additional, throttle=throttle
+        )
+        if not dry_run and not prepared.running:
+            path = way_back.write(plans.format_plan(prepared.rollback), rollback_file)
+            say(f"the way back is in {path}")
+        if kafka_output:
+            sys.stdout.write(kafka_text.current_assignment(prepared.rollback))
+            sys.stdout.flush()
+        else:
+            print_plan(output, prepared.rollback)
+        if dry_run:
+            say(f"{plural(len(plan), 'partition')} can be reassigned; nothing was changed")
+            return 0
+        try:
+            return await _begin(client, wanted, prepared)
+        except asyncio.CancelledError:  # Ctrl-C
+            if wanted.throttled:
+                await clear(client, prepared.throttled.leaders)
+            moving = len(await reassign.in_progress(client))
+            _tell_what_goes_on(moving, throttled=wanted.throttled)
+            raise
+
+    left = ask(directory, bootstrap_server, run)
+    if left:
+        raise OttlaError(
+            f"after {wait:g} s {plural(left, 'partition')} still moving; "
+            "`ottla reassign verify` tells how far they are"
+        )
+
+
+async def _begin(client: Any, wanted: _Wanted, prepared: Any) -> int:
+    """Send the plan, wait if that was wanted; return how many partitions are not done then."""
+    from ottla.admin.operations import kafka_text, log_dirs, reassign  # noqa: PLC0415 - lazy
+
+    plan, places, throttle = wanted.plan, wanted.places, wanted.throttle
+    unleased = await reassign.execute(client, prepared, throttle)
+    if wanted.kafka_output:
+        sys.stdout.write(kafka_text.started(plan, throttle, wanted.log_dirs_throttle))
+        sys.stdout.flush()
+    if prepared.running:
+        say(f"it is in progress already; its throttle is {throttle:,} bytes/s now")
+    else:
+        say(f"reassignment of {plural(len(plan), 'partition')} began")
+    if wanted.log_dirs_throttle is not None:
+        from ottla.admin.operations import throttles  # noqa: PLC0415 - lazy
+
+        unleased += await throttles.lease(client, {broker for _, broker in places})
+    if places:
+        await log_dirs.place(client, places, wanted.log_dirs_throttle)
+        say(f"{plural(len(places), 'replica')} sent to log dirs")
+    if throttle is not None:
+        for broker in prepared.throttled.brokers:
+            if broker not in prepared.live:
+                say(f"broker {broker} is down: no throttle is set on it")
+    if wanted.wait is None:
+        if unleased:
+            say("run `ottla reassign verify` until it is done: it removes the throttle")
+        elif wanted.throttled:
+            say(
+                "the brokers remove the throttle soon after the end; "
+                "`ottla reassign verify` does at once"
+            )
+        return 0
+    with MoveProgress() as shown:
+        left = await reassign.wait(client, plan, wanted.wait, shown.tell)
+    if left == 0 and places:
+        left = await log_dirs.wait(client, places, wanted.wait)
+    if left == 0 and wanted.throttled:
+        if await reassign.in_progress(client):
+            say("other reassignments are in progress: the throttles stay until they end")
+        else:
+            await clear(client, prepared.throttled.leaders)
+    return left
+
+
+def _tell_what_goes_on(moving: int, *, throttled: bool) -> None:
+    if not moving:
+        say("interrupted; nothing is being reassigned")
+        return
+    say(
+        f"interrupted; the reassignment of {plural(moving, 'partition')} goes on"
+        f"{', without a throttle' if throttled else ''}: `ottla reassign list` shows it, "
+        "`ottla reassign cancel --all` stops it"
+    )

@@ -1,0 +1,67 @@
+"""What the commands of reassignments share: plans as they are named, and the end of throttles.
+
+Who may call: the commands of reassignments.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Option, UsageError
+from ottla.admin.options import read_input, usage
+from ottla.admin.output import say
+
+File = Annotated[
+    str | None,
+    Option(
+        "--file",
+        "--reassignment-json-file",
+        metavar="FILE",
+        help="A plan in Kafka's JSON format; - is standard input",
+    ),
+]
+Moves = Annotated[
+    list[str] | None,
+    Option(
+        "--partition", metavar="TOPIC-PARTITION=BROKERS", help="As flights-0=1,2,3; may be repeated"
+    ),
+]
+Wait = Annotated[
+    float | None, Option(metavar="SECONDS", help="Wait so long at most for the end", min=0)
+]
+
+
+def plan_of(file: str | None, moves: Sequence[str] | None) -> tuple[Any, str, Any]:
+    """Return the plan asked for, how to call it in messages, and the log dirs that it names."""
+    from ottla.admin.operations import plans  # noqa: PLC0415 - lazy
+
+    if (file is None) == (not moves):
+        raise UsageError(
+            "give the plan as --file plan.json (- is standard input) or as "
+            "--partition flights-0=1,2,3: one of both"
+        )
+    if file is not None:
+        data, where = read_input(file, plans.MAX_PLAN_BYTES)
+        return plans.parse_plan(data, where), where, plans.parse_places(data)
+    entries = usage(plans.parse_move, moves or [], "--partition")
+    try:
+        return plans.checked(entries, "--partition"), "--partition", {}
+    except plans.PlanError as error:
+        raise UsageError(str(error)) from None
+
+
+async def clear(client: Any, topics: Any, *, of: Any = (), kafka_output: bool = False) -> None:
+    """Remove throttles from all brokers and these topics; `of`: replicas by partition."""
+    from ottla.admin.operations import kafka_text, reassign  # noqa: PLC0415 - lazy
+
+    cleared = await reassign.clear_throttles(client, topics)
+    replicas = {b for ids in of.values() for b in ids} if of else set()
+    if kafka_output:
+        live = await reassign.racks(client)
+        sys.stdout.write(kafka_text.cleared({*live, *replicas}, topics))
+        return
+    named = [f"broker {b}" for b in cleared.brokers] + [f"topic {t}" for t in cleared.topics]
+    if named:
+        say(f"throttles removed: {', '.join(named)}")
+    for broker in sorted({*cleared.silent, *(replicas - set(await reassign.racks(client)))}):
+        say(f"broker {broker} does not answer: if it has a throttle, verify again once it does")

@@ -1,0 +1,55 @@
+"""`ottla reassign throttles`: throttles that are left over from reassignments.
+
+Who may call: the command line. Invariants: nothing is removed without --remove; exit code 1 while
+there are some.
+"""
+
+from typing import Annotated, Any
+
+from ottla.admin.arguments import Exit, Option
+from ottla.admin.options import Bootstrap, Dir, Output, ask
+from ottla.admin.output import Format, plural, print_structured, print_table, say, structured
+
+
+def throttles(
+    remove: Annotated[bool, Option("--remove", help="Remove them")] = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Show throttles of replication while nothing is reassigned. Exit 1 if there are any.
+
+    Whoever set one by hand, as for a broker that recovers, may still need it.
+
+    Example: ottla reassign throttles --remove
+    """
+    from ottla.admin.operations import left_over_throttles as operation  # noqa: PLC0415 - lazy
+
+    async def run(client: Any) -> Any:
+        found = await operation.forgotten(client)
+        if remove:
+            await operation.remove(client, found)
+        return found
+
+    found = ask(directory, bootstrap_server, run)
+    if structured(output):
+        print_structured(
+            output,
+            [{"kind": f.kind, "name": f.name, "settings": f.settings, "fix": f.fix} for f in found],
+        )
+    elif found:
+        print_table(
+            ("of", "setting", "value"),
+            [
+                (f"{f.kind} {f.name}", key, value)
+                for f in found
+                for key, value in f.settings.items()
+            ],
+        )
+    if not found:
+        say("no throttle is left over")
+    elif remove:
+        say(f"throttles removed from {plural(len(found), 'broker or topic', 'brokers and topics')}")
+    else:
+        say("`ottla reassign throttles --remove` removes them")
+        raise Exit(1)

@@ -1,0 +1,49 @@
+"""Throttles that are left over in a cluster: asked for and, on request, removed.
+
+Who may call: their command, diagnosis of a cluster, and tests. Invariants: what counts as left over
+is `forgotten_throttles`'; a broker that does not answer is left out; works with any Kafka.
+"""
+
+import contextlib
+from collections.abc import Iterable
+
+from ottla.admin.operations import configs, log_dirs, reassign
+from ottla.admin.operations.configs import BROKER, TOPIC
+from ottla.admin.operations.forgotten_throttles import (
+    LEASE,
+    LISTS,
+    RATES,
+    Forgotten,
+    forgotten_throttles,
+)
+from ottla.admin.operations.throttles import BROKER_ANSWERS_IN_S
+from ottla.model.errors import ConnectionLostError
+from ottla.net.client import Client
+
+
+async def forgotten(client: Client) -> list[Forgotten]:
+    """Return the throttles that nobody needs; brokers that do not answer are left out."""
+    brokers = {}
+    for broker in await reassign.racks(client):
+        with contextlib.suppress(ConnectionLostError):
+            brokers[broker] = await configs.own(
+                client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
+            )
+    topics = {
+        topic.name or "": await configs.own(client, TOPIC, topic.name or "", LISTS)
+        for topic in (await client.metadata(None)).topics
+    }
+    lying = (await log_dirs.describe(client, brokers)).replicas
+    return forgotten_throttles(
+        brokers,
+        topics,
+        reassigning=await reassign.in_progress(client),
+        moving_log_dirs={replica.broker for replica in lying if replica.is_future},
+    )
+
+
+async def remove(client: Client, found: Iterable[Forgotten]) -> None:
+    """Remove throttles that were found forgotten."""
+    for one in found:
+        kind = BROKER if one.kind == "broker" else TOPIC
+        await configs.alter(client, kind, one.name, {}, list(one.settings))
