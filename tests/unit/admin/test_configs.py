@@ -105,7 +105,7 @@ def test_throttles_go_from_all_that_answer():
     cluster.settings[2, "t"][replicas] = "0:1"
     cluster.silent = {1}
     cleared = asyncio.run(reassign.clear_throttles(cluster, ["t"]))
-    assert cleared == ([0], ["t"], [1]), "broker 1 does not answer"
+    assert cleared == ([0], ["t"], [1]), "broker 1 does not respond"
     assert cluster.settings[4, "0"] == {"kept": "1"}
     assert cluster.settings[2, "t"] == {"a": "1", "b": "2"}
 

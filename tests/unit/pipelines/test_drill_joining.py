@@ -138,7 +138,8 @@ def test_a_clean_partition_holds():
 def test_reasons_are_those_of_the_journal():
     first, second, third = (t.reason for t in joined().leaders)
     assert first.startswith("the topic was created; first leader of a new partition")
-    assert second.startswith("broker 1 died: its session ended; election because there was no leader")
+    elected = "broker 1 died: its session ended; election because there was no leader"
+    assert second.startswith(elected)
     assert third.startswith("leaderships were out of balance; preferred election")
     (gap,) = joined().without_leader
     assert gap.reason == f"broker 1 died; {second}"

@@ -64,4 +64,4 @@ async def clear(client: Any, topics: Any, *, of: Any = (), kafka_output: bool = 
     if named:
         say(f"throttles removed: {', '.join(named)}")
     for broker in sorted({*cleared.silent, *(replicas - set(await reassign.racks(client)))}):
-        say(f"broker {broker} does not answer: if it has a throttle, verify again once it does")
+        say(f"broker {broker} does not respond: if it has a throttle, verify again once it does")

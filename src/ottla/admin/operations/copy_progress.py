@@ -1,7 +1,7 @@
 """Progress of a reassignment in bytes, as the brokers' log dirs show it.
 
 Who may call: the commands that wait for reassignments. Invariants: nothing is changed; a broker
-that does not answer keeps its last sizes; brokers are asked for the topics that move, and the
+that does not respond keeps its last sizes; brokers are asked for the topics that move, and the
 less often the longer they take. Works with any Kafka (KIP-113).
 """
 
@@ -66,12 +66,12 @@ class CopyProgress:
         )
         for broker in sorted(brokers):
             try:
-                answer = await self._client.call(request, broker)
+                response = await self._client.call(request, broker)
             except OttlaError:
                 continue
             self._sizes[broker] = {
                 TopicPartition(t.name, p.partition_index): p.partition_size
-                for found in answer.results
+                for found in response.results
                 for t in found.topics
                 for p in t.partitions
                 if not p.is_future_key

@@ -1,4 +1,4 @@
-"""Throttles that nobody needs: settings of replication throttles while nothing is reassigned.
+"""Throttles that no one needs: settings of replication throttles while nothing is reassigned.
 
 Who may call: diagnosis of a cluster, and tests. Invariants: plain values in, plain values out; an
 operator may have set a throttle by hand, as for a broker that recovers: what is found is offered,

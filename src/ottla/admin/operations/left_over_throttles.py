@@ -1,7 +1,7 @@
 """Throttles that are left over in a cluster: asked for and, on request, removed.
 
 Who may call: their command, diagnosis of a cluster, and tests. Invariants: what counts as left over
-is `forgotten_throttles`'; a broker that does not answer is left out; works with any Kafka.
+is `forgotten_throttles`'; a broker that does not respond is left out; works with any Kafka.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from ottla.net.client import Client
 
 
 async def forgotten(client: Client) -> list[Forgotten]:
-    """Return the throttles that nobody needs; brokers that do not answer are left out."""
+    """Return the throttles that no one needs; brokers that do not answer are left out."""
     brokers = {}
     for broker in await reassign.racks(client):
         with contextlib.suppress(ConnectionLostError):

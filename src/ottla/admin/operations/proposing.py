@@ -1,7 +1,7 @@
 """What a cluster is asked for before an even spread of topics is proposed (`spread`).
 
 Who may call: the command of reassignments and tests. Invariants: nothing is changed; works with any
-Kafka; a broker that does not answer leaves bytes unknown, nothing else.
+Kafka; a broker that does not respond leaves bytes unknown, nothing else.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def _chosen(
 
 
 async def sizes(client: Client, brokers: Iterable[int]) -> dict[TopicPartition, int]:
-    """Return the bytes of each partition's largest replica; those that nobody tells are missing."""
+    """Return the bytes of each partition's largest replica; those that no one tells are missing."""
     found: dict[TopicPartition, int] = {}
     for lying in (await log_dirs.describe(client, brokers)).replicas:
         if not lying.is_future:

@@ -1,8 +1,8 @@
-"""Throttles of reassignments: set, removed, and those that nobody needs any more.
+"""Throttles of reassignments: set, removed, and those that no one needs any more.
 
 Who may call: `reassign`, the commands that reassign, and tests. Invariants: validated everywhere
 before it is set anywhere; set only on brokers that live, removed only where it is set; a broker
-that does not answer is named, not waited for; works with any Kafka (KIP-73).
+that does not respond is named, not waited for; works with any Kafka (KIP-73).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ BROKER_ANSWERS_IN_S = 5.0
 
 
 class Cleared(NamedTuple):
-    """From which brokers and topics throttles were removed, and which brokers did not answer."""
+    """From which brokers and topics throttles were removed, and which brokers did not respond."""
 
     brokers: list[int]
     topics: list[str]
@@ -98,7 +98,7 @@ async def _set(
 async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> Cleared:
     """Remove the throttles of all live brokers and of these topics, which exist.
 
-    A broker that is dead or does not answer keeps its throttle: it is its own to change.
+    A broker that is dead or does not respond keeps its throttle: it is its own to change.
     """
     brokers, silent = [], []
     for broker in live:
