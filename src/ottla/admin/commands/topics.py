@@ -39,7 +39,12 @@ Settings = Annotated[
 ]
 Assignment = Annotated[
     str | None,
-    Option(metavar="0:1,1:2", help="The brokers of each (new) partition, its leader first"),
+    Option(
+        "--assignment",
+        "--replica-assignment",
+        metavar="0:1,1:2",
+        help="The brokers of each (new) partition, its leader first",
+    ),
 ]
 Name = Annotated[str, Argument(metavar="NAME", complete="topic")]
 Names = Annotated[list[str] | None, Argument(metavar="[NAME]...", complete="topic")]
