@@ -183,7 +183,7 @@ def test_leaders_that_move_or_die_are_asked_again(broker, monkeypatch, trouble):
 
 def test_a_leader_that_never_comes_back_is_one_error_in_bounded_time(broker):
     broker.troubles = [0] + [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 10_000
-    with pytest.raises(OttlaError, match="t-0: the leader answers NOT_LEADER_OR_FOLLOWER"):
+    with pytest.raises(OttlaError, match="t-0: the leader responds with NOT_LEADER_OR_FOLLOWER"):
         fetched(broker)
     assert 3 < len(broker.asked) < 100
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.configs.config_entries import QUOTA_KEYS
+from ottla.broker.configs.config_entries import DYNAMIC_ONLY_KEYS
 from ottla.broker.configs.dynamic_configs import THREAD_COUNTS
 from ottla.broker.configs.unsupported_configs import PLUGINS, SWITCHES
 from ottla.model.config_keys import TOPIC_SYNONYMS, broker_keys, our_keys, topic_keys
@@ -38,13 +38,18 @@ def settings():
 
 
 def read_by_some_module():
-    """The settings that stand between quotes in a module that is no table."""
-    found = set()
+    """The settings that a module, which is no table, names in quotes or by a table's constant."""
+    found, constants, words = set(), {}, set()
     for room in ROOMS:
         for path in (ROOT / "src" / "ottla" / room).rglob("*.py"):
-            if path.name not in TABLES:
-                found |= set(re.findall(r'"([a-z][a-z.]+)"', path.read_text(encoding="utf-8")))
-    return found & {*broker_keys(), *our_keys(), *QUOTA_KEYS}
+            text = path.read_text(encoding="utf-8")
+            if path.name in TABLES:
+                constants |= dict(re.findall(r'^([A-Z_]+) = "([a-z][a-z.]+)"$', text, re.MULTILINE))
+            else:
+                found |= set(re.findall(r'"([a-z][a-z.]+)"', text))
+                words |= set(re.findall(r"\b[A-Z_]+\b", text))
+    found |= {setting for constant, setting in constants.items() if constant in words}
+    return found & {*broker_keys(), *our_keys(), *DYNAMIC_ONLY_KEYS}
 
 
 def test_the_page_of_settings_is_what_the_code_says(settings):
@@ -64,5 +69,5 @@ def test_each_topic_setting_that_is_in_force_has_a_sentence_and_no_other(setting
 
 def test_each_setting_stands_on_the_page(settings):
     page = settings.page()
-    names = {*broker_keys(), *topic_keys(), *our_keys(), *QUOTA_KEYS, *THREAD_COUNTS}
+    names = {*broker_keys(), *topic_keys(), *our_keys(), *DYNAMIC_ONLY_KEYS, *THREAD_COUNTS}
     assert not [name for name in names if f"`{name}`" not in page and f"`{name}=true`" not in page]
