@@ -286,6 +286,12 @@ COMMANDS: dict[str, Node] = {
         "Print segments, indexes, snapshots and checkpoints of Ottla or Kafka, without Java.",
         INSIDE,
     ),
+    "merge-state-changes": _one(
+        "ottla.admin.commands.state_changes",
+        "merge_state_changes",
+        "Merge state change logs of several brokers, of Ottla or Kafka, in order of time.",
+        INSIDE,
+    ),
     "profile": PROFILE,
     "completion": _one(
         "ottla.admin.commands.shell",
