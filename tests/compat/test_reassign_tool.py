@@ -287,8 +287,7 @@ def test_kill_9_of_the_tool_leaves_a_throttle_only_where_no_lease_is_known(clust
     assert [(f["kind"], f["name"]) for f in forgotten] == [
         ("broker", "0"), ("broker", "1"), ("topic", "left"),
     ]  # fmt: skip
-    # Kafka shows of a broker's throttles only that they are set.
-    assert forgotten[0]["settings"] == dict.fromkeys(RATES[:2], "")
+    assert forgotten[0]["settings"] == dict.fromkeys(RATES[:2], "4000000")
     done = subprocess.run(
         [sys.executable, "-m", *forgotten[0]["fix"].split(), "-b", cluster.bootstrap],
         capture_output=True, text=True, timeout=60, check=False,

@@ -46,18 +46,16 @@ async def limit(
     alive = [broker for broker in brokers if broker in live]
     rates = {key: str(rate) for key in BROKER_THROTTLES}
     leased = rates | {LEASE: lease_of(leaders)}
+    without = [broker for broker in alive if not await knows_leases(client, broker)]
+    wanted = {broker: rates if broker in without else leased for broker in alive}
     for validate_only in (True, False):
         for broker in alive:
-            await _set(client, BROKER, str(broker), leased, validate_only=validate_only)
+            await _set(client, BROKER, str(broker), wanted[broker], validate_only=validate_only)
         for topic in leaders:
             changed = dict(zip(TOPIC_THROTTLES, (leaders[topic], followers[topic]), strict=True))
             await _set(client, TOPIC, topic, changed, validate_only=validate_only)
-    without = []
     for broker in alive:
-        await configs.wait_in_force(client, broker, leased)
-        if not await _shows_lease(client, broker):
-            without.append(broker)
-            await configs.alter(client, BROKER, str(broker), {}, [LEASE])
+        await configs.wait_in_force(client, broker, wanted[broker])
     return without
 
 
@@ -65,25 +63,23 @@ async def lease(client: Client, brokers: Iterable[int]) -> list[int]:
     """Give brokers whose moves between log dirs are throttled a lease; return who knows none."""
     without = []
     for broker in sorted(brokers):
-        if LEASE not in await configs.own(client, BROKER, str(broker), [LEASE]):
+        if not await knows_leases(client, broker):
+            without.append(broker)
+        elif LEASE not in await configs.own(client, BROKER, str(broker), [LEASE]):
             await configs.alter(client, BROKER, str(broker), {LEASE: ""})
-            await configs.wait_in_force(client, broker, {LEASE: ""})
-            if not await _shows_lease(client, broker):
-                without.append(broker)
-                await configs.alter(client, BROKER, str(broker), {}, [LEASE])
     return without
+
+
+async def knows_leases(client: Client, broker: int) -> bool:
+    """Tell whether a broker shows a lease, set or not: Kafka's brokers do not know the setting."""
+    found = await configs.settings(client, BROKER, str(broker), [LEASE])
+    return any(s.key == LEASE and not s.sensitive for s in found)
 
 
 def lease_of(topics: Iterable[str]) -> str:
     """Return the value of a lease: these topics, as many as there is room for."""
     text = ",".join(sorted(topics))
     return text if len(text) <= MAX_LEASE_CHARS else text[:MAX_LEASE_CHARS].rpartition(",")[0]
-
-
-async def _shows_lease(client: Client, broker: int) -> bool:
-    """Tell whether a broker knows leases: Kafka shows no value of settings it does not know."""
-    found = await configs.settings(client, BROKER, str(broker), [LEASE])
-    return any(s.key == LEASE and not s.sensitive for s in found)
 
 
 async def _set(

@@ -188,12 +188,16 @@ def topic_entries(
 
 
 def broker_entries(config: BrokerConfig, layers: Layers = NOTHING_DYNAMIC) -> Iterator[Entry]:
-    """Yield all settings of this broker; those it does not know, of its file or dynamic, last."""
+    """Yield all settings of this broker; those it does not know, of its file or dynamic, last.
+
+    The lease of throttles is always among them: by that tools see that there are leases here.
+    """
     for name, key in broker_keys().items():
         sensitive = key.type == "password"
         text = None if sensitive else render(key, config.source_text(name))
         yield _broker_entry(config, name, text, layers)
-    for name in sorted({*config.unknown, *layers.own, *layers.defaults} - broker_keys().keys()):
+    more = {*config.unknown, *layers.own, *layers.defaults, THROTTLE_LEASE}
+    for name in sorted(more - broker_keys().keys()):
         yield _broker_entry(config, name, layers.own.get(name, layers.defaults.get(name)), layers)
 
 
