@@ -19,6 +19,7 @@ from ottla.controller.batch import LEADER_AND_ISR, STOP_REPLICA, Outgoing
 from ottla.controller.channels import Channels, Connect
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
+from ottla.controller.event_times import EventTimes
 from ottla.controller.events import Event, RequestReceived
 from ottla.controller.handlers import handle, on_controller_failover
 from ottla.controller.journal import Journal
@@ -77,6 +78,7 @@ class Controller:
         """
         self._seen_epoch = seen_epoch
         self._world = world
+        self.times = EventTimes()
         self._config = config
         self._id = config.broker_id
         self._broker_info = broker_info
@@ -254,11 +256,13 @@ class Controller:
                 await self._wake.wait()
             cause, event = self._queue.popleft()
             self._busy = True
+            began_s = self._world.clock.monotonic()
             try:
                 await self._handle(cause, event)
             finally:
                 self._busy = False
                 self._refuse(event)
+                self.times.note(event, self._world.clock.monotonic() - began_s)
             if self._queue:
                 await yield_to_loop()  # many small events make one long step
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ottla.broker.metrics.request_times import RequestTimes
+from ottla.broker.metrics.request_times import RequestTimes, summary
 from ottla.controller.loop import Controller
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.log.manager import LogManager
@@ -37,6 +37,7 @@ LATE_MS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10_000
 WINDOW = 12
 """Samples kept: rates are of the last minute."""
 FRESH_S = 1.0
+EVENT_TIMES = "kafka.controller:type=ControllerStats,name="
 
 Figures = dict[str, dict[str, Any]]
 """Attributes by MBean name."""
@@ -202,6 +203,8 @@ class Metrics:
         for name, count in self._counts().items():
             rate = round((count - then.get(name, 0)) / span_s, 3) if span_s > 0 else 0.0
             found[name] = {"Count": count, "OneMinuteRate": rate}
+        for name, kept in self._broker.services.controller.times.times():
+            found[f"{EVENT_TIMES}{name}"] = summary(kept) | found[f"{EVENT_TIMES}{name}"]
         for key, times in self._broker.times.figures():
             found[f"kafka.network:type=RequestMetrics,name=TotalTimeMs,request={_api(key)}"] = times
         return dict(sorted(found.items()))
@@ -214,13 +217,15 @@ class Metrics:
             "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec": alter.shrinks_total,
             "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec": alter.expands_total,
             "kafka.server:type=ReplicaManager,name=FailedIsrUpdatesPerSec": alter.failed_total,
-            "kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs": (
+            "ottla.controller:type=ControllerStats,name=LeadersElectedPerSec": (
                 said["elections_total"]
             ),
             "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec": (
                 said["unclean_elections_total"]
             ),
         }
+        for name, count in self._broker.services.controller.times.counts():
+            found[f"{EVENT_TIMES}{name}"] = count
         for key, count in self._broker.times.counts():
             name = f"kafka.network:type=RequestMetrics,name=RequestsPerSec,request={_api(key)}"
             found[name] = count
