@@ -53,7 +53,7 @@ PICTURES: dict[str, tuple[int, str, tuple[str, ...]]] = {
         (
             "ottla up -n 4 --quiet",
             "ottla reassign plan --topics flights > plan.json",
-            "ottla reassign execute --file plan.json --wait 60 > back.json",
+            "ottla reassign execute --file plan.json --rollback-file back.json --wait 60 > /dev/null",
             "ottla reassign verify --file plan.json",
         ),
     ),

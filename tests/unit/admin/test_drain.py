@@ -46,7 +46,27 @@ class Brokers:
         ({0: {0: [0, 1], 1: [2, 0]}, 1: {1: [2, 0]}, 2: {}}, {1: (2, 0)}),
     ],
 )
-def test_a_replica_that_any_broker_knows_of_counts(known, expected):
+def test_a_replica_that_any_broker_knows_of_counts(known, expected, monkeypatch):
+    monkeypatch.setattr(drain, "AGREED_WITHIN_S", 0.0)
     found, live = asyncio.run(drain.replicas_on(Brokers(known), 2))
     assert found == {TopicPartition("t", n): replicas for n, replicas in expected.items()}
     assert sorted(live) == [0, 1, 2]
+
+
+def test_brokers_that_differ_are_asked_again(monkeypatch):
+    """Broker 0 shows the replicas of a move that has just ended until it is asked once more."""
+    monkeypatch.setattr(drain, "LOOK_AGAIN_S", 0.0)
+    brokers = Brokers({0: {0: [0, 1, 2]}, 1: {}, 2: {}})
+    asked = []
+
+    class Late(Brokers):
+        async def call(self, request, broker):
+            asked.append(broker)
+            if len(asked) > 3:
+                self._known[0] = {}
+            return await super().call(request, broker)
+
+    brokers.__class__ = Late
+    found, _ = asyncio.run(drain.replicas_on(brokers, 2))
+    assert found == {}
+    assert asked == [0, 1, 2] * 2

@@ -146,6 +146,6 @@ def plan(
         say("nothing to move")
         return
     of = plural(len(assignment), "partition")
-    text = f"{plural(copied, 'replica')} to copy{f' ({megabytes(size)})' if size else ''}"
+    text = f"{plural(copied, 'replica')} to copy{f' ({megabytes(size)})' if size >= 1e6 else ''}"
     text += f", {changed} of {of} changed"
     say(text if least is None else f"{text}; no spread as even copies fewer than {least}")

@@ -22,6 +22,8 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 if TYPE_CHECKING:
     from ottla.admin.operations.copy_estimate import Estimate
 
+AGREED_WITHIN_S = 5.0
+LOOK_AGAIN_S = 0.1
 MOST_ROUNDS = 5
 """Each round drains what was placed on the broker since the one before."""
 
@@ -30,14 +32,23 @@ async def replicas_on(client: Client, broker: int) -> tuple[Assignment, dict[int
     """Return the partitions with a replica on a broker, and the live brokers with their racks.
 
     Every live broker's metadata counts: one that has not received the newest UpdateMetadata yet
-    would hide a new replica, or show one that is gone.
+    would hide a new replica, or show one that is gone, or all those of a move that has just ended.
+    So brokers that differ are asked again, for a while.
     """
-    live = await reassign.racks(client)
-    current: Assignment = {}
-    for each in live:
-        with contextlib.suppress(ConnectionLostError):  # it died: the others are asked
-            current |= await _replicas_known_to(client, each, broker)
-    return current, live
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + AGREED_WITHIN_S
+    while True:
+        live = await reassign.racks(client)
+        views = []
+        for each in live:
+            with contextlib.suppress(ConnectionLostError):  # it died: the others are asked
+                views.append(await _replicas_known_to(client, each, broker))
+        if all(view == views[0] for view in views) or loop.time() >= give_up_s:
+            current: Assignment = {}
+            for view in views:
+                current |= view
+            return current, live
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _replicas_known_to(client: Client, informant: int, broker: int) -> Assignment:
