@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.pipelines.timeline import columns
@@ -148,6 +148,8 @@ def both(found, gone, shifts, overlap_ms=1000):
     st.sampled_from([{}, {}, {1: [BASE_MS - 1]}, {1: [BASE_MS + 60, BASE_MS + 1600]}]),
     st.sampled_from([{}, {1: 700}]),
 )
+# A broker's second file begins late enough, and its second line is earlier than the first file's.
+@example(11097, [["none", "none"], ["none"], ["lost line", "early"]], {}, {})
 def test_columns_tell_what_facts_tell(seed, faults, gone, shifts):
     rng = random.Random(seed)
     found = []

@@ -109,10 +109,14 @@ def _own_lines(said: _Said) -> Numbers:
     files, times = rows["file"][own], rows["time_ms"][own]
     change = np.flatnonzero(same & (files[1:] != files[:-1]))
     if len(change):
-        # Files of a broker are one after the other where no line is later than the next file.
+        # Files of a broker are one after the other where no line is earlier than one of the files
+        # before: the first of a file may be late enough, and a later one of it may not.
         group = np.concatenate(([0], np.cumsum(~same)))
         latest = np.maximum.accumulate(times + group * _PARTITION) - group * _PARTITION
-        said.odd[said.of[own[change[latest[change] > times[change + 1]]]]] = True
+        last = np.searchsorted(change, np.arange(len(own))) - 1
+        former = change[np.maximum(last, 0)]
+        early = (last >= 0) & (group[former] == group) & (latest[former] > times)
+        said.odd[said.of[own[early]]] = True
     own = own[~of_kinds(rows[own], (e.ASKED,))]
     roles = rows[own]
     unknown = (roles["leader_epoch"] == NONE) & ~of_kinds(roles, (e.STOPPED,))
