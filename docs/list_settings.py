@@ -60,7 +60,7 @@ controlled.shutdown.retry.backoff.ms pause between two tries
 controller.quota.window.num how many windows the rate of topic creations and deletions is measured over
 controller.quota.window.size.seconds length of such a window
 controller.socket.timeout.ms how long an answer of the controller, or to it, is waited for
-default.replication.factor replicas of a topic for which nobody says how many
+default.replication.factor replicas of a topic without a number of its own
 delete.topic.enable whether topics can be deleted
 fetch.max.bytes the largest answer to a fetch
 group.initial.rebalance.delay.ms a new group waits so long for more members before its first assignment
@@ -86,7 +86,7 @@ max.connection.creation.rate new connections per second that are accepted; beyon
 max.connections connections at most, of all clients together
 max.connections.per.ip connections at most from one address
 max.incremental.fetch.session.cache.slots fetch sessions that are kept
-num.partitions partitions of a topic for which nobody says how many
+num.partitions partitions of a topic without a number of its own
 num.replica.fetchers fetchers per leader that this broker follows, each with a connection of its own
 offset.metadata.max.bytes the longest text that a consumer may commit with an offset
 offsets.commit.required.acks replicas that must have an offset before its commit is acknowledged; -1: all in sync
@@ -158,7 +158,7 @@ with Kafka 3.9.1's own classes (`tests/oracle/test_defaults.py`): types are the 
 - Set a topic's: `ottla topics create NAME --config KEY=VALUE`, later `ottla configs alter --topic NAME --set KEY=VALUE`.
 - See what is in force, and where it comes from: `ottla configs describe --broker 0`, `--topic NAME`; `--all` shows the defaults, too.
 
-A value that is not allowed is refused in one line, and nothing is changed. A key that nobody knows is named in a warning.
+A value that is not allowed is refused in one line, and nothing is changed. An unknown key is named in a warning.
 """
 
 DIFFERENT = """\
@@ -175,7 +175,7 @@ that you start yourself (`ottla broker run`) has the defaults below instead.
 | `default.replication.factor` | 3, or the number of brokers if that is less | 1 | a topic survives a broker |
 | `min.insync.replicas` | 2 with three brokers or more | 1 | an acknowledged record is on two of them |
 | `offsets.topic.replication.factor`, `transaction.state.log.replication.factor` | as `default.replication.factor` | 3 | they can be created with fewer brokers |
-| `controlled.shutdown.retry.backoff.ms` | 500 | 5000 | when a whole cluster stops, its last brokers have nobody to hand over to |
+| `controlled.shutdown.retry.backoff.ms` | 500 | 5000 | when a whole cluster stops, its last brokers have no broker to hand over to |
 """
 
 CLIENTS = """\
@@ -185,7 +185,7 @@ These are set in clients, not here; defaults are those of Kafka 3.9's Java clien
 
 | setting of a client | default | what it does to your records |
 |---|---|---|
-| `acks` | `all` | `all`: acknowledged when every replica in sync has the record, and at least `min.insync.replicas` of them. `1`: when the leader has it; lost if the leader dies at once. `0`: nobody says anything |
+| `acks` | `all` | `all`: acknowledged when every replica in sync has the record, and at least `min.insync.replicas` of them. `1`: when the leader has it; lost if the leader dies at once. `0`: there is no acknowledgement |
 | `enable.idempotence` | `true` | a record that is sent again stands once, in order. Needs `acks=all` and at most 5 requests in flight |
 | `max.in.flight.requests.per.connection` | 5 | without idempotence more than 1 may change the order after an error |
 | `delivery.timeout.ms` | 120000 | how long the client tries. Must be longer than a failover: session timeout and two seconds |

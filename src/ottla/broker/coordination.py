@@ -158,7 +158,7 @@ class Coordination:
         }
 
     def create(self, topics: Iterable[str], charge: Charge | None = None) -> None:
-        """Create internal topics that somebody asked for; returns before they are there."""
+        """Create internal topics that are requested; returns before they are there."""
         for topic in topics:
             if topic in self._creating or self._tasks.closed or not self._metadata.ready:
                 continue

@@ -57,7 +57,7 @@ def check_number(partitions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic somebody wants. `assignments`: manual ones; empty where brokers are to be chosen."""
+    """A requested topic. `assignments`: manual ones; empty where brokers are to be chosen."""
 
     name: str
     partitions: int

@@ -39,7 +39,7 @@ def compare(context: Context, present: Iterable[BrokerInfo]) -> BrokerChange:
 def note_former_lives(context: Context, written_at: Mapping[TopicPartition, int]) -> None:
     """Note live replicas outside the ISR that registered after their state was last written.
 
-    Nobody knows whether they had another registration since then, which a leader may still name.
+    It is not known whether they had another registration since then, which a leader may still name.
     """
     for tp, zxid in written_at.items():
         state = context.leadership[tp].leader_and_isr

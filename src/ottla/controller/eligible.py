@@ -121,7 +121,7 @@ def eligible_for(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> t
 def crashed(context: Context, tp: TopicPartition, state: LeaderAndIsr) -> tuple[int, ...]:
     """Return the live ISR members of a leaderless partition that may have lost what they had.
 
-    Nobody joins an ISR without a leader: who has not lived on since was in it before it died.
+    No replica joins an ISR without a leader: who has not lived on since was in it before it died.
     """
     if state.leader != NO_LEADER:
         return ()

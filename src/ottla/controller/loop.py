@@ -463,7 +463,7 @@ class Controller:
         )
 
     def _on_response(self, request: Outgoing, response: Any) -> None:
-        """Turn a response into an event. Answers without news are not queued."""
+        """Turn a response into an event. Responses without news are not queued."""
         broker = request.broker
         if request.api_key == LEADER_AND_ISR:
             self._post(happened.LeaderAndIsrResponseReceived(broker, response))

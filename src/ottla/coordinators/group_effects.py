@@ -40,7 +40,7 @@ class GroupEffects:
         self._effects.append(Reply(request_id, JoinResult(error, member_id)))
 
     def reply_sync(self, member: Member, result: SyncResult) -> None:
-        """Answer the SyncGroup of a member, if one waits."""
+        """Respond to the SyncGroup of a member, if one waits."""
         if member.sync_request is not None:
             self._effects.append(Reply(member.sync_request, result))
             member.sync_request = None

@@ -110,7 +110,7 @@ class Groups:
     # --- JoinGroup --------------------------------------------------------------------------------
 
     def _join(self, join: Join, request_id: int, now: Now) -> None:
-        """Answer now, or when the rebalance ends that the member takes part in."""
+        """Respond now, or when the rebalance ends that the member takes part in."""
         settings = self.settings
         timeout_ms = join.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
@@ -417,7 +417,7 @@ class Groups:
     # --- SyncGroup --------------------------------------------------------------------------------
 
     def _sync(self, event: SyncRequested, now: Now) -> None:
-        """Answer when the leader's assignment is committed in the log."""
+        """Respond when the leader's assignment is committed in the log."""
         request_id, sync = event
         group = self.groups.get(sync.group_id)
         if group is None:
@@ -459,7 +459,7 @@ class Groups:
             self._store(group, StoreReason.ASSIGNMENT, everyone)
 
     def _reply_all_syncs(self, group: Group, error: ErrorCode, now: Now) -> None:
-        """Answer every SyncGroup that waits: with the assignment, or with an error."""
+        """Respond to every SyncGroup that waits: with the assignment, or with an error."""
         for member in group.members.values():
             if member.sync_request is not None:
                 ok = error is ErrorCode.NONE
@@ -631,7 +631,9 @@ class Groups:
             self._effects.set_heartbeat_timer(group, member, now)
 
     def _on_group_unloaded(self, group: Group, now: Now) -> None:
-        """Answer all requests that wait with NOT_COORDINATOR, and remove the group from memory."""
+        """Respond to all requests that wait with NOT_COORDINATOR, and remove the group from
+        memory.
+        """
         del self.groups[group.group_id]
         group.transition_to(S.DEAD, now)
         for member in group.members.values():

@@ -199,8 +199,8 @@ class Log(LocalLog):
     ) -> AppendInfo:
         """Append one batch; its buffer is patched in place and must not be reused by the caller.
 
-        A transaction's first batch needs the `guard` under which it was verified. `checked` is
-        what `check_leader_batch` returned, where somebody else asked it with this log's `rules`.
+        A transaction's first batch needs the `guard` under which it was verified. `checked` is what
+        `check_leader_batch` returned, where another caller has checked with this log's `rules`.
         """
         if self.failed is not None:
             raise self.failed

@@ -48,7 +48,7 @@ class Pending:
         """api key and start in seconds of a request whose duration is measured"""
 
     def complete(self, parts: Sequence[Buffer] | None) -> None:
-        """Answer with these parts (None: no response). Ignored when the client is gone."""
+        """Respond with these parts (None: no response). Ignored when the client is gone."""
         if self.done:
             return
         self.done = True
@@ -56,7 +56,7 @@ class Pending:
         self.connection.completed(self)
 
     def settle(self, outcome: "Sequence[Buffer] | Pending | None") -> None:
-        """Answer with what a handler returned: parts, or this itself, which is completed later."""
+        """Respond with what a handler returned: parts, or this itself, which is completed later."""
         if outcome is not self:
             self.complete(cast("Sequence[Buffer] | None", outcome))
 

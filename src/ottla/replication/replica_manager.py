@@ -328,7 +328,7 @@ class ReplicaManager:
     def last_offset_for_epoch(
         self, topic: str, index: int, current_epoch: int, epoch: int
     ) -> tuple[int, int]:
-        """Answer OffsetForLeaderEpoch: (largest epoch not above, its end), -1s if unknown."""
+        """Serve OffsetForLeaderEpoch: (largest epoch not above, its end), -1s if unknown."""
         partition = self.hosted(topic, index)
         return partition.local_log(current_epoch, leader_only=True).end_offset_for_epoch(epoch)
 

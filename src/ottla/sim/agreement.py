@@ -118,7 +118,7 @@ def context_against(context: Context, facts: Facts) -> Iterator[str]:
     for tp, state in facts.states.items():
         yield from _differ(f"{tp} leadership", context.leadership.get(tp), state)
     for tp in [tp for tp in context.leadership if tp not in facts.states]:
-        yield f"{tp} leadership: the controller knows of {context.leadership[tp]}, nobody else does"
+        yield f"{tp} leadership: the controller knows of {context.leadership[tp]}, no broker does"
     yield from _states_against(context, facts)
 
 
@@ -143,7 +143,7 @@ def cache_against(snapshot: Snapshot, context: Context, controller: int) -> Iter
         known = context.assignments.get(name, {})
         yield from _differ(f"{name} id", topic.topic_id, context.topic_id(name))
         yield from _differ(f"{name} partitions", sorted(topic.partitions), sorted(known))
-        for number, told in topic.partitions.items():
+        for number, listed in topic.partitions.items():
             tp = TopicPartition(name, number)
             leadership = context.leadership.get(tp)
             if leadership is None:
@@ -151,8 +151,8 @@ def cache_against(snapshot: Snapshot, context: Context, controller: int) -> Iter
             state = leadership.leader_and_isr
             replicas = context.assignment(tp).replicas
             told_facts: tuple[Any, ...] = (
-                told.leader, told.leader_epoch, told.isr, told.partition_epoch,
-                told.controller_epoch, told.replicas, told.offline_replicas,
+                listed.leader, listed.leader_epoch, listed.isr, listed.partition_epoch,
+                listed.controller_epoch, listed.replicas, listed.offline_replicas,
             )  # fmt: skip
             offline = tuple(r for r in replicas if not context.is_online(r, tp))
             true_facts: tuple[Any, ...] = (

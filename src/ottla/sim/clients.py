@@ -341,7 +341,7 @@ class Auditor(Consumer):
 
 
 class CommittedConsumer(Consumer):
-    """Reads what is committed only, and notes each last stable offset it was told."""
+    """Reads what is committed only, and notes each last stable offset it received."""
 
     isolation_level = READ_COMMITTED
 

@@ -144,7 +144,7 @@ class _Call:
         self._died = False
 
     def _work(self) -> None:
-        """Call the function and note how it ended, to be told to the caller."""
+        """Call the function and note how it ended, for the caller."""
         done = self._done
         try:
             result = self._function(*self._args)

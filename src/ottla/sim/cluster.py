@@ -449,7 +449,7 @@ class Cluster:
         return bool(self._producers) and self.all_in_sync()
 
     async def serve_clients(self, world: World) -> None:
-        """Create the topic; then be every client and operator, until they are told to stop."""
+        """Create the topic; then be every client and operator, until they are stopped."""
         client = Client(world, self.bootstrap, "admin", timeout_s=5.0)
         plan = self.plan
         configs = {"min.insync.replicas": str(plan.min_isr)}
@@ -541,7 +541,7 @@ class Cluster:
             while not reached():
                 if self.simulation.now > limit_s:
                     late = f"not healed: {SETTLE_S:.0f} s after the last fault not: {name}; "
-                    # A record that is wrong is the likelier cause: it is told as well.
+                    # A record that is wrong is the likelier cause: it is reported as well.
                     found = [*self.disagreements()[:5], *self._judge(complete=False)]
                     return [late + self._where(), *found]
                 self.simulation.run_for(0.5)
@@ -557,7 +557,7 @@ class Cluster:
             producer.stopping = True
         yield "every open write has an answer", self._writes_answered, None
         if self.plan.coordinated:
-            # Who was waiting when it was told to stop writes once more.
+            # A client that waited when it was stopped writes once more.
             yield "producers have ended", lambda: all(p.ended for p in self._producers), None
             yield from self.coordination.stages()
         yield "consumers have read everything", self._caught_up, None

@@ -30,7 +30,7 @@ class FolderRules:
             return
         old, new = _topic_id(before), _topic_id(after)
         if old is not None and new is not None and old != new:
-            self.found.append(f"{broker}:{folder} was topic {old}'s, and is told to be {new}'s")
+            self.found.append(f"{broker}:{folder} was topic {old}'s, and is reported as {new}'s")
 
 
 def _topic_id(data: bytes) -> str | None:

@@ -131,7 +131,7 @@ def check_generations(history: History) -> list[str]:
 
 
 def check_offsets_stay(history: History) -> list[str]:
-    """No one is told less than what was acknowledged as committed before it asked.
+    """No member receives less than what was acknowledged as committed before it asked.
 
     Every position goes on from a committed one, so offsets only rise; no one resets them here.
     """
@@ -146,7 +146,7 @@ def check_offsets_stay(history: History) -> list[str]:
         best = max(done, key=lambda c: c.offset, default=None)
         if best is not None and fetched.offset < best.offset:
             found.append(
-                f"{fetched.group} {fetched.tp}: {fetched.process} was told {fetched.offset} by "
+                f"{fetched.group} {fetched.tp}: {fetched.process} received {fetched.offset} from "
                 f"broker {fetched.broker} at {fetched.invoked_s:.3f} s, but {best.offset} was "
                 f"committed at {best.completed_s:.3f} s in generation {best.generation}"
             )
@@ -154,7 +154,7 @@ def check_offsets_stay(history: History) -> list[str]:
 
 
 def check_offsets_are_somebodys(history: History) -> list[str]:
-    """Check that what is told as committed was committed by someone, at least tried."""
+    """Check that what is returned as committed was committed by someone, at least tried."""
     commits = _by_partition(history)
     found = []
     for fetched in history.fetched:
@@ -166,9 +166,9 @@ def check_offsets_are_somebodys(history: History) -> list[str]:
         if fetched.offset >= 0 and fetched.offset not in tried:
             found.append(
                 f"{fetched.group} {fetched.tp}: {fetched.offset} was never committed, "
-                f"{fetched.process} was told so"
+                f"{fetched.process} received it"
             )
-    return few("offset of nobody", found)
+    return few("offset that was never committed", found)
 
 
 def check_all_consumed(

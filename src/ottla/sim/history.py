@@ -1,4 +1,4 @@
-"""History: what the simulated clients tried, what they were told, and when.
+"""History: what the simulated clients tried, which responses they got, and when.
 
 Who may call: `clients` write it, `checkers` read it. Invariants: a write is noted before its
 first byte leaves; an operation without a response stays open, which means "perhaps"; values are
@@ -50,7 +50,7 @@ class Read:
 
 
 class Stable(NamedTuple):
-    """How far the leader of a partition told a read_committed reader that all is decided."""
+    """How far the leader of a partition reported to a read_committed reader that all is decided."""
 
     last_stable_offset: int
     high_watermark: int
@@ -136,7 +136,7 @@ class Commit:
 
 
 class Fetched(NamedTuple):
-    """What a member was told is committed (-1 for nothing), with stable offsets asked for.
+    """What a member received as committed (-1 for nothing), with stable offsets asked for.
 
     It is of some moment between `invoked_s`, when it began to ask, and `answered_s`.
     """
@@ -151,7 +151,7 @@ class Fetched(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """A transactional producer was told that another has its place, or that its transaction ended.
+    """A transactional producer was fenced by another, or that its transaction ended.
 
     `began_s` is when the transaction under way began, or None.
     """
@@ -169,7 +169,7 @@ class History:
     writes: list[Write] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    """Answers that no client should ever get."""
+    """Responses that no client should ever get."""
 
     unclean_topics: set[str] = field(default_factory=set)
     """Topics that may lose what they acknowledged: unclean elections are allowed there."""

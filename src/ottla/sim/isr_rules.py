@@ -3,7 +3,7 @@
 Who may call: `cluster`, with every write of a state znode as it happens. Rule R18 and KIP-903: a
 broker that came back without its tail must not be let in by what was asked for before. Looked at
 from outside: clients' history and files; a member whose process ended after it fetched, and whose
-end no one has been told of, is not judged.
+end was reported to no client, is not judged.
 """
 
 import json

@@ -92,7 +92,7 @@ def _nothing() -> None:
 
 
 def _close(coroutine: Any) -> None:
-    """End a coroutine; one that awaits in its `finally` is told again, within bounds."""
+    """End a coroutine; one that awaits in its `finally` is cancelled again, within bounds."""
     for _ in range(_LAST_WORDS):
         try:
             coroutine.close()

@@ -53,7 +53,7 @@ class Operations:
         self._number = 0
 
     async def due(self, stopping: Callable[[], bool]) -> AsyncIterator[random.Random]:
-        """Yield the chance of each operation when it is due, until told to stop.
+        """Yield the chance of each operation when it is due, until it is stopped.
 
         One that becomes due while another is still at work is dropped: each does one at a time.
         """

@@ -180,7 +180,7 @@ class Internet:
         return len(hit)
 
     def power_off(self, host: str) -> None:
-        """Cut a host's power: it vanishes and no one is told."""
+        """Cut a host's power: it vanishes without a notification."""
         self.dark.add(host)
 
     def power_on(self, host: str) -> None:

@@ -1,8 +1,8 @@
 """Checkers of transactions: exactly once, all or nothing, nothing undecided read, no one fenced.
 
 Who may call: `cluster` at the end of a run, tests. Plain code over values, as `checkers`: the
-final logs with their markers say what is committed; the history says what clients asked for, were
-told and were given.
+final logs with their markers say what is committed; the history says what clients requested
+and which responses they got.
 """
 
 import hashlib
@@ -131,7 +131,7 @@ def check_reasons(history: History) -> list[str]:
         ):
             found.append(
                 f"{fenced.process} at {fenced.at_s:.3f} s, in a transaction of "
-                f"{fenced.at_s - fenced.began_s:.1f} s, and nobody else asked for its id"
+                f"{fenced.at_s - fenced.began_s:.1f} s, and no other producer used its id"
             )
     return few("fenced for no reason", found)
 
@@ -195,16 +195,16 @@ def check_all_or_nothing(history: History, logged: LoggedTransactions) -> list[s
 
 
 def check_outcomes(history: History, logged: LoggedTransactions) -> list[str]:
-    """Check that what a producer was told of its transaction's end is so, and asked for."""
+    """Check that the end that a producer was given of its transaction is real, and requested."""
     known = _committed_by_value(logged)
     found = []
     for t in history.transactions:
         committed = any(known.get(value) for value in t.values)
         if t.outcome is not None and t.values and committed is not t.outcome:
             word = "committed" if t.outcome else "aborted"
-            found.append(f"{t.process}.{t.number} was told {word} at {t.ended_s} s; it is not so")
+            found.append(f"{t.process}.{t.number} received {word} at {t.ended_s} s; it is not so")
         elif committed and not t.commit:
-            found.append(f"{t.process}.{t.number} is committed, which nobody asked for")
+            found.append(f"{t.process}.{t.number} is committed without a request")
     return few("wrong outcome", found)
 
 

@@ -1,10 +1,10 @@
 """Simulated transactional clients: consume, transform, produce, exactly once.
 
-Who may call: `client_roles`, as the main of a client's own node. Invariants: errors are told apart
-as Kafka's `TransactionManager` does: try again, abort and begin anew (`AbortableError`), or give
-up, as another has our transactional id (`FencedError`); a batch is sent with its sequence until its
-outcome is known or the producer's patience ends, and then the epoch is raised (KIP-360); offsets go
-into the transaction with the member's generation (KIP-447).
+Who may call: `client_roles`, as the main of a client's own node. Invariants: errors are
+distinguished as Kafka's `TransactionManager` does: try again, abort and begin anew
+(`AbortableError`), or give up, as another has our transactional id (`FencedError`); a batch is sent
+with its sequence until its outcome is known or the producer's patience ends, and then the epoch is
+raised (KIP-360); offsets go into the transaction with the member's generation (KIP-447).
 """
 
 import asyncio
@@ -191,7 +191,7 @@ class TransactionalProducer:
         return self._unanswered
 
     def note_fenced(self) -> None:
-        """Note that another has our place, or so we were told."""
+        """Note that another has our place, as the coordinator reports."""
         began_s = None if self.present is None else self.present.began_s
         now = asyncio.get_running_loop().time()
         self.history.fenced.append(Fenced(self.name, self.transactional_id, began_s, now))
@@ -295,7 +295,7 @@ class TransactionalProducer:
             self._renew |= code in RENEWING
             raise AbortableError(f"{what}: {code.name}")
         if code is not ErrorCode.INVALID_TXN_STATE:
-            # That one is what a zombie may be told whose transaction timed out meanwhile.
+            # That one is what a zombie may receive whose transaction timed out meanwhile.
             self.history.complaints.append(f"{self.name} {what} got {code.name}")
         raise FencedError(f"{what}: {code.name}")
 

@@ -283,7 +283,7 @@ class SimTransport(asyncio.Transport):
             self.kernel_reset(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
         elif self.lost or self._closing:
             if kind == DATA and self.peer is not None and not self.peer.lost:
-                # No one reads here any more: the sender is told, over the network.
+                # No one reads here any more: the sender is notified over the network.
                 self.carrier.send(self.host, self.peer_host, self._refuse_peer)
         elif kind == FIN:
             self._eof = True

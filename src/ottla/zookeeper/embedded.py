@@ -82,7 +82,7 @@ def start_zookeeper(
 ) -> ZooKeeperProcess:
     """Start a server on 127.0.0.1 with its data in `folder`; return once a session connects.
 
-    `port` 0 picks a free one. Sessions may ask for 2 to 20 ticks unless told otherwise. Without
+    `port` 0 picks a free one. Sessions may ask for 2 to 20 ticks unless set otherwise. Without
     `fsync` a power loss may lose what was acknowledged: for tests and demonstrations.
     """
     java = find_java()

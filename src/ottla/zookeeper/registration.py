@@ -288,7 +288,7 @@ class Registration(Access):
     async def remove_tampered_controller(self, broker_id: int) -> bool:
         """Delete /controller if it cannot be read, or is ours and names another (F41).
 
-        Nobody could be elected until its session ends. Return whether it was deleted.
+        No broker could be elected until its session ends. Return whether it was deleted.
         """
         found = await self.get_data_and_stat(znodes.CONTROLLER)
         if found is None:
@@ -301,7 +301,7 @@ class Registration(Access):
         else:
             if named == broker_id or stat.ephemeral_owner != self.session.session_id:
                 return False
-        log.error("deleting a znode path=%s reason=somebody else wrote it", znodes.CONTROLLER)
+        log.error("deleting a znode path=%s reason=another client wrote it", znodes.CONTROLLER)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self.write(Delete(znodes.CONTROLLER, stat.version))
         return True
@@ -309,7 +309,7 @@ class Registration(Access):
     async def delete_controller_if_fenced(self, fence: int) -> bool:
         """Delete a /controller of ours where /controller_epoch has another version than `fence`.
 
-        No other broker was elected then: somebody wrote the epoch by hand, and nothing this
+        No other broker was elected then: a person or a tool wrote the epoch, and nothing this
         controller writes would stand. Return whether it was deleted.
         """
         controller = await self.get_data_and_stat(znodes.CONTROLLER)
@@ -318,7 +318,7 @@ class Registration(Access):
             return False
         if epoch is not None and epoch[1].version == fence:
             return False
-        log.error("electing again path=%s reason=somebody else wrote it", znodes.CONTROLLER_EPOCH)
+        log.error("electing again path=%s reason=another client wrote it", znodes.CONTROLLER_EPOCH)
         with contextlib.suppress(NoNodeError, BadVersionError):
             await self.write(Delete(znodes.CONTROLLER, controller[1].version))
         return True
@@ -330,7 +330,7 @@ class Registration(Access):
             current = await self.get_controller_epoch()
             if current is not None and current[0] == epoch:
                 return current
-        who = "nobody" if found is None else f"{found[0][:80]!r}"
+        who = "no broker" if found is None else f"{found[0][:80]!r}"
         raise ControllerMovedError(f"broker {broker_id} lost the election; controller: {who}")
 
     async def delete_controller(

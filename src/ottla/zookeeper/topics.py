@@ -23,7 +23,7 @@ from ottla.zookeeper.operations import Create, Delete, Set
 from ottla.zookeeper.watches import WatchCallback
 
 MAX_CONFLICTS = 20
-"""How often a topic's znode is read again because somebody else wrote it."""
+"""How often a topic's znode is read again because another client wrote it."""
 
 
 @dataclass(slots=True)

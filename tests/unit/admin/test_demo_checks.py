@@ -5,7 +5,15 @@ import pytest
 from ottla.admin.demo.faults import led_by, most_leaders
 from ottla.admin.demo.flights import number_of
 from ottla.admin.demo.verifying import problems
-from ottla.admin.demo.watching import NOBODY, PREFERRED, Fault, Notes, Seen, Watcher, moves_between
+from ottla.admin.demo.watching import (
+    NO_BROKER,
+    PREFERRED,
+    Fault,
+    Notes,
+    Seen,
+    Watcher,
+    moves_between,
+)
 from ottla.model.errors import OttlaError
 
 GOOD = {(0, 0): (0, b"AA"), (0, 1): (2, b"AA"), (1, 0): (1, b"UA")}
@@ -61,7 +69,7 @@ def test_the_broker_that_leads_most_and_of_several_the_lowest():
     assert most_leaders(seen(0, {0: (2, 0), 1: (1, 0)})) == 1
     assert led_by(seen(0, {0: (1, 0), 1: (2, 0), 2: (1, 4)}), 1) == [0, 2]
     with pytest.raises(OttlaError):
-        most_leaders(seen(0, {0: (NOBODY, 0)}))
+        most_leaders(seen(0, {0: (NO_BROKER, 0)}))
 
 
 def test_a_move_after_a_kill_has_its_cause_and_duration():
@@ -79,7 +87,7 @@ def test_a_move_back_to_the_preferred_leader_is_no_fault_of_the_last_kill():
 
 def test_no_move_while_nobody_leads_or_the_answer_is_older():
     before = seen(9, {0: (1, 4)})
-    assert moves_between(before, seen(10, {0: (NOBODY, 4)}), None) == []
+    assert moves_between(before, seen(10, {0: (NO_BROKER, 4)}), None) == []
     assert moves_between(before, seen(10, {0: (2, 3)}), None) == []
     assert moves_between(before, seen(10, {0: (1, 5)}), None) == []
 
@@ -90,7 +98,7 @@ def test_a_move_through_nobody_is_seen_once_and_whole():
     notes.faults.append(Fault(1.0, 1, "kill -9 of 1"))
     for answer in (
         seen(0.5, {0: (1, 0)}),
-        seen(2.0, {0: (NOBODY, 1)}, alive=(0, 2)),
+        seen(2.0, {0: (NO_BROKER, 1)}, alive=(0, 2)),
         seen(3.0, {0: (2, 2)}, alive=(0, 2), controller=2),
         seen(3.1, {0: (1, 0)}),  # a broker that has not heard of it yet
         seen(3.2, {0: (2, 2)}, alive=(0, 2), controller=2),

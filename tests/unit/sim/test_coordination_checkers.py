@@ -81,9 +81,9 @@ def test_a_sound_history_passes():
         (data(0, [copy(0), copy(1)]) + marker(2, COMMIT), "events-0@2 was never copied"),
         (SOUND + data(6, [b"y"]), "transaction without an end: copies-0@6"),
         (SOUND.replace(b"=v", b"=w"), "events-0@0 is b'v0', its copy b'w0'"),
-        (data(0, [copy(0), copy(1), copy(2)]) + marker(3, ABORT), "told committed at 2.1 s"),
+        (data(0, [copy(0), copy(1), copy(2)]) + marker(3, ABORT), "received committed at 2.1 s"),
         (data(0, [copy(0)]) + marker(1, COMMIT) + data(2, [copy(1), copy(2)]), "records are not"),
-        (data(0, [b"x"]) + marker(1, COMMIT), "was told aborted"),
+        (data(0, [b"x"]) + marker(1, COMMIT), "received aborted"),
     ],
 )
 def test_a_log_that_is_wrong_is_told(log, found):
@@ -163,18 +163,18 @@ def test_groups():
                 ],
                 "fetched": [Fetched("g", SOURCE, 1, 5.0, 5.1, "m1", 0)],
             },
-            "committed offset went back: g events-0: m1 was told 1 by broker 0",
+            "committed offset went back: g events-0: m1 received 1 from broker 0",
         ),
         (
             {"fetched": [Fetched("g", SOURCE, 7, 5.0, 5.1, "m1", 0)]},
-            "offset of nobody: g events-0: 7 was never committed",
+            "offset that was never committed: g events-0: 7 was never committed",
         ),
         (
             {
                 "commits": [Commit("g", SOURCE, 7, 1, 5.2, 5.3)],
                 "fetched": [Fetched("g", SOURCE, 7, 5.0, 5.1, "m1", 0)],
             },
-            "offset of nobody: g events-0: 7 was never committed",
+            "offset that was never committed: g events-0: 7 was never committed",
         ),
         ({"consumed": {"g": {(SOURCE, 1)}}}, "never consumed: g: 2 records, the first events-0@0"),
     ],

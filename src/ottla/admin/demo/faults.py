@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from ottla.admin.demo.watching import NOBODY, Seen
+from ottla.admin.demo.watching import NO_BROKER, Seen
 from ottla.admin.local.processes import ProcessId, wait_gone
 from ottla.model.errors import OttlaError
 
@@ -19,7 +19,7 @@ POLL_S = 0.02
 
 def most_leaders(seen: Seen) -> int:
     """Return the broker that leads most partitions; of several the lowest id."""
-    leads = Counter(leader for leader, _ in seen.leaders.values() if leader != NOBODY)
+    leads = Counter(leader for leader, _ in seen.leaders.values() if leader != NO_BROKER)
     if not leads:
         raise OttlaError("no partition has a leader; nothing to kill")
     return min(leads, key=lambda broker: (-leads[broker], broker))

@@ -18,7 +18,7 @@ from ottla.net.client import Client
 
 POLL_S = 0.05
 CALL_TIMEOUT_S = 1.0
-NOBODY = -1
+NO_BROKER = -1
 PREFERRED = "back to the preferred leader"
 
 
@@ -61,7 +61,7 @@ def moves_between(before: Seen, after: Seen, fault: Fault | None) -> list[Move]:
     moves = []
     for partition, (leader, epoch) in sorted(after.leaders.items()):
         old, old_epoch = before.leaders.get(partition, (leader, epoch))
-        if leader in (NOBODY, old) or epoch <= old_epoch:
+        if leader in (NO_BROKER, old) or epoch <= old_epoch:
             continue
         lost = fault is not None and old == fault.broker and fault.what.startswith("kill")
         preferred = not lost and leader == after.preferred.get(partition)
@@ -132,7 +132,7 @@ class Watcher(threading.Thread):
             time.monotonic(),
             {
                 p.partition_index: (
-                    p.leader_id if p.leader_id in alive else NOBODY,
+                    p.leader_id if p.leader_id in alive else NO_BROKER,
                     p.leader_epoch,
                 )
                 for p in partitions
@@ -154,7 +154,7 @@ class Watcher(threading.Thread):
             kept = {
                 p: old
                 for p, old in before.leaders.items()
-                if (new := seen.leaders.get(p, (NOBODY, -1)))[0] == NOBODY or new[1] < old[1]
+                if (new := seen.leaders.get(p, (NO_BROKER, -1)))[0] == NO_BROKER or new[1] < old[1]
             }
             seen = replace(seen, leaders=seen.leaders | kept)
         if seen.controller >= 0 and (

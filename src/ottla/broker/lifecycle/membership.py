@@ -160,7 +160,7 @@ class Membership:
             self._lost.set()
 
     async def join(self) -> None:
-        """Register and take part in elections; StartupError if the broker id is somebody else's."""
+        """Register and take part in elections; StartupError if the broker id is in use."""
         store = await self.connect()
         info = self._broker_info()
         await self._check_endpoints(store, info)

@@ -2,7 +2,7 @@
 
 Who may call: `process`, which shows them to this machine's operators. Invariants: nothing is
 measured for its own sake while requests are served but what `request_times` says; the rest is
-looked up when somebody asks, at most once a second; counts that become rates are noted every few
+looked up on request, at most once a second; counts that become rates are noted every few
 seconds. What a figure means where it is not Kafka's own meaning is in docs/METRICS.md. Kafka:
 `KafkaMetricsGroup` and its many callers.
 """
@@ -30,7 +30,7 @@ from ottla.wire.codec import APIS
 SAMPLE_S = 5.0
 WATCHED_TICK_S, UNWATCHED_TICK_S = 0.02, 1.0
 """How often the event loop's lateness is measured. Fifty timers a second cost CPU that matters
-beside consumers, so it is only while somebody reads the figures."""
+beside consumers, so it is only while the figures are read."""
 WATCHED_FOR_S = 60.0
 LATE_MS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000, 2000, 5000, 10_000)
 """Bounds of what is counted as late, in milliseconds."""

@@ -225,7 +225,7 @@ class Deferred(Pending):
         return getattr(self.connection, name)
 
     def serve(self, outcome: Response) -> None:
-        """Answer with what the handler returned."""
+        """Respond with what the handler returned."""
         if isinstance(outcome, Pending):
             self.inner = outcome
         else:

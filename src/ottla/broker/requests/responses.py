@@ -119,10 +119,10 @@ def respond_later(
     request: Any,
     work: Later,
 ) -> Pending:
-    """Answer with what a coroutine returns; an OttlaError it raises becomes the response.
+    """Respond with what a coroutine returns; an OttlaError it raises becomes the response.
 
     It runs to its end even if the client goes away: half a topic creation is worse than a response
-    nobody reads.
+    that is not read.
     """
     pending = conn.pending(pipelined=False)
 

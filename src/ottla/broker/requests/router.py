@@ -265,7 +265,7 @@ def _frame_rules(apis: Sequence[Api[Any, Any]]) -> FrameRules:
 
 
 def _failed(api: Api[Any, Any], header: RequestHeader, request: Any, error: Exception) -> Parts:
-    """Answer a request whose handler has a bug, or raise CloseConnection."""
+    """Respond to a request whose handler has a bug, or raise CloseConnection."""
     if api.between_brokers:
         return error_response(api, header, request, OttlaError(f"our error: {error!r}"))
     raise CloseConnection(f"our error: {error!r}") from error

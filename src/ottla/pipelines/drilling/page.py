@@ -189,10 +189,10 @@ def _leadership(report: Report, zone: str) -> str:
                 (
                     clock(one.start_to_ms, zone),
                     "the logs' end" if one.end_ms is None else clock(one.end_ms, zone),
-                    "nobody", "", "", "", f"{one.reason}; without a leader for {length} s", "",
+                    "no leader", "", "", "", f"{one.reason}; without a leader for {length} s", "",
                 )
             )  # fmt: skip
-            kinds.append("nobody")
+            kinds.append("leaderless")
     if not rows:
         return "<p>No log tells.</p>"
     head = ("from", "to", "leader", "epoch", "ISR", "acknowledged meanwhile", "why", "how it ended")

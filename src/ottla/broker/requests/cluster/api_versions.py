@@ -21,7 +21,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def unsupported(header: RequestHeader) -> list[Buffer]:
-    """Answer a version we do not know: body version 0, and the range to try again with."""
+    """Respond to a version we do not know: body version 0, and the range to try again with."""
     entry = ApiVersionsResponse.ApiVersion(
         api_key=ApiKey.API_VERSIONS,
         min_version=ApiVersionsRequest.MIN_VERSION,

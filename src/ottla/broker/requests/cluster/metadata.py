@@ -59,7 +59,7 @@ def handle(
 async def _wait(
     server: MetadataServer, conn: Connection, header: RequestHeader, request: MetadataRequest
 ) -> list[Buffer]:
-    """Answer once a controller has sent us the cluster, and missing topics were created.
+    """Respond once a controller has sent us the cluster, and missing topics were created.
 
     A JVM broker that has received no UpdateMetadata lists no brokers, and one that was only sent
     the live brokers calls every topic unknown, which some clients take for the truth; ours waits a

@@ -83,7 +83,7 @@ def _log(
     request: UpdateMetadataRequest,
     counts: tuple[int, int] | None,
 ) -> None:
-    """Write Kafka's line into state-change.log, where somebody listens."""
+    """Write Kafka's line into state-change.log, where the logger is on."""
     if counts is None:
         return
     line = (

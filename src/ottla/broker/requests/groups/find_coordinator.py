@@ -20,7 +20,7 @@ from ottla.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoo
 FIRST_VERSION_WITH_MANY = 4
 FIRST_VERSION_WITH_SHARE = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-NOBODY = -1
+NO_BROKER = -1
 MESSAGES = {ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available."}
 
 
@@ -56,12 +56,12 @@ def handle(
 def _find(
     server: FinderServer, conn: Connection, header: RequestHeader, key_type: int, key: str
 ) -> tuple[ErrorCode, int, Endpoint]:
-    nowhere = Endpoint("", NOBODY)
+    nowhere = Endpoint("", NO_BROKER)
     if key_type not in (GROUP, TRANSACTION, SHARE) or (
         key_type == SHARE and header.api_version < FIRST_VERSION_WITH_SHARE
     ):
-        return ErrorCode.INVALID_REQUEST, NOBODY, nowhere
-    unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, NOBODY, nowhere)
+        return ErrorCode.INVALID_REQUEST, NO_BROKER, nowhere
+    unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_BROKER, nowhere)
     log = server.coordination.logs.get(key_type)
     if log is None:
         return unavailable
@@ -91,11 +91,11 @@ FIND_COORDINATOR = Api(
                 "coordinator_keys",
                 {"key": ""},
                 message=True,
-                node_id=NOBODY,
-                port=NOBODY,
+                node_id=NO_BROKER,
+                port=NO_BROKER,
             ),
         ),
-        code_and_message(FindCoordinatorResponse, node_id=NOBODY, host="", port=NOBODY),
+        code_and_message(FindCoordinatorResponse, node_id=NO_BROKER, host="", port=NO_BROKER),
     ),
     large=in_portions("coordinator_keys", "coordinators", since=FIRST_VERSION_WITH_MANY),
 )

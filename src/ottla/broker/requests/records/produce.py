@@ -89,7 +89,7 @@ _RESULT = struct.Struct(">hqqq")
 _OLD_RESULT = struct.Struct(">hqq")
 _MARK = 0x0102030405060708
 TEMPLATES = 8192
-"""Answers kept of so many partitions and versions together, a few hundred bytes each."""
+"""Responses kept of so many partitions and versions together, a few hundred bytes each."""
 
 
 def handle(
@@ -108,7 +108,7 @@ def _append_all(
     verified: Verified | None,
     pending: "PendingProduce | None",
 ) -> Sequence[Buffer] | Pending | None:
-    """Append every batch; `pending` is there if somebody was asked before, for the response."""
+    """Append every batch; `pending` is the response where a part was checked before."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and request.acks in (1, ACKS_ALL):
         return _one(server, conn, header, request, verified, pending)
