@@ -631,9 +631,7 @@ class Groups:
             self._effects.set_heartbeat_timer(group, member, now)
 
     def _on_group_unloaded(self, group: Group, now: Now) -> None:
-        """Respond to all requests that wait with NOT_COORDINATOR, and remove the group from
-        memory.
-        """
+        """Respond to waiting requests with NOT_COORDINATOR, and remove the group from memory."""
         del self.groups[group.group_id]
         group.transition_to(S.DEAD, now)
         for member in group.members.values():
