@@ -86,6 +86,8 @@ def test_up_again_starts_nothing(folder):
 
 def test_status_as_json(folder):
     found = json.loads(ok("status", "--dir", folder, "--output", "json"))
+    watched = ok("status", "--watch", 0.1, "--count", 2, "--dir", folder, "--output", "json")
+    assert [json.loads(line)["healthy"] for line in watched.splitlines()] == [True, True]
     assert [b["id"] for b in found["brokers"]] == [0, 1, 2]
     assert all(b["alive"] and b["pid"] and b["resident_bytes"] for b in found["brokers"])
     assert found["controller"] in (0, 1, 2)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
 GAP, NARROW_GAP = 2, 1
+CLEAR = "\x1b[H\x1b[2J"
+"""To a terminal: the cursor home, the screen empty."""
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 
 

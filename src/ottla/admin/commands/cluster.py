@@ -4,6 +4,10 @@ Who may call: `cli`. Invariants: `status` works with any Kafka by --bootstrap-se
 when something is down.
 """
 
+import contextlib
+import itertools
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +24,7 @@ from ottla.admin.output import (
     structured,
 )
 from ottla.admin.process import ended_in_order
-from ottla.admin.tables import bad, good
+from ottla.admin.tables import CLEAR, bad, good
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -129,27 +133,68 @@ def down(directory: Dir = None, output: Output = Format.table) -> None:
 
 
 def status(
-    directory: Dir = None, bootstrap_server: Bootstrap = None, output: Output = Format.table
+    watch: Annotated[
+        float | None, Option(metavar="SECONDS", help="Again and again, until Ctrl-C", min=0.1)
+    ] = None,
+    count: Annotated[
+        int | None, Option(help="With --watch: stop after so many times", min=1)
+    ] = None,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
 ) -> None:
     """Show brokers, controller and the health of partitions. Exit code 1 if something is down.
 
-    Example: ottla status --output json
+    With --watch, JSON is an object a line, and the exit code is that of the last one.
+
+    Example: ottla status --watch 2
     """
+    if count is not None and watch is None:
+        raise UsageError("--count goes with --watch")
+    healthy = True
+    with contextlib.ExitStack() as stack:
+        if watch is not None:
+            stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+            stack.enter_context(ended_in_order())
+        for shown in itertools.count(1):
+            found = _found(directory, bootstrap_server)
+            healthy = found.healthy
+            _show_status(found, output, watched=watch is not None)
+            if watch is None or shown == count:
+                break
+            time.sleep(watch)
+    if not healthy:
+        raise Exit(EXIT_FAILED)
+
+
+def _found(directory: Path | None, bootstrap_server: str | None) -> "Status":
     from ottla.admin.connection import where  # noqa: PLC0415 - lazy
     from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
 
     cluster = where(bootstrap_server, directory)
-    found = (
-        cluster_status.of_folder(cluster.folder)
-        if cluster.address is None
-        else ask(directory, bootstrap_server, cluster_status.ask)
-    )
-    if structured(output):
+    if cluster.address is None:
+        return cluster_status.of_folder(cluster.folder)
+    found: Status = ask(directory, bootstrap_server, cluster_status.ask)
+    return found
+
+
+def _show_status(found: "Status", output: Format, *, watched: bool) -> None:
+    from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
+
+    if watched and output is Format.json:
+        import json  # noqa: PLC0415 - only where it is printed
+
+        import msgspec  # noqa: PLC0415
+
+        plain = msgspec.to_builtins(cluster_status.as_json(found), str_keys=True)
+        print_line(json.dumps(plain))
+    elif structured(output):
         print_structured(output, cluster_status.as_json(found))
     else:
+        if watched and output is Format.table and sys.stdout.isatty():
+            sys.stdout.write(CLEAR)
         print_status(found)
-    if not found.healthy:
-        raise Exit(EXIT_FAILED)
+    sys.stdout.flush()
 
 
 def demo(

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
 from ottla.admin.output import Format, plural, print_line, print_structured, print_table, structured
-
-_CLEAR = "\x1b[H\x1b[2J"
+from ottla.admin.tables import CLEAR
 
 
 def watch(
@@ -89,7 +88,7 @@ def _show(found: dict[str, list[dict[str, Any]]], output: Format) -> None:
         print_structured(output, listed)
     else:
         if output is Format.table and sys.stdout.isatty():
-            sys.stdout.write(_CLEAR)
+            sys.stdout.write(CLEAR)
         heads = ("topic", "partition", "committed", "end", "lag", "read/s", "written/s", "client")
         for name, rows in found.items():
             total = plural(sum(r["lag"] or 0 for r in rows), "record")
