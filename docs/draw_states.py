@@ -31,7 +31,7 @@ WHAT = {
     PartitionState.NON_EXISTENT: "no topic names it, or its topic has been deleted",
     PartitionState.NEW: "it has replicas and never had a leader",
     PartitionState.ONLINE: "a live broker leads it",
-    PartitionState.OFFLINE: "its leader is dead and nobody could be elected",
+    PartitionState.OFFLINE: "its leader is dead and no one could be elected",
     ReplicaState.NON_EXISTENT: "not assigned, or deleted",
     ReplicaState.NEW: "assigned, not yet told who leads; can only follow",
     ReplicaState.ONLINE: "leads or follows",
