@@ -17,7 +17,7 @@ from ottla.zookeeper.session import Session, SessionEvent, SessionState
 from ottla.zookeeper.store import ensure_chroot
 
 TICK_MS = 100
-SESSION_MS = 4 * TICK_MS
+SESSION_MS = 8 * TICK_MS
 CONNECT_MS = 5000
 _numbers = itertools.count()
 
