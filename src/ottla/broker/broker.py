@@ -13,7 +13,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ottla.broker.configs.config_entries import THROTTLE_LEASE
 from ottla.broker.configs.dynamic_configs import DynamicConfigs
 from ottla.broker.configs.throttle_lease import ThrottleLease
 from ottla.broker.configs.topic_configs import TopicConfigs
@@ -49,6 +48,7 @@ from ottla.model.config import BrokerConfig, TopicConfig
 from ottla.model.errors import StartupError, StorageError
 from ottla.model.ids import uuid_to_text
 from ottla.model.ports import Clock, World
+from ottla.model.throttle_settings import FOLLOWER_RATE, LEADER_RATE, LEASE, LOG_DIRS_RATE
 from ottla.model.time_slices import TimeSlice
 from ottla.net.frame_memory import FrameMemory
 from ottla.net.limits import ConnectionQuotas, DispatchTimeSlice, ServerLimits
@@ -236,12 +236,10 @@ class Broker:
         for log in self.logs.all_logs():
             log.update_config(server.topic_configs.get(log.tp.topic))
         rates = server.dynamic_configs
-        replicas.leader_quota.bound = rates.throttle("leader.replication.throttled.rate")
-        replicas.follower_quota.bound = rates.throttle("follower.replication.throttled.rate")
-        replicas.log_dirs_quota.bound = rates.throttle(
-            "replica.alter.log.dirs.io.max.bytes.per.second"
-        )
-        if THROTTLE_LEASE in rates.own and not self._lease.running:
+        replicas.leader_quota.bound = rates.throttle(LEADER_RATE)
+        replicas.follower_quota.bound = rates.throttle(FOLLOWER_RATE)
+        replicas.log_dirs_quota.bound = rates.throttle(LOG_DIRS_RATE)
+        if LEASE in rates.own and not self._lease.running:
             self._lease.running = True
             self.tasks.start(self._lease.run(), "throttle-lease")
         replicas.fetchers.resize(config.integer("num.replica.fetchers"))

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.admin.commands.configs import Target, _alter_quotas, _alter_settings, _hint
-from ottla.admin.operations import configs, reassign, throttles
+from ottla.admin.operations import configs, reassign
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
+from ottla.model.throttle_settings import LEADER_RATE, THROTTLED_REPLICAS
 
 
 def setting(key, value, source):
@@ -99,7 +100,7 @@ def test_a_refusal_has_the_brokers_words_and_kafkas_name():
 
 def test_throttles_go_from_all_that_answer():
     cluster = Cluster(incremental=True)
-    rate, replicas = throttles.BROKER_THROTTLES[0], throttles.TOPIC_THROTTLES[1]
+    rate, replicas = LEADER_RATE, THROTTLED_REPLICAS[1]
     cluster.settings[4, "0"] = {rate: "5", "kept": "1"}
     cluster.settings[4, "1"] = {rate: "5"}
     cluster.settings[2, "t"][replicas] = "0:1"

@@ -1,9 +1,10 @@
 """Forgotten throttles: which there are while nothing is reassigned, and how they go."""
 
-from ottla.admin.operations.forgotten_throttles import LEASE, LISTS, RATES, forgotten_throttles
+from ottla.admin.operations.forgotten_throttles import forgotten_throttles
+from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
 
 RATE = {RATES[0]: "1000", RATES[1]: "1000"}
-LISTED = {LISTS[0]: "0:1", LISTS[1]: "0:2"}
+LISTED = {THROTTLED_REPLICAS[0]: "0:1", THROTTLED_REPLICAS[1]: "0:2"}
 
 
 def test_what_is_there_while_nothing_moves_is_found_with_its_way_out():

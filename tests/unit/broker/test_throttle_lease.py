@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.configs import throttle_lease
-from ottla.broker.configs.config_entries import QUOTA_KEYS, THROTTLE_LEASE
+from ottla.model.throttle_settings import LEASE, REPLICATION_RATES, THROTTLED_REPLICAS
 from ottla.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
@@ -11,8 +11,8 @@ from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfig
 from ottla.zookeeper import znodes
 
 TOPIC, BROKER = 2, 4
-RATES = dict.fromkeys(list(QUOTA_KEYS)[:2], "1000")
-LISTS = dict.fromkeys(throttle_lease.TOPIC_LISTS, "0:1")
+RATES = dict.fromkeys(REPLICATION_RATES, "1000")
+LISTS = dict.fromkeys(THROTTLED_REPLICAS, "0:1")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def nothing_left(scene, *brokers):
 
 def test_throttles_of_an_ended_reassignment_go(cluster):
     for broker in (1, 2):
-        alter(cluster, BROKER, str(broker), RATES | {THROTTLE_LEASE: "t"})
+        alter(cluster, BROKER, str(broker), RATES | {LEASE: "t"})
     alter(cluster, TOPIC, "t", LISTS | {"retention.ms": "9"})
     reassign(cluster, [2])
     began = cluster.simulation.now
@@ -79,22 +79,22 @@ def test_throttles_of_an_ended_reassignment_go(cluster):
 
 def test_throttles_stay_while_the_move_does_and_go_after_it(cluster):
     """Broker 2 is down: the move waits for it, longer than the grace. Then it ends."""
-    alter(cluster, BROKER, "1", RATES | {THROTTLE_LEASE: "t"})
-    alter(cluster, BROKER, "2", RATES | {THROTTLE_LEASE: "t"})
+    alter(cluster, BROKER, "1", RATES | {LEASE: "t"})
+    alter(cluster, BROKER, "2", RATES | {LEASE: "t"})
     alter(cluster, TOPIC, "t", LISTS)
     cluster.produce("t", 5)
     cluster.simulation.node("b2").crash()
     reassign(cluster, [2])  # before the controller has noticed that broker 2 is dead
     cluster.simulation.run_for(4 * throttle_lease.GRACE_S)
-    assert settings(cluster, "brokers", 1) == RATES | {THROTTLE_LEASE: "t"}
+    assert settings(cluster, "brokers", 1) == RATES | {LEASE: "t"}
     assert settings(cluster, "topics", "t") == LISTS
     cluster.up(2)
     cluster.wait(lambda: nothing_left(cluster, 1, 2), within_s=120)
 
 
 def test_a_broker_that_comes_back_later_removes_its_own(cluster):
-    alter(cluster, BROKER, "1", RATES | {THROTTLE_LEASE: "t"})
-    alter(cluster, BROKER, "2", RATES | {THROTTLE_LEASE: "t"})
+    alter(cluster, BROKER, "1", RATES | {LEASE: "t"})
+    alter(cluster, BROKER, "2", RATES | {LEASE: "t"})
     cluster.simulation.node("b2").crash()
     cluster.wait(lambda: not settings(cluster, "brokers", 1))
     assert settings(cluster, "brokers", 2)
@@ -114,13 +114,13 @@ def test_a_lease_is_shown_set_or_not_so_that_tools_know_who_keeps_it(cluster):
     def shown():
         r = DescribeConfigsRequest
         resource = r.DescribeConfigsResource(
-            resource_type=BROKER, resource_name="1", configuration_keys=[THROTTLE_LEASE]
+            resource_type=BROKER, resource_name="1", configuration_keys=[LEASE]
         )
         (found,) = cluster.ask(1, r(resources=[resource]), 4).results[0].configs
         assert not found.is_sensitive
         return found.value, found.config_source
 
     assert shown() == (None, 5)
-    alter(cluster, BROKER, "1", {THROTTLE_LEASE: "t"})
-    cluster.wait(lambda: THROTTLE_LEASE in cluster.brokers["b1"].services.dynamic_configs.own)
+    alter(cluster, BROKER, "1", {LEASE: "t"})
+    cluster.wait(lambda: LEASE in cluster.brokers["b1"].services.dynamic_configs.own)
     assert shown() == ("t", 2)

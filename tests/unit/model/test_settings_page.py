@@ -38,17 +38,12 @@ def settings():
 
 
 def read_by_some_module():
-    """The settings that a module, which is no table, names in quotes or by a table's constant."""
-    found, constants, words = set(), {}, set()
+    """The settings that stand between quotes in a module that is no table."""
+    found = set()
     for room in ROOMS:
         for path in (ROOT / "src" / "ottla" / room).rglob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            if path.name in TABLES:
-                constants |= dict(re.findall(r'^([A-Z_]+) = "([a-z][a-z.]+)"$', text, re.MULTILINE))
-            else:
-                found |= set(re.findall(r'"([a-z][a-z.]+)"', text))
-                words |= set(re.findall(r"\b[A-Z_]+\b", text))
-    found |= {setting for constant, setting in constants.items() if constant in words}
+            if path.name not in TABLES:
+                found |= set(re.findall(r'"([a-z][a-z.]+)"', path.read_text(encoding="utf-8")))
     return found & {*broker_keys(), *our_keys(), *DYNAMIC_ONLY_KEYS}
 
 

@@ -8,15 +8,11 @@ never removed here. A broker with a lease removes its own (broker/configs/thrott
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-LEASE = "ottla.replication.throttle.lease"
-RATES = (
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-)
-LISTS = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
+from ottla.model.throttle_settings import (
+    LEASE,
+    LOG_DIRS_RATE,
+    REPLICATION_RATES,
+    THROTTLED_REPLICAS,
 )
 
 
@@ -46,15 +42,15 @@ def forgotten_throttles(
     leased = {name for lease in leases for name in lease.split(",")}
     found: list[Forgotten] = []
     for broker, settings in sorted(brokers.items()):
-        keys: tuple[str, ...] = RATES[2:] if reassigning else RATES
-        if broker in moving_log_dirs:
-            keys = keys[: len(keys) - 1]
+        keys: tuple[str, ...] = () if reassigning else REPLICATION_RATES
+        if broker not in moving_log_dirs:
+            keys += (LOG_DIRS_RATE,)
         if LEASE not in settings:
             _note(found, "broker", str(broker), settings, keys)
     if not reassigning:
         for topic, settings in sorted(topics.items()):
             if topic not in leased:
-                _note(found, "topic", topic, settings, LISTS)
+                _note(found, "topic", topic, settings, THROTTLED_REPLICAS)
     return found
 
 

@@ -9,15 +9,10 @@ from collections.abc import Iterable
 
 from ottla.admin.operations import configs, log_dirs, reassign
 from ottla.admin.operations.configs import BROKER, TOPIC
-from ottla.admin.operations.forgotten_throttles import (
-    LEASE,
-    LISTS,
-    RATES,
-    Forgotten,
-    forgotten_throttles,
-)
+from ottla.admin.operations.forgotten_throttles import Forgotten, forgotten_throttles
 from ottla.admin.operations.throttles import BROKER_ANSWERS_IN_S
 from ottla.model.errors import ConnectionLostError
+from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
 from ottla.net.client import Client
 
 
@@ -30,7 +25,7 @@ async def forgotten(client: Client) -> list[Forgotten]:
                 client, BROKER, str(broker), [*RATES, LEASE], timeout_s=BROKER_ANSWERS_IN_S
             )
     topics = {
-        topic.name or "": await configs.own(client, TOPIC, topic.name or "", LISTS)
+        topic.name or "": await configs.own(client, TOPIC, topic.name or "", THROTTLED_REPLICAS)
         for topic in (await client.metadata(None)).topics
     }
     lying = (await log_dirs.describe(client, brokers)).replicas

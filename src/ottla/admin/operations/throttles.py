@@ -10,17 +10,11 @@ from typing import NamedTuple
 
 from ottla.admin.operations import configs
 from ottla.admin.operations.configs import BROKER, TOPIC
-from ottla.admin.operations.forgotten_throttles import (
-    LEASE,
-    LISTS,
-    RATES,
-)
 from ottla.admin.operations.plans import Throttled
 from ottla.model.errors import ConnectionLostError, OttlaError, UnsupportedVersionError
+from ottla.model.throttle_settings import LEASE, RATES, REPLICATION_RATES, THROTTLED_REPLICAS
 from ottla.net.client import Client
 
-BROKER_THROTTLES = RATES[:2]
-TOPIC_THROTTLES = LISTS
 MAX_LEASE_CHARS = 200_000
 """What is longer than a znode should be leaves topics to `reassign verify`; rates are leased."""
 BROKER_ANSWERS_IN_S = 5.0
@@ -44,7 +38,7 @@ async def limit(
     """
     leaders, followers, brokers = throttled
     alive = [broker for broker in brokers if broker in live]
-    rates = {key: str(rate) for key in BROKER_THROTTLES}
+    rates = {key: str(rate) for key in REPLICATION_RATES}
     leased = rates | {LEASE: lease_of(leaders)}
     without = [broker for broker in alive if not await knows_leases(client, broker)]
     wanted = {broker: rates if broker in without else leased for broker in alive}
@@ -52,7 +46,7 @@ async def limit(
         for broker in alive:
             await _set(client, BROKER, str(broker), wanted[broker], validate_only=validate_only)
         for topic in leaders:
-            changed = dict(zip(TOPIC_THROTTLES, (leaders[topic], followers[topic]), strict=True))
+            changed = dict(zip(THROTTLED_REPLICAS, (leaders[topic], followers[topic]), strict=True))
             await _set(client, TOPIC, topic, changed, validate_only=validate_only)
     for broker in alive:
         await configs.wait_in_force(client, broker, wanted[broker])
@@ -108,7 +102,7 @@ async def clear(client: Client, live: Iterable[int], topics: Iterable[str]) -> C
 
 
 async def _clear(client: Client, kind: int, name: str) -> bool:
-    keys = (*RATES, LEASE) if kind == BROKER else TOPIC_THROTTLES
+    keys = (*RATES, LEASE) if kind == BROKER else THROTTLED_REPLICAS
     # Whoever does not say in time what it has must not keep the others from being asked.
     timeout_s = BROKER_ANSWERS_IN_S if kind == BROKER else None
     found = await configs.own(client, kind, name, keys, timeout_s=timeout_s)

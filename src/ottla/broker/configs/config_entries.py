@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from ottla.model.config import OUR_DEFAULTS, BrokerConfig
 from ottla.model.config_keys import TOPIC_SYNONYMS, ConfigKey, broker_keys, topic_keys
+from ottla.model.throttle_settings import LEASE, RATES
 
 
 class Source(IntEnum):
@@ -108,18 +109,10 @@ def render(key: ConfigKey, text: str | None) -> str | None:
     return text.strip() if isinstance(value, float) else str(value)
 
 
-QUOTA_KEYS = {
-    name: ConfigKey(name, "long", str(2**63 - 1), "0..")
-    for name in (
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    )
-}
+QUOTA_KEYS = {name: ConfigKey(name, "long", str(2**63 - 1), "0..") for name in RATES}
 """Settings of brokers that exist only dynamically (Kafka's `QuotaConfigs`)."""
 
-THROTTLE_LEASE = "ottla.replication.throttle.lease"
-DYNAMIC_ONLY_KEYS = QUOTA_KEYS | {THROTTLE_LEASE: ConfigKey(THROTTLE_LEASE, "string", "", "")}
+DYNAMIC_ONLY_KEYS = QUOTA_KEYS | {LEASE: ConfigKey(LEASE, "string", "", "")}
 """These, and one of our own: topics whose throttles a reassignment leaves to `throttle_lease`."""
 
 
@@ -196,7 +189,7 @@ def broker_entries(config: BrokerConfig, layers: Layers = NOTHING_DYNAMIC) -> It
         sensitive = key.type == "password"
         text = None if sensitive else render(key, config.source_text(name))
         yield _broker_entry(config, name, text, layers)
-    more = {*config.unknown, *layers.own, *layers.defaults, THROTTLE_LEASE}
+    more = {*config.unknown, *layers.own, *layers.defaults, LEASE}
     for name in sorted(more - broker_keys().keys()):
         yield _broker_entry(config, name, layers.own.get(name, layers.defaults.get(name)), layers)
 

@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.configs.config_entries import QUOTA_KEYS, THROTTLE_LEASE
 from ottla.model.errors import OttlaError
 from ottla.model.ports import Clock
+from ottla.model.throttle_settings import LEASE, RATES, THROTTLED_REPLICAS
 
 if TYPE_CHECKING:
     from ottla.zookeeper.store import Store
@@ -26,10 +26,6 @@ logger = logging.getLogger(__name__)
 GRACE_S = 30.0
 """Longer than a tool needs from its throttles to its reassignment."""
 LOOK_EVERY_S = 5.0
-TOPIC_LISTS = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-)
 
 
 class ThrottleLease:
@@ -74,7 +70,7 @@ class ThrottleLease:
 
     async def _lease(self) -> str | None:
         settings = await self._store().get_entity_configs("brokers", self._name)
-        return settings.get(THROTTLE_LEASE)
+        return settings.get(LEASE)
 
     async def _in_use(self, lease: str) -> bool:
         if self._moves_here():
@@ -90,8 +86,8 @@ class ThrottleLease:
     async def _remove(self, lease: str) -> None:
         """Remove the topics' lists first: whoever comes back finds the lease until all is done."""
         for topic in _topics(lease):
-            await self._without("topics", topic, TOPIC_LISTS)
-        await self._without("brokers", self._name, (*QUOTA_KEYS, THROTTLE_LEASE))
+            await self._without("topics", topic, THROTTLED_REPLICAS)
+        await self._without("brokers", self._name, (*RATES, LEASE))
         logger.warning(
             "throttles of an ended reassignment removed broker=%s topics=%s",
             self._name,
