@@ -7,10 +7,9 @@ documents have in `/admin/preferred_replica_election`.
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
-from ottla.admin.operations.plans import MAX_PLAN_BYTES, PlanError
+from ottla.admin.operations.plans import PlanError, decoded
 from ottla.model.ids import TopicPartition, topic_name_problem
 
 _FORMAT = 'the format is {"partitions":[{"topic":"orders","partition":0}]}'
@@ -27,19 +26,9 @@ class _Partitions(Struct):
 
 def parse_partitions(data: bytes, where: str) -> list[TopicPartition]:
     """Return the partitions in a file's order; PlanError names `where` and the place."""
-    if len(data) > MAX_PLAN_BYTES:
-        raise PlanError(
-            f"{where}: larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB; split the file"
-        )
-    try:
-        listed = msgspec.json.decode(data, type=_Partitions).partitions
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        text = str(error)
-        raise PlanError(f"{where}: {text[:1].lower() + text[1:]}; {_FORMAT}") from None
-    except RecursionError:
-        raise PlanError(f"{where}: nested too deeply; {_FORMAT}") from None
+    file = decoded(data, where, _Partitions, _FORMAT, too_large="split the file")
     found: dict[TopicPartition, None] = {}
-    for entry in listed:
+    for entry in file.partitions:
         problem = topic_name_problem(entry.topic)
         if problem:
             raise PlanError(f"{where}: topic {entry.topic[:80]!r}: {problem}")

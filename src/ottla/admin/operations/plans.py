@@ -8,7 +8,7 @@ before anything is sent (fault F42). Kafka's JSON format, and the arithmetic of 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition, topic_name_problem
 
+T = TypeVar("T")
 Assignment = dict[TopicPartition, tuple[int, ...]]
 
 MAX_PLAN_BYTES = 8 * 1024 * 1024
@@ -54,19 +55,10 @@ def parse_plan(data: bytes, where: str) -> Assignment:
 
     An unknown topic or a dead broker is for `problem_in_cluster` to find.
     """
-    if len(data) > MAX_PLAN_BYTES:
-        raise PlanError(
-            f"{where}: larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB; split the plan and "
-            "execute its parts one after the other"
-        )
-    if not data.strip():
+    if len(data) <= MAX_PLAN_BYTES and not data.strip():
         raise PlanError(f"{where}: empty; `ottla reassign plan` writes one")
-    try:
-        plan = msgspec.json.decode(data, type=_Plan)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{where}: {_lower(str(error))}; {_FORMAT}") from None
-    except RecursionError:
-        raise PlanError(f"{where}: nested too deeply; {_FORMAT}") from None
+    too_large = "split the plan and execute its parts one after the other"
+    plan = decoded(data, where, _Plan, _FORMAT, too_large=too_large)
     if plan.version != PLAN_VERSION:
         raise PlanError(f"{where}: version {plan.version} is not known; write version 1")
     for entry in plan.partitions:
@@ -77,6 +69,21 @@ def parse_plan(data: bytes, where: str) -> Assignment:
 
 
 _FORMAT = 'the format is {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
+
+
+def decoded(data: bytes, where: str, form: type[T], example: str, *, too_large: str) -> T:
+    """Return a file in one of Kafka's JSON formats; PlanError names `where` and the way out.
+
+    `example`: what the format is; `too_large`: what to do with a file above MAX_PLAN_BYTES.
+    """
+    if len(data) > MAX_PLAN_BYTES:
+        raise PlanError(f"{where}: larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB; {too_large}")
+    try:
+        return msgspec.json.decode(data, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{where}: {_lower(str(error))}; {example}") from None
+    except RecursionError:
+        raise PlanError(f"{where}: nested too deeply; {example}") from None
 
 
 def _lower(text: str) -> str:

@@ -6,10 +6,9 @@ name, the reason and the way out. Kafka: `ReassignPartitionsCommand.parseTopicsD
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
-from ottla.admin.operations.plans import MAX_PLAN_BYTES, PLAN_VERSION, PlanError
+from ottla.admin.operations.plans import PLAN_VERSION, PlanError, decoded
 from ottla.model.ids import topic_name_problem
 
 _FORMAT = 'the format is {"version":1,"topics":[{"topic":"orders"}]}'
@@ -26,15 +25,7 @@ class _Topics(Struct):
 
 def parse_topics(data: bytes, where: str) -> list[str]:
     """Return the names in a file's order; PlanError names `where` and the place."""
-    if len(data) > MAX_PLAN_BYTES:
-        raise PlanError(f"{where}: larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB; name fewer")
-    try:
-        found = msgspec.json.decode(data, type=_Topics)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        text = str(error)
-        raise PlanError(f"{where}: {text[:1].lower() + text[1:]}; {_FORMAT}") from None
-    except RecursionError:
-        raise PlanError(f"{where}: nested too deeply; {_FORMAT}") from None
+    found = decoded(data, where, _Topics, _FORMAT, too_large="name fewer")
     if found.version != PLAN_VERSION:
         raise PlanError(f"{where}: version {found.version} is not known; write version 1")
     names = [entry.topic for entry in found.topics]
