@@ -47,7 +47,7 @@ def why(
         tp = partition_of(partition)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    journals, until = journals_of(paths, directory, at)
+    journals, (until,) = journals_of(paths, directory, at)
     history = PartitionHistory(tp)
     damage = take_all(journals, until, history.take)
     if not history.seen:
@@ -89,7 +89,7 @@ def replay(
     )
     from ottla.explain.replay import Replay  # noqa: PLC0415 - lazy
 
-    journals, last = journals_of(paths, directory, until)
+    journals, (last,) = journals_of(paths, directory, until)
     if not diff:
         cluster = ClusterState()
         damage = take_all(journals, last, cluster.take)
@@ -112,20 +112,21 @@ def replay(
 
 
 def journals_of(
-    paths: list[Path] | None, directory: Path | None, moment_text: str | None
-) -> tuple[Any, int | None]:
-    """Find the journals, and read what moment is meant."""
+    paths: list[Path] | None, directory: Path | None, *moments: str | None
+) -> tuple[Any, list[int | None]]:
+    """Find the journals, and read what moments are meant; the journals' last day is looked up once.
+
+    Moments are ms since 1970, None where none was named.
+    """
     from ottla.admin.local.cluster_dir import default_dir  # noqa: PLC0415 - lazy
     from ottla.explain import journals as files  # noqa: PLC0415 - lazy
     from ottla.explain.timestamps import lacks_date, parse_time  # noqa: PLC0415 - lazy
 
     found = files.find(paths or [directory or default_dir()])
-    if moment_text is None:
-        return found, None
     last = -1
-    if lacks_date(moment_text):
+    if any(text is not None and lacks_date(text) for text in moments):
         last = max((e.line.ts for e in files.read(found, files.Damage())), default=-1)
-    return found, parse_time(moment_text, last)
+    return found, [None if text is None else parse_time(text, last) for text in moments]
 
 
 def take_all(journals: Any, until: int | None, take: Any, gap: Any = None) -> Any:

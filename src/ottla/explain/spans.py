@@ -159,7 +159,7 @@ class Timeline:
             return [TopicPartition(facts.topic, number) for number in facts.partitions]
         elif isinstance(facts, TopicsChanged | TopicDeleted):
             gone = set(facts.gone) if isinstance(facts, TopicsChanged) else {facts.topic}
-            return [tp for tp in self.changes if tp.topic in gone]
+            return [tp for tp in self.changes if tp.topic in gone] if gone else ()
         return map(partition_of, names)
 
     def _look(self, tp: TopicPartition, entry: Entry) -> None:

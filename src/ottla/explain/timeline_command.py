@@ -48,8 +48,7 @@ def timeline(
     from ottla.explain.rendering import UnknownPartitionError  # noqa: PLC0415 - lazy
     from ottla.explain.spans import Timeline  # noqa: PLC0415 - lazy
 
-    journals, last = commands.journals_of(paths, directory, until)
-    _, first = commands.journals_of(paths, directory, since)
+    journals, (last, first) = commands.journals_of(paths, directory, until, since)
     complete = Timeline()
     damage = commands.take_all(journals, last, complete.take)
     topics = {tp.topic for tp in complete.changes}
@@ -62,7 +61,9 @@ def timeline(
         )
     if first is not None:
         drawn = drawn.since(first)
-    timeouts = session_timeouts(directory or default_dir())
+    # Journals that are named may be of another cluster than the one in the default folder.
+    folder = directory or (None if paths else default_dir())
+    timeouts = {} if folder is None else session_timeouts(folder)
     if structured(output):
         print_structured(output, as_json(drawn, timeouts, damage))
     elif html is not None:
@@ -87,11 +88,13 @@ def _subject(subject: str | None, topics: set[str]) -> tuple[str | None, int | N
 def session_timeouts(folder: Path) -> dict[int, int]:
     """Return zookeeper.session.timeout.ms by broker, of the brokers of a local cluster's folder."""
     from ottla.model.config import parse_properties  # noqa: PLC0415 - lazy
+    from ottla.model.config_keys import broker_keys  # noqa: PLC0415 - lazy
 
+    default = str(broker_keys()[SESSION_TIMEOUT].default)
     found = {}
     for path in folder.glob("broker-*/server.properties"):
         number = path.parent.name.removeprefix("broker-")
-        text = parse_properties(path.read_text(encoding="utf-8")).get(SESSION_TIMEOUT, "18000")
+        text = parse_properties(path.read_text(encoding="utf-8")).get(SESSION_TIMEOUT, default)
         if number.isdecimal() and text.isdecimal():
             found[int(number)] = int(text)
     return found

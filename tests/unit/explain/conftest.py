@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.admin import cli
 from ottla.controller import log_ends
+from ottla.explain.entries import of_other_rooms
 from ottla.explain.journals import Damage, find, read
 from ottla.model.journal_schema import JOURNAL_NAME
 
@@ -70,6 +72,18 @@ def _run(name):
         patch.setattr(log_ends, "TIMEOUT_S", 0.3)  # a broker that never answers
         asyncio.run(script.Story(STORIES / f"{name}.txt", new_cluster).run())
     return journals, contexts
+
+
+@pytest.fixture
+def ottla(capsys):
+    """Return a function that runs a command as typed: (exit code, stdout, stderr)."""
+
+    def run(*words):
+        code = cli.main([str(word) for word in words], of_other_rooms())
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
 
 
 @pytest.fixture

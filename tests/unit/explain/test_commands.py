@@ -6,21 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.admin import cli
 from ottla.controller import elections
-from ottla.explain.entries import of_other_rooms
 from ottla.explain.timestamps import UnknownTimeError, parse_time, time_text
 from ottla.model.journal_schema import JOURNAL_NAME
-
-
-@pytest.fixture
-def ottla(capsys):
-    def run(*words):
-        code = cli.main([str(word) for word in words], of_other_rooms())
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def test_why_tells_the_story_of_all_brokers_journals(told, ottla):

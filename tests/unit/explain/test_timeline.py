@@ -6,9 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ottla.admin import cli
-from ottla.explain import spans, timeline_html, timeline_text
-from ottla.explain.entries import of_other_rooms
+from ottla.explain import spans, timeline_command, timeline_html, timeline_text
 from ottla.explain.history import PartitionHistory
 from ottla.explain.spans import Change, Gap, Leadership, Timeline
 from ottla.explain.timeline_axis import Axis
@@ -27,16 +25,6 @@ def drawn_of(journals):
     for entry in journals.entries():
         drawn.take(entry)
     return drawn
-
-
-@pytest.fixture
-def ottla(capsys):
-    def run(*words):
-        code = cli.main([str(word) for word in words], of_other_rooms())
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -217,6 +205,17 @@ def test_as_typed(told, ottla, tmp_path):
     code, out, err = ottla("timeline", "t", "--dir", folder, "--output", "json")
     told_ = json.loads(out)
     assert {p["topic"] for p in told_["partitions"]} == {"t"}
+
+
+def test_timeouts_of_another_cluster_are_not_used(told, ottla, tmp_path, monkeypatch):
+    named, other = told("broker_failure").folder, tmp_path / "other"
+    asked = []
+    monkeypatch.setenv("OTTLA_DIR", str(other))
+    monkeypatch.setattr(timeline_command, "session_timeouts", lambda f: asked.append(f) or {})
+    assert ottla("timeline", "t-1", named)[0] == 0
+    assert asked == [], "journals that are named may be of any cluster"
+    assert ottla("timeline", "t-1", named, "--dir", other)[0] == 0
+    assert asked == [other]
 
 
 def test_session_timeouts_are_those_of_the_brokers_files(tmp_path):

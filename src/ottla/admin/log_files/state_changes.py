@@ -24,6 +24,8 @@ NEW = re.compile(rb"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+)-(\d+)(?![A-Za-z0-9_-]|\
 LONGEST_LINE = 1 << 20
 """Bytes; the rest of a longer line is left out."""
 TIME_TEXT = "%Y-%m-%d %H:%M:%S,%f"
+_CUT_AT = (10, 13, 16, 19)
+"""Lengths of a time that ends with the day, the hour, the minute, the second."""
 
 
 def parse_time(text: str, *, last: bool = False) -> bytes:
@@ -44,7 +46,8 @@ def parse_time(text: str, *, last: bool = False) -> bytes:
     full = found.strftime(TIME_TEXT)[:-3]
     if not last:
         return full.encode()
-    kept = {10: 10, 13: 13, 16: 16, 19: 19}.get(len(text.strip()), 23)
+    given = len(text.strip())
+    kept = given if given in _CUT_AT else len(full)
     return (full[:kept] + "9999-12-31 23:59:59,999"[kept:]).encode()
 
 
