@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ottla.admin import output
+from ottla.admin.tables import CLEAR_LINE
 
 if TYPE_CHECKING:
     from typing import Self
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ottla.admin.operations.copy_estimate import Estimate
 
 LINE_EVERY_S = 10.0
-_CLEAR = "\r\x1b[K"
 
 
 class MoveProgress:
@@ -45,7 +45,7 @@ class MoveProgress:
         now_s = time.monotonic()
         last = left == 0
         if self._shown:
-            self._write(_CLEAR + text)
+            self._write(CLEAR_LINE + text)
             self._open = True
         elif text != self._said and (last or now_s >= self._next_s):
             output.say(text)

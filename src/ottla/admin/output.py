@@ -6,7 +6,7 @@ no control character of theirs reaches the terminal.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from ottla.admin import process, tables
@@ -94,6 +94,23 @@ def print_structured(output: Format, value: object) -> None:
         sys.stdout.write(to_yaml(plain))
     else:
         sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+
+
+def print_watched(output: Format, value: object, table: Callable[[], None]) -> None:
+    """Print one look of many: JSON as a line, a table in the place of the one before."""
+    if output is Format.json:
+        import json  # noqa: PLC0415 - only where it is printed
+
+        import msgspec  # noqa: PLC0415
+
+        print_line(json.dumps(msgspec.to_builtins(value, str_keys=True)))
+    elif structured(output):
+        print_structured(output, value)
+    else:
+        if output is Format.table and sys.stdout.isatty():
+            sys.stdout.write(tables.CLEAR)
+        table()
+    sys.stdout.flush()
 
 
 def print_json(value: object) -> None:

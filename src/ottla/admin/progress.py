@@ -8,10 +8,10 @@ import sys
 import time
 
 from ottla.admin import output
+from ottla.admin.tables import CLEAR_LINE
 
 FIRST_AFTER_S = 1.0
 EVERY_S = 0.2
-_CLEAR = "\r\x1b[K"
 
 
 class Progress:
@@ -31,7 +31,7 @@ class Progress:
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + EVERY_S
-            sys.stderr.write(_CLEAR + self.text(now - self._began))
+            sys.stderr.write(CLEAR_LINE + self.text(now - self._began))
             sys.stderr.flush()
             self._written = True
 
@@ -43,7 +43,7 @@ class Progress:
     def clear(self) -> None:
         """Take the line away."""
         if self._written:
-            sys.stderr.write(_CLEAR)
+            sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()
             self._written = False
 

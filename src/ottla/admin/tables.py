@@ -13,6 +13,8 @@ from typing import NamedTuple, TextIO
 GAP, NARROW_GAP = 2, 1
 CLEAR = "\x1b[H\x1b[2J"
 """To a terminal: the cursor home, the screen empty."""
+CLEAR_LINE = "\r\x1b[K"
+"""To a terminal: the cursor at the begin of its line, the line empty."""
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33"}
 
 

@@ -6,7 +6,6 @@ when something is down.
 
 import contextlib
 import itertools
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,11 +19,12 @@ from ottla.admin.output import (
     print_line,
     print_structured,
     print_table,
+    print_watched,
     say,
     structured,
 )
 from ottla.admin.process import ended_in_order
-from ottla.admin.tables import CLEAR, bad, good
+from ottla.admin.tables import bad, good
 from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -181,20 +181,12 @@ def _found(directory: Path | None, bootstrap_server: str | None) -> "Status":
 def _show_status(found: "Status", output: Format, *, watched: bool) -> None:
     from ottla.admin.operations import status as cluster_status  # noqa: PLC0415 - lazy
 
-    if watched and output is Format.json:
-        import json  # noqa: PLC0415 - only where it is printed
-
-        import msgspec  # noqa: PLC0415
-
-        plain = msgspec.to_builtins(cluster_status.as_json(found), str_keys=True)
-        print_line(json.dumps(plain))
+    if watched:
+        print_watched(output, cluster_status.as_json(found), lambda: print_status(found))
     elif structured(output):
         print_structured(output, cluster_status.as_json(found))
     else:
-        if watched and output is Format.table and sys.stdout.isatty():
-            sys.stdout.write(CLEAR)
         print_status(found)
-    sys.stdout.flush()
 
 
 def demo(

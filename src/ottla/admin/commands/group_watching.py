@@ -5,14 +5,11 @@ Who may call: the command line. Ctrl-C is the way to stop, not a failure.
 
 import asyncio
 import contextlib
-import json
-import sys
 from typing import Annotated, Any
 
 from ottla.admin.arguments import Argument, Option, UsageError
 from ottla.admin.options import Bootstrap, Dir, Output, ask
-from ottla.admin.output import Format, plural, print_line, print_structured, print_table, structured
-from ottla.admin.tables import CLEAR
+from ottla.admin.output import Format, plural, print_line, print_table, print_watched
 
 
 def watch(
@@ -82,13 +79,8 @@ def _show(found: dict[str, list[dict[str, Any]]], output: Format) -> None:
         {"group": name, "lag": sum(r["lag"] or 0 for r in rows), "partitions": rows}
         for name, rows in found.items()
     ]
-    if output is Format.json:
-        sys.stdout.write(json.dumps(listed) + "\n")
-    elif structured(output):
-        print_structured(output, listed)
-    else:
-        if output is Format.table and sys.stdout.isatty():
-            sys.stdout.write(CLEAR)
+
+    def table() -> None:
         heads = ("topic", "partition", "committed", "end", "lag", "read/s", "written/s", "client")
         for name, rows in found.items():
             total = plural(sum(r["lag"] or 0 for r in rows), "record")
@@ -100,4 +92,5 @@ def _show(found: dict[str, list[dict[str, Any]]], output: Format) -> None:
             print_table(heads, cells, title=f"{name}: {total} behind")
         if not found:
             print_line("no groups")
-    sys.stdout.flush()
+
+    print_watched(output, listed, table)
