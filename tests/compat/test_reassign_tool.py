@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from ottla.admin.operations.forgotten_throttles import RATES
+from ottla.model.throttle_settings import RATES
 from support import kafka_tools
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
