@@ -66,7 +66,16 @@ class GroupMachine(RuleBasedStateMachine):
     # --- carrying out -----------------------------------------------------------------------
 
     def handle(self, event):
-        for effect in self.groups.handle(event, self.now):
+        self.carry_out(self.groups.handle(event, self.now))
+
+    def respond(self, request):
+        """Pass in a request that never waits; return its result."""
+        result, effects = self.groups.respond(request, self.now)
+        self.carry_out(effects)
+        return result
+
+    def carry_out(self, effects):
+        for effect in effects:
             match effect:
                 case Reply(request_id, result):
                     self.answered(self.requests[request_id], result)
@@ -187,7 +196,7 @@ class GroupMachine(RuleBasedStateMachine):
     def heartbeat(self, data, offset):
         member = self.who(data)
         generation = self.generation(offset)
-        code = self.ask(lambda n: HeartbeatReceived(n, GROUP, generation, member, None))
+        code = self.respond(HeartbeatReceived(GROUP, generation, member, None))
         if code is ErrorCode.NONE:
             assert member in self.known().members
 
@@ -195,7 +204,7 @@ class GroupMachine(RuleBasedStateMachine):
     def leave(self, data, instance):
         member = self.who(data)
         leaving = (LeavingMember(member, instance, None),)
-        result = self.ask(lambda number: LeaveRequested(number, GROUP, leaving))
+        result = self.respond(LeaveRequested(GROUP, leaving))
         if result.members == (ErrorCode.NONE,):
             assert member not in self.known().members
             assert member not in self.known().pending_members
@@ -204,7 +213,7 @@ class GroupMachine(RuleBasedStateMachine):
     def commit(self, data):
         member = self.who(data)
         generation = self.generation(0)
-        code = self.ask(lambda n: OffsetCommitRequested(n, GROUP, generation, member, None))
+        code = self.respond(OffsetCommitRequested(GROUP, generation, member, None))
         if code is ErrorCode.NONE:
             assert self.known() is not None
             assert member in self.known().members

@@ -35,7 +35,11 @@ MAX_SUBSCRIBED = 100_000
 
 
 class Member:
-    """One member. `join_request`, `sync_request`: the numbers of requests that wait, or None."""
+    """One member. `join_request`, `sync_request`: the numbers of requests that wait, or None.
+
+    Its session ends at `session_due_ms` of the monotonic clock. `session_timer_ms` is when its
+    timer expires, None without one: at or before that time, so that heartbeats set no timer.
+    """
 
     __slots__ = (
         "assignment",
@@ -47,7 +51,9 @@ class Member:
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
+        "session_due_ms",
         "session_timeout_ms",
+        "session_timer_ms",
         "sync_request",
     )
 
@@ -73,6 +79,8 @@ class Member:
         self.is_new = False
         self.join_request: int | None = None
         self.sync_request: int | None = None
+        self.session_due_ms = 0.0
+        self.session_timer_ms: float | None = None
 
     @property
     def awaits_response(self) -> bool:

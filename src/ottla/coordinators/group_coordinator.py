@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from ottla.coordinators.coordinator_log import (
     COMMITTED,
@@ -80,9 +80,6 @@ MAX_EXPIRED_PER_TURN = 256
 
 TIMER_ROUNDING_MS = 0.1
 """A timer that is due within this has expired: the event loop cannot tell the difference."""
-
-NO_REQUEST = 0
-"""The number of requests that are answered at once."""
 
 
 class _GroupAppend(DelayedAppend):
@@ -220,7 +217,7 @@ class GroupCoordinator:
         self._effects: deque[Effect] = deque()
         self._running = False
         self._waiting: dict[int, AwaitsResult[Any]] = {}
-        self._last_request = NO_REQUEST
+        self._last_request = 0
         self._timers: Timers[TimerKey] = Timers()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
@@ -282,15 +279,17 @@ class GroupCoordinator:
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the decider and carry out the effects."""
-        self._run(self.groups.handle(event, self.now()))
+        effects = self.groups.handle(event, self.now())
+        if effects:
+            self._run(effects)
 
     def _run(self, effects: Iterable[Effect]) -> None:
         """Carry out effects in their order; those that follow from one come after all before."""
-        if not self._running:
+        if self._running:
+            self._effects.extend(effects)
+        else:
             self._carry_out_all(effects)
             self._schedule_timer()
-        else:
-            self._effects.extend(effects)
 
     def _carry_out_all(self, effects: Iterable[Effect]) -> None:
         self._effects.extend(effects)
@@ -303,12 +302,12 @@ class GroupCoordinator:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case SetTimer(key, due_ms):
-                self._timers.set(key, due_ms)
-            case CancelTimer(key):
-                self._timers.cancel(key)
-            case Reply(request_id, result):
-                self._waiting.pop(request_id).on_result(result)
+            case Reply():
+                self._waiting.pop(effect.request_id).on_result(effect.result)
+            case SetTimer():
+                self._timers.set(effect.key, effect.due_ms)
+            case CancelTimer():
+                self._timers.cancel(effect.key)
             case StoreGroup():
                 self._write(effect)
             case Log(level, text):
@@ -319,20 +318,6 @@ class GroupCoordinator:
         self._last_request += 1
         self._waiting[self._last_request] = request
         return self._last_request
-
-    def _respond_now(
-        self, event: HeartbeatReceived | LeaveRequested | OffsetCommitRequested
-    ) -> Any:
-        """Pass an event to the decider that is always answered at once; return its result."""
-        result = None
-        effects = []
-        for effect in self.groups.handle(event, self.now()):
-            if isinstance(effect, Reply) and effect.request_id == NO_REQUEST:
-                result = effect.result
-            else:
-                effects.append(effect)
-        self._run(effects)
-        return result
 
     def _write(self, store: StoreGroup) -> None:
         group_id = store.group_id
@@ -410,15 +395,20 @@ class GroupCoordinator:
             return ErrorCode.NONE  # its member is being loaded; no reason to join again
         if error is not ErrorCode.NONE:
             return error
-        event = HeartbeatReceived(NO_REQUEST, group_id, generation, member_id, instance_id)
-        return cast("ErrorCode", self._respond_now(event))
+        event = HeartbeatReceived(group_id, generation, member_id, instance_id)
+        error, effects = self.groups.respond(event, self.now())
+        if effects:
+            self._run(effects)
+        return error
 
     def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
         error = self.validate_group_status(group_id)
         if error is not ErrorCode.NONE:
             return LeaveResult(error)
-        event = LeaveRequested(NO_REQUEST, group_id, tuple(members))
-        return cast("LeaveResult", self._respond_now(event))
+        event = LeaveRequested(group_id, tuple(members))
+        result, effects = self.groups.respond(event, self.now())
+        self._run(effects)
+        return result
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -444,9 +434,10 @@ class GroupCoordinator:
         error = self.validate_group_status(group_id, may_be_empty=not transactional)
         if error is ErrorCode.NONE:
             event = OffsetCommitRequested(
-                NO_REQUEST, group_id, generation, member_id, instance_id, transactional
+                group_id, generation, member_id, instance_id, transactional
             )
-            error = self._respond_now(event)
+            error, effects = self.groups.respond(event, self.now())
+            self._run(effects)
         if error is not ErrorCode.NONE:
             request.on_result(dict.fromkeys(commits, error))
             return

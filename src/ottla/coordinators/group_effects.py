@@ -77,10 +77,21 @@ class GroupEffects:
     def set_heartbeat_timer(
         self, group: Group, member: Member, now: Now, wait_ms: float | None = None
     ) -> None:
-        """Let a member's session expire after its session timeout, or `wait_ms`."""
+        """Let a member's session expire after its session timeout, or `wait_ms`.
+
+        A timer that expires earlier stays: `extend_heartbeat_timer` moves it when it expires.
+        """
         if wait_ms is None:
             wait_ms = member.session_timeout_ms
-        self.set_timer(GroupTimer.HEARTBEAT, group, now, wait_ms, member.member_id)
+        due_ms = member.session_due_ms = now.mono_ms + wait_ms
+        if member.session_timer_ms is None or due_ms < member.session_timer_ms:
+            self.extend_heartbeat_timer(group, member)
+
+    def extend_heartbeat_timer(self, group: Group, member: Member) -> None:
+        """Let the member's timer expire when its session does."""
+        due_ms = member.session_timer_ms = member.session_due_ms
+        key = TimerKey(GroupTimer.HEARTBEAT, group.group_id, member.member_id)
+        self._effects.append(SetTimer(key, due_ms))
 
     def cancel_timer(self, kind: GroupTimer, group: Group, member_id: str = NO_MEMBER) -> None:
         self._effects.append(CancelTimer(TimerKey(kind, group.group_id, member_id)))

@@ -35,7 +35,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A JoinGroup. `member_id_suffix` makes the id of a new member unique."""
+    """A JoinGroup. `member_id_suffix` makes the id of a new member unique, else it is empty."""
 
     group_id: str
     member_id: str
@@ -110,7 +110,6 @@ class SyncRequested(NamedTuple):
 
 
 class HeartbeatReceived(NamedTuple):
-    request_id: int
     group_id: str
     generation: int
     member_id: str
@@ -118,7 +117,6 @@ class HeartbeatReceived(NamedTuple):
 
 
 class LeaveRequested(NamedTuple):
-    request_id: int
     group_id: str
     members: tuple[LeavingMember, ...]
 
@@ -126,7 +124,6 @@ class LeaveRequested(NamedTuple):
 class OffsetCommitRequested(NamedTuple):
     """An OffsetCommit or TxnOffsetCommit, without its offsets. NONE makes sure the group exists."""
 
-    request_id: int
     group_id: str
     generation: int
     member_id: str
@@ -166,9 +163,6 @@ class GroupDeleted(NamedTuple):
 Event = (
     JoinRequested
     | SyncRequested
-    | HeartbeatReceived
-    | LeaveRequested
-    | OffsetCommitRequested
     | RecordsStored
     | TimerExpired
     | GroupLoaded
@@ -209,8 +203,7 @@ class LeaveResult(NamedTuple):
     members: tuple[ErrorCode, ...] = ()
 
 
-Result = JoinResult | SyncResult | LeaveResult | ErrorCode
-"""An ErrorCode is the response to a Heartbeat or an offset commit."""
+Result = JoinResult | SyncResult
 
 
 def join_result(group: Group, member: Member, *, as_leader: bool) -> JoinResult:

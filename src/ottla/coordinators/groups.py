@@ -1,7 +1,8 @@
 """Groups: joins, generations, heartbeats and departures of all groups on this broker.
 
 A decider: events go in through `handle`, with the time, and effects come out, in the order in which
-they are to be carried out; both are values (`group_events`). Who may call: `group_coordinator`,
+they are to be carried out; both are values (`group_events`). Requests that never wait go in through
+`respond`, which returns their result beside the effects. Who may call: `group_coordinator`,
 which has checked before that this broker leads the group's partition and has loaded it. Invariants:
 - every JoinGroup and SyncGroup gets exactly one `Reply`, at once or later
 - a generation has one leader; assignments are sent only in the generation they were made for, and
@@ -13,7 +14,7 @@ protocol of KIP-848 does not exist in ZooKeeper mode.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from ottla.coordinators.group import Group, Member
 from ottla.coordinators.group_effects import GroupEffects
@@ -85,18 +86,12 @@ class Groups:
     def handle(self, event: Event, now: Now) -> list[Effect]:
         """Take in an event; return what is to be done, in order."""
         match event:
-            case HeartbeatReceived():
-                self._effects.reply(event.request_id, self._heartbeat(event, now))
-            case OffsetCommitRequested():
-                self._effects.reply(event.request_id, self._offset_commit(event, now))
-            case TimerExpired(key):
-                self._on_timer(key, now)
-            case JoinRequested(request_id, join):
-                self._join(join, request_id, now)
+            case JoinRequested():
+                self._join(event.join, event.request_id, now)
             case SyncRequested():
                 self._sync(event, now)
-            case LeaveRequested():
-                self._effects.reply(event.request_id, self._leave(event, now))
+            case TimerExpired(key):
+                self._on_timer(key, now)
             case RecordsStored(token, error):
                 self._records_stored(token, error, now)
             case GroupLoaded(group):
@@ -106,6 +101,26 @@ class Groups:
             case GroupDeleted(group_id):
                 self._on_group_deleted(self.groups[group_id], now)
         return self._effects.take()
+
+    @overload
+    def respond(
+        self, request: HeartbeatReceived | OffsetCommitRequested, now: Now
+    ) -> tuple[ErrorCode, list[Effect]]: ...
+    @overload
+    def respond(self, request: LeaveRequested, now: Now) -> tuple[LeaveResult, list[Effect]]: ...
+    def respond(
+        self, request: HeartbeatReceived | OffsetCommitRequested | LeaveRequested, now: Now
+    ) -> tuple[ErrorCode | LeaveResult, list[Effect]]:
+        """Take in a request that never waits; return its result, and what is to be done."""
+        result: ErrorCode | LeaveResult
+        match request:
+            case HeartbeatReceived():
+                result = self._heartbeat(request, now)
+            case OffsetCommitRequested():
+                result = self._offset_commit(request, now)
+            case LeaveRequested():
+                result = self._leave(request, now)
+        return result, self._effects.take()
 
     # --- JoinGroup --------------------------------------------------------------------------------
 
@@ -263,7 +278,9 @@ class Groups:
     def _rename_member(self, group: Group, instance_id: str, old_id: str, new_id: str) -> Member:
         """Replace the id of a static member. The caller sets its heartbeat timer."""
         self._effects.cancel_timer(GroupTimer.HEARTBEAT, group, old_id)
-        return group.replace_static_member(instance_id, old_id, new_id)
+        member = group.replace_static_member(instance_id, old_id, new_id)
+        member.session_timer_ms = None
+        return member
 
     def _static_member_stored(
         self, group: Group, store: StoreGroup, error: ErrorCode, now: Now
@@ -531,8 +548,8 @@ class Groups:
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         error = validate_generation(group, event.generation, event.member_id, event.instance_id)
-        self._effects.fenced(error, group, event.member_id, event.instance_id)
         if error is not ErrorCode.NONE:
+            self._effects.fenced(error, group, event.member_id, event.instance_id)
             return error
         self._effects.set_heartbeat_timer(group, group.members[event.member_id], now)
         if group.state is S.PREPARING_REBALANCE:
@@ -541,7 +558,13 @@ class Groups:
 
     def _on_session_timeout(self, group: Group, member_id: str, now: Now) -> None:
         member = group.members.get(member_id)
-        if member is None or member.awaits_response:
+        if member is None:
+            return
+        member.session_timer_ms = None
+        if now.mono_ms < member.session_due_ms:
+            self._effects.extend_heartbeat_timer(group, member)
+            return
+        if member.awaits_response:
             return
         self._effects.info(f"session over group={group.group_id} member={member_id}")
         self._remove_member(group, member, now, f"session of {member_id} is over")

@@ -199,7 +199,8 @@ def _decode(
         raise WireError(f"{_name(what)} v{version}: {error}") from error
     except WireError as error:
         raise WireError(f"{_name(what)} v{version}: {error}", error.code) from error
-    _check_end(end, len(buf), what, version, rest_ok=rest_ok)
+    if end != len(buf):
+        _check_end(end, len(buf), what, version, rest_ok=rest_ok)
     return message
 
 

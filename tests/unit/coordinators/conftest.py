@@ -85,7 +85,16 @@ class Desk:
 
     def handle(self, event):
         """Pass an event to the decider and carry out the effects."""
-        effects = deque(self.groups.handle(event, self.now))
+        self._carry_out(self.groups.handle(event, self.now))
+
+    def respond(self, request):
+        """Pass in a request that never waits; return its result."""
+        result, effects = self.groups.respond(request, self.now)
+        self._carry_out(effects)
+        return result
+
+    def _carry_out(self, effects):
+        effects = deque(effects)
         while effects:
             match effects.popleft():
                 case Reply(request_id, result):
@@ -162,23 +171,19 @@ class Desk:
     def heartbeat(self, member_id, generation=None, *, group=GROUP, instance=None):
         if generation is None:
             generation = self.group(group).generation
-        return self.ask(
-            lambda number: HeartbeatReceived(number, group, generation, member_id, instance)
-        ).result
+        return self.respond(HeartbeatReceived(group, generation, member_id, instance))
 
     def leave(self, *members, group=GROUP):
         """Leave: a member id, or (member id, instance id)."""
         named = [m if isinstance(m, tuple) else (m, None) for m in members]
         leaving = tuple(LeavingMember(*m, "test") for m in named)
-        code, codes = self.ask(lambda number: LeaveRequested(number, group, leaving)).result
+        code, codes = self.respond(LeaveRequested(group, leaving))
         return code if code is not ErrorCode.NONE else list(codes)
 
     def commit(self, generation=-1, member_id="", instance=None, *, transactional=False):
-        return self.ask(
-            lambda number: OffsetCommitRequested(
-                number, GROUP, generation, member_id, instance, transactional
-            )
-        ).result
+        return self.respond(
+            OffsetCommitRequested(GROUP, generation, member_id, instance, transactional)
+        )
 
     # --- shorthands -------------------------------------------------------------------------
 

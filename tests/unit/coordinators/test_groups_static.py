@@ -165,3 +165,13 @@ def test_no_timeout_of_a_client_makes_us_look_without_end(quick):
     quick.join(instance="third", session_ms=30_000, rebalance_ms=0)
     quick.leave(("", "third"))
     assert quick.run(1_000) < 100
+
+
+def test_the_session_of_a_member_with_a_new_id_ends_too(quick):
+    leader, _ = quick.static_pair(session_ms=10_000)
+    quick.join(instance="F")
+    quick.run(6_000)
+    assert quick.heartbeat(leader, instance="L") is E.NONE
+    quick.run(4_000)
+    assert "F" not in quick.group().static_members
+    assert "L" in quick.group().static_members

@@ -219,6 +219,18 @@ def test_heartbeat_and_commit_maintain_the_session(quick):
     assert len(quick.timers) <= 3
 
 
+def test_a_session_ends_one_timeout_after_the_last_heartbeat(quick):
+    """Heartbeats set no timer: the one that expires meanwhile is set again."""
+    (leader,) = quick.stable()
+    for wait_ms in (1, 6_000, 9_999, 3):
+        quick.run(wait_ms)
+        assert quick.heartbeat(leader) is E.NONE
+    quick.run(9_999)
+    assert quick.state() == "Stable"
+    quick.run(1)
+    assert quick.state() == "Empty"
+
+
 def test_thousands_of_heartbeats_cost_no_heap(quick):
     ids = quick.stable(200, session_ms=1_000_000)
     before = len(quick.timers)

@@ -30,19 +30,23 @@ ResultT = TypeVar("ResultT")
 
 def respond(header: RequestHeader, response: Any) -> list[Buffer]:
     """Return header and body of a response; the server adds the size."""
-    return [_head(header, response), *encode_response(response, header.api_version)]
+    version = header.api_version
+    if header.throttle_ms:
+        _set_throttle_time(header, response)
+    head = response_header(header.api_key, version, header.correlation_id)
+    return [head, *encode_response(response, version)]
 
 
-def _head(header: RequestHeader, response: Any) -> bytes:
-    """Return the header of a response, and set its throttle time."""
-    if header.throttle_ms and hasattr(response, "throttle_time_ms"):
+def _set_throttle_time(header: RequestHeader, response: Any) -> None:
+    if hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = header.throttle_ms
-    return response_header(header.api_key, header.api_version, header.correlation_id)
 
 
 def respond_steps(header: RequestHeader, response: Any) -> Generator[object, None, list[Buffer]]:
     """Do what `respond` does for a response that may be very large; yields after each slice."""
-    head = _head(header, response)
+    if header.throttle_ms:
+        _set_throttle_time(header, response)
+    head = response_header(header.api_key, header.api_version, header.correlation_id)
     return [head, *(yield from encode_in_slices(response, header.api_version))]
 
 

@@ -53,6 +53,7 @@ def join_group(
 ) -> Pending:
     version = header.api_version
     entropy = server.world.random.randbytes(16)
+    new = not request.member_id  # only then is the text of a UUID worth its time
     join = Join(
         request.group_id,
         request.member_id,
@@ -63,7 +64,7 @@ def join_group(
         request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
         request.protocol_type,
         tuple((p.name, bytes(p.metadata)) for p in request.protocols),
-        member_id_suffix=str(uuid.UUID(bytes=entropy, version=4)),
+        member_id_suffix=str(uuid.UUID(bytes=entropy, version=4)) if new else "",
         requires_known_member_id=version >= FIRST_JOIN_WITH_KNOWN_IDS,
         supports_skipping_assignment=version >= FIRST_JOIN_WITH_SKIPPING,
         reason=request.reason,
