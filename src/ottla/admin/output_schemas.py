@@ -264,7 +264,18 @@ SCHEMAS: dict[str, Schema] = {
         _object(partition=TEXT, replicas=NUMBERS, adding=NUMBERS, removing=NUMBERS)
     ),
     "reassign throttles": _many(_object(kind=TEXT, name=TEXT, settings=_by_name(TEXT), fix=TEXT)),
-    "elect": _many(_object(partition=TEXT, result=TEXT, problem=_or_null(TEXT))),
+    "elect": _many(
+        _object(
+            partition=TEXT, result=TEXT, problem=_or_null(TEXT), leader=_or_null(NUMBER),
+            lost=_many(
+                _object(
+                    **{"from": _or_null(NUMBER)}, broker=NUMBER, to=_or_null(NUMBER),
+                    or_earlier=FLAG,
+                )
+            ),
+            recommendation=_or_null(TEXT),
+        )
+    ),
     "log-dirs": _object(
         dirs=_many(
             _object(

@@ -4,8 +4,35 @@ Who may call: `ottla.__main__`, which runs those without a target itself. Nothin
 imported here.
 """
 
-from ottla.admin.arguments.tree import Command, Node
+from ottla.admin.arguments.tree import Command, Group, Node
 from ottla.admin.command_table import HERE, INSIDE
+
+_WHATIF = "ottla.explain.whatif_command"
+WHATIF = Group(
+    "Show what an event would do to leaders and ISRs, before it happens.",
+    {
+        name: Command(f"{_WHATIF}:{function}", summary)
+        for name, function, summary in (
+            ("kill", "kill", "Say what happens if brokers die."),
+            ("shutdown", "shutdown", "Say what happens if brokers are shut down."),
+            (
+                "rolling-restart",
+                "rolling_restart",
+                "Say what happens if brokers restart one after the other.",
+            ),
+            ("drain", "drain", "Say where the replicas of a broker would go, and who leads then."),
+            (
+                "add-brokers",
+                "add_brokers",
+                "Say how all topics would be spread with more brokers.",
+            ),
+            ("reassign", "reassign", "Say what comes of a reassignment plan."),
+            ("unclean", "unclean", "Say who would lead after unclean elections, and what is lost."),
+            ("config", "config", "Say what a setting of topics would change."),
+        )
+    },
+    INSIDE,
+)
 
 
 def of_other_rooms() -> dict[str, Node]:
@@ -17,6 +44,7 @@ def of_other_rooms() -> dict[str, Node]:
             "Tell why a partition has the leader and ISR it has, from the controllers' journals.",
             INSIDE,
         ),
+        "whatif": WHATIF,
         "timeline": Command(
             f"{drawing}:timeline",
             "Draw leaders, ISR, brokers and controllers over time, from the controllers' journals.",

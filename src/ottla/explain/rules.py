@@ -64,6 +64,17 @@ def _ends(line: DecisionLine) -> str:
     return f" ({known})" if known else ""
 
 
+def _lost(line: DecisionLine) -> str:
+    """Say what an unclean election cost, as far as the replicas' log ends show it."""
+    led = next((end for b, _, end in line.ends if b == _leader(line)), None)
+    if led is None:
+        return "records may be lost"
+    known = {b for b, _, _ in line.ends}
+    lost = [f"offsets {led} to {end - 1} of broker {b}" for b, _, end in line.ends if end > led]
+    lost += [f"what broker {b} had from offset {led} on" for b in _isr(line) if b not in known]
+    return f"lost: {', '.join(lost)}" if lost else "no record is known to be lost"
+
+
 _RULES: Mapping[str, Callable[[DecisionLine], str]] = {
     "first live replica": _new,
     "first live ISR member": lambda d: (
@@ -72,11 +83,11 @@ _RULES: Mapping[str, Callable[[DecisionLine], str]] = {
     ),
     "unclean: first live replica": lambda d: (
         f"no member of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} is "
-        f"the first live replica of {list(d.replicas)}; records may be lost"
+        f"the first live replica of {list(d.replicas)}; {_lost(d)}"
     ),
     "unclean: longest log": lambda d: (
         f"no member of the ISR {_isr(d)} lives and unclean elections are allowed: {_leader(d)} has "
-        f"the longest log{_ends(d)}; records may be lost"
+        f"the longest log{_ends(d)}; {_lost(d)}"
     ),
     "first live eligible replica": lambda d: (
         f"no member of the ISR {_isr(d)} lives with what it had, but {_leader(d)} left it below "

@@ -1,14 +1,27 @@
 """`ottla elect`: elections on request, as a person types them.
 
-Who may call: the command line. Invariants: an unclean election is not held without --yes, because
-it may lose records; exit code 1 if any partition asked for has no leader as asked.
+Who may call: the command line. Invariants: before an unclean election it says who would lead and
+what would be lost, and asks, or wants --yes; exit code 1 if any partition asked for has no leader
+as asked.
 """
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ottla.admin.arguments import Argument, Exit, Option, UsageError
-from ottla.admin.options import Bootstrap, Dir, DryRun, Output, ask, read_input, usage
+from ottla.admin.options import (
+    Bootstrap,
+    Dir,
+    DryRun,
+    Output,
+    agreed,
+    ask,
+    needs_yes,
+    read_input,
+    usage,
+)
 from ottla.admin.output import (
     Format,
     complain,
@@ -18,6 +31,14 @@ from ottla.admin.output import (
     say,
     structured,
 )
+
+if TYPE_CHECKING:
+    from ottla.admin.operations.elect import Balance, Outcome
+    from ottla.admin.operations.unclean import Preview
+    from ottla.model.ids import TopicPartition
+
+SHOWN = 20
+"""So many partitions are previewed in full."""
 
 KIND_HELP = (
     "preferred: back to the first replica, if it is in sync. "
@@ -53,6 +74,7 @@ def elect(
     from ottla.admin.operations import elect as electing  # noqa: PLC0415 - lazy
     from ottla.admin.operations.election_file import parse_partitions  # noqa: PLC0415 - lazy
     from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_partition  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.unclean import leaders  # noqa: PLC0415 - lazy
 
     if kind not in tuple(electing.Kind):
         raise UsageError(f"{kind!r}: write preferred or unclean")
@@ -61,34 +83,42 @@ def elect(
             "name partitions as TOPIC-PARTITION, or write --file or --all: one of them"
         )
     chosen = usage(parse_partition, partitions or [], "")
-    if kind == electing.Kind.unclean and not (yes or dry_run):
-        raise UsageError(
-            "an unclean election may lose acknowledged records; add --yes if no replica in sync "
-            "can come back"
-        )
+    unclean = kind == electing.Kind.unclean
+    if unclean and not dry_run:
+        needs_yes(yes, "an unclean election may lose acknowledged records")
     if file is not None:
         data, where = read_input(file, MAX_PLAN_BYTES)
         chosen = parse_partitions(data, where)
-    hold = electing.would_elect if dry_run else electing.elect
+    wanted = None if every else chosen
+    timeout_s = electing.TIMEOUT_MS / 1000 + 5
+    previews: dict[TopicPartition, Preview] = {}
+    if unclean:
+        previews = ask(directory, bootstrap_server, partial(_look, wanted), timeout_s=timeout_s)
+        _print_previews(list(previews.values()))
+        if previews and not dry_run:
+            agreed(
+                yes,
+                f"Hold an unclean election of {plural(len(previews), 'partition')}?",
+                "no election was held",
+            )
 
-    async def run(client: Any) -> tuple[list[electing.Outcome], electing.Balance | None]:
-        found = await hold(client, electing.Kind(kind), None if every else chosen, _tell)
+    async def run(client: Any) -> "tuple[list[Outcome], Balance | None, dict[TopicPartition, int]]":
+        if dry_run:
+            return await electing.would_elect(client, electing.Kind(kind), wanted), None, {}
+        found = await electing.elect(client, electing.Kind(kind), wanted, _tell)
         elected = {o.partition.topic for o in found if o.result == electing.ELECTED}
-        return found, await electing.balance(client, elected) if elected else None
+        led = await leaders(client, previews) if previews else {}
+        return found, await electing.balance(client, elected) if elected else None, led
 
-    found, balance = ask(directory, bootstrap_server, run, timeout_s=electing.TIMEOUT_MS / 1000 + 5)
+    found, balance, led = ask(directory, bootstrap_server, run, timeout_s=timeout_s)
     if structured(output):
-        print_structured(
-            output,
-            [
-                {"partition": str(o.partition), "result": o.result, "problem": o.problem}
-                for o in found
-            ],
-        )
+        print_structured(output, [_as_json(o, previews.get(o.partition), led) for o in found])
     elif found:
         print_table(
             ("partition", "result", ""), [(o.partition, o.result, o.problem or "") for o in found]
         )
+    if not dry_run:
+        _say_losses(found, previews, led)
     if balance is not None:
         elected = sum(o.result == electing.ELECTED for o in found)
         say(
@@ -103,6 +133,76 @@ def elect(
         raise Exit(1)
     if not found:
         say("no partition needs it")
+
+
+async def _look(
+    partitions: "Sequence[TopicPartition] | None", client: Any
+) -> "dict[TopicPartition, Preview]":
+    from ottla.admin.operations.unclean import previews  # noqa: PLC0415 - lazy
+
+    return {p.partition: p for p in await previews(client, partitions)}
+
+
+def _as_json(
+    outcome: "Outcome", preview: "Preview | None", led: "dict[TopicPartition, int]"
+) -> dict[str, object]:
+    """Return one result; `leader` and `lost` are what is expected, until it has happened."""
+    leader = led.get(outcome.partition, None if preview is None else preview.leader)
+    return {
+        "partition": str(outcome.partition),
+        "result": outcome.result,
+        "problem": outcome.problem,
+        "leader": leader,
+        "lost": []
+        if preview is None
+        else [
+            {"broker": loss.broker, "from": loss.first, "to": loss.last, "or_earlier": loss.earlier}
+            for loss in preview.losses(leader)
+        ],
+        "recommendation": None if preview is None else preview.recommendation,
+    }
+
+
+def _print_previews(previews: "Sequence[Preview]") -> None:
+    """Say of each partition what its replicas have, who would lead, and what would be lost."""
+    for preview in previews[:SHOWN]:
+        say(f"{preview.partition} has no leader")
+        for c in preview.candidates:
+            if c.end is not None:
+                end = f"its log ends at offset {c.end.offset:,}, leader epoch {c.end.epoch}"
+            else:
+                end = "it does not say where its log ends" if c.alive else "its log end is unknown"
+            would = "; it would lead" if c.broker == preview.leader else ""
+            say(f"  broker {c.broker}, {c.state}: {end}{would}")
+        lost = preview.losses()
+        if preview.leader is not None:
+            say(f"  would be lost: {'; '.join(map(str, lost)) or 'nothing that is known of'}")
+        say(f"  recommendation: {preview.recommendation}")
+    if len(previews) > SHOWN:
+        would_lose = sum(bool(preview.losses()) for preview in previews)
+        say(
+            f"and {len(previews) - SHOWN:,} partitions more; of {len(previews):,} in all "
+            f"{would_lose:,} would lose records. --dry-run --output json shows each"
+        )
+
+
+def _say_losses(
+    found: "Sequence[Outcome]",
+    previews: "dict[TopicPartition, Preview]",
+    led: "dict[TopicPartition, int]",
+) -> None:
+    losing = []
+    for outcome in found:
+        preview = previews.get(outcome.partition)
+        if preview is not None and outcome.problem is None and outcome.partition in led:
+            leader = led[outcome.partition]
+            lost = "; ".join(map(str, preview.losses(leader)))
+            if lost:
+                losing.append(f"{outcome.partition}: broker {leader} leads; lost: {lost}")
+    for line in losing[:SHOWN]:
+        say(line)
+    if len(losing) > SHOWN:
+        say(f"and {len(losing) - SHOWN:,} partitions more lost records")
 
 
 def _tell(done: int, of: int) -> None:

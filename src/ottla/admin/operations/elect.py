@@ -106,7 +106,6 @@ async def would_elect(
     client: Client,
     kind: Kind,
     partitions: Iterable[TopicPartition] | None,
-    tell: Callable[[int, int], None] | None = None,  # noqa: ARG001 - as `elect`
 ) -> list[Outcome]:
     """Return of which partitions an election would be held; change nothing."""
     wanted = None if partitions is None else set(partitions)

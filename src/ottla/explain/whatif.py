@@ -1,0 +1,351 @@
+"""What-if: the consequences of an event, computed on a snapshot of a cluster.
+
+A decider. Who may call: `whatif_command` and tests. Invariants: what leads and is in sync after an
+event is `modelled_cluster`'s; a partition that was without a leader, or below
+min.insync.replicas, before the event is no harm of the event; equal input gives an equal report.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from ottla.admin.operations import unclean
+from ottla.admin.operations.cluster_snapshot import MIN_ISR, UNCLEAN, Broker, Snapshot
+from ottla.admin.operations.drain_plan import drained
+from ottla.admin.operations.spread import propose
+from ottla.admin.operations.unclean import Candidate, LogEnd, Loss
+from ottla.admin.output import plural
+from ottla.explain.modelled_cluster import ModelledCluster
+from ottla.model.errors import OttlaError
+from ottla.model.ids import TopicPartition
+
+T = TypeVar("T")
+Plan = Mapping[TopicPartition, tuple[int, ...]]
+
+
+class BrokerLoad(msgspec.Struct, frozen=True):
+    """What one broker leads and keeps; bytes of replicas whose size is known."""
+
+    broker: int
+    rack: str | None
+    alive: bool
+    leaders: int
+    replicas: int
+    bytes: int
+
+
+class State(msgspec.Struct, frozen=True):
+    """How many partitions there are, and what is wrong with some; the brokers' loads."""
+
+    partitions: int
+    without_leader: int
+    under_replicated: int
+    under_min_isr: int
+    brokers: list[BrokerLoad]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A partition that is not as it was. A leader of -1 is none."""
+
+    partition: str
+    leader_before: int
+    leader_after: int
+    isr_before: list[int]
+    isr_after: list[int]
+    replicas_before: list[int]
+    replicas_after: list[int]
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Records that one replica has and an uncleanly elected leader has not."""
+
+    partition: str
+    leader: int
+    text: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One moment of a scenario: what is wrong then that was not wrong before it."""
+
+    what: str
+    without_leader: list[str]
+    under_min_isr: list[str]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A scenario's outcome. `harm`: whether a step has harmed, or records would be lost."""
+
+    scenario: str
+    before: State
+    after: State
+    changes: list[Change]
+    steps: list[Step]
+    lost: list[Lost]
+    notes: list[str]
+
+    @property
+    def harm(self) -> bool:
+        return bool(self.lost) or any(s.without_leader or s.under_min_isr for s in self.steps)
+
+
+class WhatIf:
+    """One scenario on one snapshot: call one of its events, then `report`."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._cluster = ModelledCluster(snapshot)
+        self._known = {b.id: b for b in snapshot.brokers}
+        self._scenario = ""
+        self._before = self._state()
+        self._facts = dict(self._cluster.partitions())
+        self._wrong = self._wrong_now()
+        self._steps: list[Step] = []
+        self._lost: list[Lost] = []
+        self._notes: list[str] = []
+
+    # --- events -----------------------------------------------------------------------------
+
+    def kill(self, brokers: Sequence[int], *, in_turn: bool) -> None:
+        """Brokers die: at one moment, or each after the cluster has dealt with the one before."""
+        self._alive(brokers)
+        self._scenario = f"kill {_texts(brokers)}{', one after the other' if in_turn else ''}"
+        for some in [[b] for b in brokers] if in_turn else [list(brokers)]:
+            self._step(f"{_brokers(some)} killed", partial(self._cluster.kill, some))
+
+    def shut_down(self, brokers: Sequence[int]) -> None:
+        """Brokers stop by a controlled shutdown, one after the other."""
+        self._alive(brokers)
+        self._scenario = f"shutdown {_texts(brokers)}"
+        for broker in brokers:
+            self._shut_down(broker)
+
+    def rolling_restart(self, brokers: Sequence[int]) -> None:
+        """Each broker stops, starts and catches up before the next one stops."""
+        chosen = list(brokers) or sorted(self._cluster.live)
+        self._alive(chosen)
+        self._scenario = f"rolling-restart {_texts(chosen)}"
+        for broker in chosen:
+            self._shut_down(broker)
+            self._cluster.start([self._known[broker]])
+        self._notes.append(
+            "the leaders after it are those before a preferred election; `ottla elect preferred "
+            "--all` holds one, and so does the controller with auto.leader.rebalance.enable"
+        )
+
+    def drain(self, broker: int) -> None:
+        """Move all replicas of a broker to the others."""
+        every = {tp: facts.replicas for tp, facts in self._cluster.partitions()}
+        leaving = {tp: replicas for tp, replicas in every.items() if broker in replicas}
+        if not leaving and broker not in self._known:
+            raise OttlaError(f"there is no broker {broker}, and no replica on it")
+        others = {b: rack for b, rack in self._cluster.racks.items() if b != broker}
+        self._move(f"drain {broker}", _planned(lambda: drained(leaving, every, broker, others)))
+
+    def add_brokers(self, brokers: Sequence[Broker]) -> None:
+        """Add brokers, and spread all topics over all brokers as `reassign plan --all` does."""
+        taken = [b.id for b in brokers if b.id in self._known]
+        if taken:
+            raise OttlaError(f"there is a broker {taken[0]} already; name new ids")
+        self._cluster.start(brokers)
+        without = [b for b, rack in self._cluster.racks.items() if rack is None]
+        racks = self._cluster.racks
+        if 0 < len(without) < len(racks):
+            raise OttlaError(
+                f"broker {without[0]} has no rack while others have one; write ID:RACK"
+            )
+        every = {tp: facts.replicas for tp, facts in self._cluster.partitions()}
+        sizes = {tp: max(found.values(), default=0) for tp, found in self._cluster.sizes.items()}
+        proposal = _planned(lambda: propose(every, racks, sizes=sizes))
+        changed = {tp: new for tp, new in proposal.assignment.items() if new != every[tp]}
+        self._move(f"add-brokers {_texts([b.id for b in brokers])}", changed)
+
+    def reassign(self, plan: Plan, name: str) -> None:
+        """Move partitions as a plan says."""
+        for tp, replicas in plan.items():
+            if not self._cluster.knows(tp):
+                raise OttlaError(f"{name}: there is no partition {tp} in the snapshot")
+            dead = [b for b in replicas if b not in self._cluster.live]
+            new = set(replicas) - set(self._facts[tp].replicas)
+            if new & set(dead):
+                raise OttlaError(f"{name}: {tp} is to move to broker {dead[0]}, which is not alive")
+        self._move(f"reassign {name}", plan)
+
+    def elect_unclean(self, partitions: Sequence[TopicPartition]) -> None:
+        """Hold unclean elections."""
+        for tp in partitions:
+            if not self._cluster.knows(tp):
+                raise OttlaError(f"there is no partition {tp} in the snapshot")
+            if self._facts[tp].leader >= 0:
+                self._notes.append(
+                    f"{tp} is led by broker {self._facts[tp].leader}: no unclean election is held"
+                )
+        self._scenario = f"unclean {' '.join(map(str, partitions))}"
+        self._step("unclean election held", lambda: self._cluster.elect_unclean(partitions))
+
+    def configure(self, key: str, value: str, topics: Sequence[str]) -> None:
+        """Change a setting of topics; none named: of all."""
+        unknown = [t for t in topics if t not in self._cluster.min_isr]
+        if unknown:
+            raise OttlaError(f"there is no topic {unknown[0]} in the snapshot")
+        chosen = list(topics) or list(self._cluster.min_isr)
+        self._scenario = f"config {key}={value}"
+        if key == MIN_ISR:
+            if not value.isdigit() or int(value) < 1:
+                raise OttlaError(f"{key}={value}: write a number from 1 on")
+            new = dict.fromkeys(chosen, int(value))
+            self._step(f"{key} set", lambda: self._cluster.min_isr.update(new))
+        elif key == UNCLEAN:
+            if value not in ("true", "false"):
+                raise OttlaError(f"{key}={value}: write true or false")
+            allowed = value == "true"
+            self._step(f"{key} set", lambda: self._cluster.allow_unclean(chosen, allowed))
+        else:
+            raise OttlaError(
+                f"{key} changes neither leaders nor ISRs by itself; what can be tried is "
+                f"{MIN_ISR} and {UNCLEAN}"
+            )
+
+    # --- outcome ----------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """Return what came of the event."""
+        return Report(
+            self._scenario, self._before, self._state(), list(self._changes()), self._steps,
+            self._lost, self._notes,
+        )  # fmt: skip
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _shut_down(self, broker: int) -> None:
+        stayed: list[TopicPartition] = []
+        self._step(
+            f"broker {broker} shut down", lambda: stayed.extend(self._cluster.shut_down(broker))
+        )
+        if stayed:
+            self._notes.append(
+                f"broker {broker} would keep {plural(len(stayed), 'leadership')} until it is gone: "
+                "no other replica of those is in sync"
+            )
+
+    def _move(self, scenario: str, plan: Plan) -> None:
+        self._scenario = scenario
+        every = {tp: self._facts[tp].replicas for tp in plan}
+        copies = {tp: set(new) - set(every[tp]) for tp, new in plan.items()}
+        size = sum(
+            len(new) * max(self._cluster.sizes[tp].values(), default=0)
+            for tp, new in copies.items()
+        )
+        stuck: list[TopicPartition] = []
+        self._step(
+            f"{plural(len(plan), 'partition')} moved",
+            lambda: stuck.extend(self._cluster.reassign(plan)),
+        )
+        count = sum(map(len, copies.values()))
+        self._notes.append(f"{plural(count, 'replica')} of {size:,} bytes would be copied")
+        if stuck:
+            self._notes.append(
+                f"{plural(len(stuck), 'reassignment')} could not end, first {stuck[0]}: a target "
+                "replica is not alive, or the partition has no leader"
+            )
+
+    def _step(self, what: str, event: Callable[[], object]) -> None:
+        """Let something happen; note what is wrong afterwards, and what is lost."""
+        event()
+        leaderless, under_min_isr = self._wrong_now()
+        was_leaderless, was_under = self._wrong
+        self._steps.append(
+            Step(
+                what,
+                [str(tp) for tp in leaderless if tp not in was_leaderless],
+                [str(tp) for tp in under_min_isr if tp not in was_under],
+            )
+        )
+        for tp, isr, leader in self._cluster.take_unclean():
+            self._lost += self._losses(tp, isr, leader)
+
+    def _losses(self, tp: TopicPartition, isr: Sequence[int], leader: int) -> Iterator[Lost]:
+        ends = self._cluster.ends(tp)
+        candidates = [
+            Candidate(b, b in self._cluster.live, b in isr, LogEnd(*ends[b]) if b in ends else None)
+            for b in self._facts[tp].replicas
+        ]
+        losses: list[Loss] = unclean.losses(candidates, leader)
+        for loss in losses:
+            yield Lost(str(tp), leader, str(loss))
+
+    def _wrong_now(self) -> tuple[dict[TopicPartition, None], dict[TopicPartition, None]]:
+        leaderless: dict[TopicPartition, None] = {}
+        under: dict[TopicPartition, None] = {}
+        for tp, facts in self._cluster.partitions():
+            if facts.leader < 0:
+                leaderless[tp] = None
+            elif len(facts.isr) < self._least(tp, facts.replicas):
+                under[tp] = None
+        return leaderless, under
+
+    def _least(self, tp: TopicPartition, replicas: Sequence[int]) -> int:
+        return min(self._cluster.min_isr[tp.topic], len(replicas))
+
+    def _state(self) -> State:
+        leaders: Counter[int] = Counter()
+        replicas: Counter[int] = Counter()
+        held: Counter[int] = Counter()
+        partitions = without = under_replicated = under_min_isr = 0
+        for tp, facts in self._cluster.partitions():
+            partitions += 1
+            without += facts.leader < 0
+            under_replicated += len(facts.isr) < len(facts.replicas)
+            under_min_isr += facts.leader >= 0 and len(facts.isr) < self._least(tp, facts.replicas)
+            leaders[facts.leader] += 1
+            replicas.update(facts.replicas)
+            sizes = self._cluster.sizes[tp]
+            largest = max(sizes.values(), default=0)
+            for broker in facts.replicas:
+                held[broker] += sizes.get(broker, largest)
+        live = self._cluster.live
+        ids = sorted({*live, *replicas, *self._cluster.racks})
+        return State(
+            partitions, without, under_replicated, under_min_isr,
+            [
+                BrokerLoad(
+                    b, self._cluster.racks.get(b), b in live, leaders[b], replicas[b], held[b]
+                )
+                for b in ids
+            ],
+        )  # fmt: skip
+
+    def _changes(self) -> Iterator[Change]:
+        for tp, after in self._cluster.partitions():
+            before = self._facts[tp]
+            if (before.replicas, before.leader, set(before.isr)) != (
+                after.replicas, after.leader, set(after.isr),
+            ):  # fmt: skip
+                yield Change(
+                    str(tp), before.leader, after.leader, list(before.isr), list(after.isr),
+                    list(before.replicas), list(after.replicas),
+                )  # fmt: skip
+
+    def _alive(self, brokers: Sequence[int]) -> None:
+        live = sorted(self._cluster.live)
+        for broker in brokers:
+            if broker not in live:
+                raise OttlaError(f"broker {broker} is not alive; alive are {_texts(live)}")
+        if len(set(brokers)) != len(brokers):
+            raise OttlaError("a broker is named twice; name each once")
+
+
+def _planned(plan: Callable[[], T]) -> T:
+    try:
+        return plan()
+    except ValueError as error:
+        raise OttlaError(f"{error}: there is no such plan") from None
+
+
+def _texts(ids: Sequence[int]) -> str:
+    return " ".join(map(str, ids)) or "none"
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"

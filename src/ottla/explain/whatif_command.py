@@ -1,0 +1,340 @@
+"""Commands: `ottla whatif …`, as a person types them.
+
+Who may call: the command line. Invariants: nothing in the cluster changes: it is asked once, or not
+at all with --snapshot; exit code 1 if the event would take away a leader, put a partition below
+min.insync.replicas, or lose records. What is computed: `whatif`.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from ottla.admin.arguments import Argument, Exit, Option, UsageError
+from ottla.admin.options import Bootstrap, Dir, Output, ask, read_input, usage
+from ottla.admin.output import Format, plural, print_structured, print_table, say, structured
+
+if TYPE_CHECKING:
+    from ottla.explain.whatif import Report, State, WhatIf
+
+EXIT_HARM = 1
+SHOWN = 20
+TIMEOUT_S = 60.0
+
+SnapshotFile = Annotated[
+    str | None,
+    Option(
+        "--snapshot", metavar="FILE", help="Use this file instead of asking; - is standard input"
+    ),
+]
+Save = Annotated[
+    Path | None, Option("--save", metavar="FILE", help="Keep the snapshot that was taken")
+]
+Whole = Annotated[bool, Option("--all", help=f"Show every change, not the first {SHOWN}")]
+Brokers = Annotated[list[int], Argument(metavar="BROKER...")]
+
+
+def kill(
+    brokers: Brokers,
+    in_turn: Annotated[
+        bool, Option("--in-turn", help="One after the other, not at one moment")
+    ] = False,
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say what happens if brokers die. Exit code 1 if it would do harm.
+
+    Example: ottla whatif kill 1 2
+    """
+    _run(
+        lambda what: what.kill(brokers, in_turn=in_turn),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def shutdown(
+    brokers: Brokers,
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say what happens if brokers are shut down. Exit code 1 if it would do harm.
+
+    They stop one after the other, by a controlled shutdown each.
+    Example: ottla whatif shutdown 1
+    """
+    _run(
+        lambda what: what.shut_down(brokers),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def rolling_restart(
+    brokers: Annotated[
+        list[int] | None, Argument(metavar="[BROKER]...", help="In this order [default: all]")
+    ] = None,
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say what happens if brokers restart one after the other. Exit code 1 if it would do harm.
+
+    Example: ottla whatif rolling-restart
+    """
+    _run(
+        lambda what: what.rolling_restart(brokers or []),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def drain(
+    broker: Annotated[int, Argument(metavar="BROKER")],
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say where the replicas of a broker would go, and who leads then.
+
+    Example: ottla whatif drain 3
+    """
+    _run(
+        lambda what: what.drain(broker),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def add_brokers(
+    brokers: Annotated[
+        list[str], Argument(metavar="BROKER[:RACK]...", help="New ids, with their racks")
+    ],
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say how all topics would be spread with more brokers.
+
+    As `ottla reassign plan --all` would spread them. A whole rack: name its brokers.
+    Example: ottla whatif add-brokers 4:r1 5:r2
+    """
+    from ottla.admin.operations.cluster_snapshot import Broker  # noqa: PLC0415 - lazy
+
+    def parse(text: str) -> Any:
+        number, _, rack = text.partition(":")
+        if not number.isdigit() or int(number) >= 2**31:
+            raise ValueError(f"{text!r} is no broker; write ID or ID:RACK")
+        return Broker(int(number), rack or None)
+
+    new = usage(parse, brokers, "")
+    _run(
+        lambda what: what.add_brokers(new),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def reassign(
+    plan: Annotated[str, Argument(metavar="FILE", help="As of `reassign plan`; - is stdin")],
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say what comes of a reassignment plan. Exit code 1 if it would do harm.
+
+    Example: ottla whatif reassign plan.json
+    """
+    from ottla.admin.operations.plans import MAX_PLAN_BYTES, parse_plan  # noqa: PLC0415 - lazy
+
+    data, where = read_input(plan, MAX_PLAN_BYTES)
+    parsed = parse_plan(data, where)
+    _run(
+        lambda what: what.reassign(parsed, where),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def unclean(
+    partitions: Annotated[list[str], Argument(metavar="TOPIC-PARTITION...")],
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say who would lead after unclean elections, and what is lost.
+
+    Example: ottla whatif unclean orders-0
+    """
+    from ottla.admin.operations.plans import parse_partition  # noqa: PLC0415 - lazy
+
+    chosen = usage(parse_partition, partitions, "")
+    _run(
+        lambda what: what.elect_unclean(chosen),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def config(
+    setting: Annotated[str, Argument(metavar="KEY=VALUE")],
+    topics: Annotated[
+        list[str] | None, Argument(metavar="[TOPIC]...", help="[default: all]")
+    ] = None,
+    snapshot: SnapshotFile = None,
+    save: Save = None,
+    every: Whole = False,
+    directory: Dir = None,
+    bootstrap_server: Bootstrap = None,
+    output: Output = Format.table,
+) -> None:
+    """Say what a setting of topics would change.
+
+    min.insync.replicas or unclean.leader.election.enable.
+    Example: ottla whatif config min.insync.replicas=2
+    """
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"{setting!r}: write KEY=VALUE")
+    _run(
+        lambda what: what.configure(key, value, topics or []),
+        snapshot, save, every, directory, bootstrap_server, output,
+    )  # fmt: skip
+
+
+def _run(
+    event: "Callable[[WhatIf], None]",
+    snapshot: str | None,
+    save: Path | None,
+    every: bool,
+    directory: Path | None,
+    bootstrap_server: str | None,
+    output: Format,
+) -> None:
+    from ottla.admin.operations import cluster_snapshot  # noqa: PLC0415 - lazy
+    from ottla.explain.whatif import WhatIf  # noqa: PLC0415 - lazy
+
+    if snapshot is not None:
+        if save is not None or bootstrap_server is not None:
+            raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
+        found = cluster_snapshot.parse(*read_input(snapshot, cluster_snapshot.MAX_BYTES))
+    else:
+        found = ask(directory, bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S)
+        if save is not None:
+            save.write_bytes(msgspec.json.encode(found))
+    what = WhatIf(found)
+    event(what)
+    report = what.report()
+    if structured(output):
+        print_structured(output, {**msgspec.to_builtins(report), "harm": report.harm})
+    else:
+        _print(report, every=every)
+    if report.harm:
+        raise Exit(EXIT_HARM)
+
+
+# --- printing ---------------------------------------------------------------------------------
+
+
+def _print(report: "Report", *, every: bool) -> None:
+    before, after = report.before, report.after
+    print_table(
+        ("partitions", "before", "after"),
+        [
+            ("all", before.partitions, after.partitions),
+            ("without leader", before.without_leader, after.without_leader),
+            ("under-replicated", before.under_replicated, after.under_replicated),
+            ("under min ISR", before.under_min_isr, after.under_min_isr),
+        ],
+        title=f"whatif {report.scenario}",
+    )
+    print_table(
+        ("broker", "rack", "state", "leaders", "", "replicas", "", "bytes", ""),
+        _loads(before, after),
+        title="brokers, before and after",
+    )
+    limit = len(report.changes) if every else SHOWN
+    if report.changes:
+        print_table(
+            ("partition", "leader", "in sync", "replicas"),
+            [
+                (
+                    c.partition,
+                    _arrow(_leader(c.leader_before), _leader(c.leader_after)),
+                    _arrow(_ids(c.isr_before), _ids(c.isr_after)),
+                    _arrow(_ids(c.replicas_before), _ids(c.replicas_after)),
+                )
+                for c in report.changes[:limit]
+            ],
+            title=f"{plural(len(report.changes), 'partition')} would change",
+        )
+    if len(report.changes) > limit:
+        say(f"and {plural(len(report.changes) - limit, 'partition')} more; --all shows them")
+    for step in report.steps:
+        _say_harm(step.what, step.without_leader, "would have no leader", limit)
+        _say_harm(
+            step.what, step.under_min_isr, "would be below min.insync.replicas: no acks=all", limit
+        )
+    for lost in report.lost[:limit]:
+        say(f"{lost.partition}: broker {lost.leader} would lead; lost: {lost.text}")
+    if len(report.lost) > limit:
+        say(f"and {len(report.lost) - limit:,} losses more; --all shows them")
+    for note in report.notes:
+        say(note)
+    if not report.harm:
+        say("no partition would lose its leader, get below min.insync.replicas or lose records")
+
+
+def _loads(before: "State", after: "State") -> list[tuple[object, ...]]:
+    was = {load.broker: load for load in before.brokers}
+    rows: list[tuple[object, ...]] = []
+    for now in after.brokers:
+        then = was.get(now.broker)
+        alive = "" if then is None else "alive" if then.alive else "dead"
+        leaders, replicas, size = (
+            ("-", "-", "-") if then is None else (then.leaders, then.replicas, then.bytes)
+        )
+        state = _arrow(alive or "new", "alive" if now.alive else "dead")
+        rows.append(
+            (
+                now.broker, now.rack or "-", state,
+                leaders, now.leaders, replicas, now.replicas, size, now.bytes,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _say_harm(what: str, partitions: Sequence[str], harm: str, limit: int) -> None:
+    if partitions:
+        more = len(partitions) - limit
+        named = ", ".join(partitions[:limit]) + (f" and {more:,} more" if more > 0 else "")
+        say(f"{what}: {plural(len(partitions), 'partition')} {harm}: {named}")
+
+
+def _arrow(before: str, after: str) -> str:
+    return before if before == after else f"{before} → {after}"
+
+
+def _ids(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids)) or "-"
+
+
+def _leader(broker: int) -> str:
+    return "none" if broker < 0 else str(broker)

@@ -1,0 +1,114 @@
+"""`ottla elect unclean` says before what is lost; afterwards a consumer finds just that missing.
+
+The independent truth is what librdkafka was acknowledged and reads after the election.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from support.clients import fresh, named
+from support.cluster import OttlaCluster
+from support.kafka39 import Kafka39Cluster
+from support.waiting import until
+
+pytestmark = [pytest.mark.java, pytest.mark.processes, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", params=["ottla", "kafka"])
+def cluster(request, tmp_path_factory):
+    kind = OttlaCluster
+    if request.param == "kafka":
+        request.getfixturevalue("kafka_tools")
+        kind = Kafka39Cluster
+    settings = {"replica_lag_time_max_ms": "4000", "min_insync_replicas": "1"}
+    folder = tmp_path_factory.mktemp(request.param)
+    with kind(folder, brokers=3, session_timeout_ms=3000, **settings) as found:
+        found.longest_log = request.param == "ottla"
+        yield found
+
+
+def call(cluster, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "ottla", *map(str, arguments), "--bootstrap-server",
+         cluster.bootstrap],
+        capture_output=True, text=True, timeout=90, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def found(cluster, *arguments, code=0):
+    done = call(cluster, *arguments, "--output", "json")
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
+def partition(cluster, topic):
+    return found(cluster, "topics", "describe", topic)[0]["partitions"][0]
+
+
+def fill(cluster, topic, count):
+    producer = Producer(named(cluster.bootstrap, {"acks": "all"}))
+    for n in range(count):
+        producer.produce(topic, b"%d" % n, partition=0)
+    assert producer.flush(60) == 0
+
+
+def end_of(cluster, topic):
+    consumer = Consumer(named(cluster.bootstrap, {"group_id": "nobody"}))
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+    finally:
+        consumer.close()
+
+
+def test_what_is_said_to_be_lost_is_what_is_lost(cluster):
+    topic = fresh()
+    made = call(cluster, "topics", "create", topic, "--assignment", "0,1,2")
+    assert made.returncode == 0, made.stderr
+
+    def grow(in_sync, count):
+        until(lambda: partition(cluster, topic)["isr"] == in_sync, 60)
+        fill(cluster, topic, count)
+
+    def kill(broker):
+        cluster.kill(broker)
+        until(lambda: broker not in partition(cluster, topic)["isr"], 60)
+
+    grow([0, 1, 2], 30)
+    kill(1)
+    fill(cluster, topic, 20)
+    kill(2)
+    fill(cluster, topic, 50)
+    cluster.kill(0)
+    cluster.start_broker(1)
+    cluster.start_broker(2)
+    until(lambda: partition(cluster, topic)["leader"] < 0, 60)
+
+    (shown,) = found(cluster, "elect", "unclean", f"{topic}-0", "--dry-run")
+    leader, end = (2, 50) if cluster.longest_log else (1, 30)
+    assert shown["result"] == "would be elected"
+    assert shown["leader"] == leader
+    lost = {loss["broker"]: (loss["from"], loss["to"]) for loss in shown["lost"]}
+    assert lost[0] == (end, None)
+    assert lost.get(2) == (None if cluster.longest_log else (30, 49))
+    assert "start broker 0 first" in shown["recommendation"]
+    assert partition(cluster, topic)["leader"] < 0, "a dry run changes nothing"
+
+    refused = call(cluster, "elect", "unclean", f"{topic}-0")
+    assert refused.returncode == 2
+    assert "may lose acknowledged records; add --yes" in refused.stderr
+    assert partition(cluster, topic)["leader"] < 0
+
+    done = call(cluster, "elect", "unclean", f"{topic}-0", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"broker {leader}, not in sync, alive: its log ends at offset {end}" in done.stderr
+    assert f"broker {leader} leads; lost: what broker 0 has from offset {end} on" in done.stderr
+    assert partition(cluster, topic)["leader"] == leader
+    assert end_of(cluster, topic) == end
+
+    cluster.start_broker(0)
+    until(lambda: sorted(partition(cluster, topic)["isr"]) == [0, 1, 2], 60)
+    assert end_of(cluster, topic) == end, "nobody brought the lost records back"

@@ -1,0 +1,107 @@
+"""Unclean elections before they are held: who would lead, what would be lost, what to do instead."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.admin.operations.unclean import Candidate, LogEnd, Loss, Preview, leader_of, losses
+from ottla.controller.elections import ElectionKind, elect
+from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
+from ottla.model.ids import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def dead(broker, *, in_sync=False):
+    return Candidate(broker, alive=False, in_sync=in_sync, end=None)
+
+
+def live(broker, epoch, offset, *, in_sync=False):
+    return Candidate(broker, alive=True, in_sync=in_sync, end=LogEnd(epoch, offset))
+
+
+def silent(broker):
+    return Candidate(broker, alive=True, in_sync=False, end=None)
+
+
+def preview(*candidates, longest_log=True):
+    return Preview(TP, candidates, leader_of(candidates, longest_log=longest_log))
+
+
+def test_apache_kafka_elects_the_first_ottla_the_longest_log():
+    candidates = (dead(0, in_sync=True), live(1, 3, 50), live(2, 3, 90))
+    assert leader_of(candidates, longest_log=False) == 1
+    assert leader_of(candidates, longest_log=True) == 2
+    assert leader_of((live(1, 3, 90), live(2, 4, 10)), longest_log=True) == 2, "epoch first"
+    assert leader_of((live(1, 3, 90), live(2, 3, 90)), longest_log=True) == 1, "the first of equals"
+
+
+def test_without_a_live_replica_nobody_leads():
+    found = preview(dead(0, in_sync=True), dead(1))
+    assert found.leader is None
+    assert found.losses() == []
+    assert found.recommendation == "start broker 0: no replica is alive that could lead"
+
+
+def test_what_a_dead_replica_in_sync_has_is_lost_from_the_end_of_the_new_leader_on():
+    found = preview(dead(0, in_sync=True), live(1, 3, 50))
+    assert found.losses() == [Loss(0, 50, None)]
+    assert str(found.losses()[0]) == "what broker 0 has from offset 50 on"
+    assert found.recommendation.startswith("start broker 0 first: in sync")
+
+
+def test_a_longer_log_loses_what_it_has_more():
+    candidates = (dead(0, in_sync=True), live(1, 3, 50), live(2, 3, 90))
+    assert losses(candidates, 1) == [Loss(0, 50, None), Loss(2, 50, 89)]
+    assert str(losses(candidates, 1)[1]) == "offsets 50 to 89 of broker 2"
+    assert losses(candidates, 2) == [Loss(0, 90, None)]
+
+
+def test_logs_of_different_leader_epochs_may_differ_earlier():
+    assert losses((live(1, 2, 50), live(2, 3, 90)), 1) == [Loss(2, 50, 89, earlier=True)]
+    shorter = losses((live(1, 2, 50), live(2, 3, 40)), 1)
+    assert shorter == [Loss(2, 39, 39, earlier=True)]
+    assert "or from an earlier one" in str(shorter[0])
+
+
+def test_a_replica_that_does_not_respond_is_not_taken_for_empty():
+    candidates = (dead(0, in_sync=True), silent(1), live(2, 0, 7))
+    assert leader_of(candidates, longest_log=True) == 2
+    lost = losses(candidates, 1)
+    assert lost == [Loss(0, None, None), Loss(2, None, 6)]
+    assert str(lost[1]) == "an unknown part of what broker 2 has"
+    assert losses(candidates, 2) == [Loss(0, 7, None)], "1 was not in sync"
+
+
+def test_a_live_replica_in_sync_will_lead_without_an_unclean_election():
+    found = preview(dead(0), live(1, 3, 50, in_sync=True))
+    assert found.leader == 1
+    assert found.recommendation.startswith("hold no unclean election")
+
+
+@pytest.mark.parametrize("longest_log", [True, False])
+@given(
+    drawn=st.lists(
+        st.tuples(st.booleans(), st.booleans(), st.integers(0, 3), st.integers(0, 5)),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_who_would_lead_is_who_our_controller_elects(longest_log, drawn):
+    """The independent truth is the controller's own rule: `elections.elect`."""
+    candidates = [
+        Candidate(b, alive, in_sync, LogEnd(epoch, end) if alive else None)
+        for b, (alive, in_sync, epoch, end) in enumerate(drawn)
+    ]
+    isr = tuple(c.broker for c in candidates if c.in_sync)
+    replicas = tuple(c.broker for c in candidates)
+    ends = {c.broker: tuple(c.end) for c in candidates if c.end is not None}
+    outcome = elect(
+        ElectionKind.UNCLEAN,
+        ReplicaAssignment(replicas),
+        LeaderAndIsr(-1, 5, isr),
+        lambda b: candidates[b].alive,
+        ends=ends if longest_log else None,
+    )
+    expected = None if outcome.state is None else outcome.state.leader
+    assert leader_of(candidates, longest_log=longest_log) == expected
