@@ -114,7 +114,7 @@ def test_a_broker_shuts_down(cluster):
     found, expected = predicted(cluster, "shutdown", 0, code=1)
     cluster.terminate(0)
     same(cluster, expected)
-    assert any("would keep 1 leadership" in note for note in found["notes"])
+    assert any("would not hand over before it is gone: 1" in note for note in found["notes"])
 
 
 def test_a_rolling_restart(cluster):

@@ -102,6 +102,33 @@ _LEFT_OUT = {
     "damaged": _many(_object(file=TEXT, line=NUMBER, problem=TEXT)),
     "dropped_lines": NUMBER,
 }
+_LOAD_STATE = _object(
+    partitions=NUMBER, without_leader=NUMBER, under_replicated=NUMBER, under_min_isr=NUMBER,
+    brokers=_many(
+        _object(
+            broker=NUMBER, rack=_or_null(TEXT), alive=FLAG, leaders=NUMBER, replicas=NUMBER,
+            bytes=NUMBER,
+        )
+    ),
+)  # fmt: skip
+_WHATIF = _object(
+    scenario=TEXT,
+    before=_LOAD_STATE,
+    after=_LOAD_STATE,
+    changes=_many(
+        _object(
+            partition=TEXT, leader_before=NUMBER, leader_after=NUMBER, isr_before=NUMBERS,
+            isr_after=NUMBERS, replicas_before=NUMBERS, replicas_after=NUMBERS,
+        )
+    ),
+    steps=_many(_object(what=TEXT, without_leader=TEXTS, under_min_isr=TEXTS)),
+    lost=_many(_object(partition=TEXT, leader=NUMBER, text=TEXT)),
+    notes=TEXTS,
+    harm=FLAG,
+)  # fmt: skip
+_WHATIF_EVENTS = (
+    "kill", "shutdown", "rolling-restart", "drain", "add-brokers", "reassign", "unclean", "config",
+)  # fmt: skip
 
 SCHEMAS: dict[str, Schema] = {
     "up": _object(
@@ -300,6 +327,7 @@ SCHEMAS: dict[str, Schema] = {
     "profile set": _PROFILE_RESULT,
     "profile use": _PROFILE_RESULT,
     "profile remove": _PROFILE_RESULT,
+    **{f"whatif {name}": _WHATIF for name in _WHATIF_EVENTS},
     "why": _object(
         topic=TEXT, partition=NUMBER, topic_id=_or_null(TEXT), at=_or_null(NUMBER), now=ANYTHING,
         chapters=_many({"type": "object"}), **_LEFT_OUT,

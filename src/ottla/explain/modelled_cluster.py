@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ottla.admin.operations.cluster_snapshot import Broker, Snapshot
+from ottla.admin.operations.snapshot_file import Broker, Snapshot
 from ottla.controller.context import Context
 from ottla.controller.elections import ElectionKind
 from ottla.controller.leadership import (

@@ -12,12 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
-from ottla.admin.operations import unclean
-from ottla.admin.operations.cluster_snapshot import MIN_ISR, UNCLEAN, Broker, Snapshot
+from ottla.admin.operations import election_losses
 from ottla.admin.operations.drain_plan import drained
+from ottla.admin.operations.election_losses import Candidate, LogEnd, Loss
+from ottla.admin.operations.snapshot_file import MIN_ISR, UNCLEAN, Broker, Snapshot
 from ottla.admin.operations.spread import propose
-from ottla.admin.operations.unclean import Candidate, LogEnd, Loss
-from ottla.admin.output import plural
 from ottla.explain.modelled_cluster import ModelledCluster
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
@@ -225,7 +224,8 @@ class WhatIf:
         )
         if stayed:
             self._notes.append(
-                f"broker {broker} would keep {plural(len(stayed), 'leadership')} until it is gone: "
+                f"leaders that broker {broker} would not hand over before it is gone: "
+                f"{len(stayed)}; "
                 "no other replica of those is in sync"
             )
 
@@ -239,14 +239,14 @@ class WhatIf:
         )
         stuck: list[TopicPartition] = []
         self._step(
-            f"{plural(len(plan), 'partition')} moved",
+            f"partitions moved: {len(plan)}",
             lambda: stuck.extend(self._cluster.reassign(plan)),
         )
         count = sum(map(len, copies.values()))
-        self._notes.append(f"{plural(count, 'replica')} of {size:,} bytes would be copied")
+        self._notes.append(f"replicas to copy: {count:,}, bytes: {size:,}")
         if stuck:
             self._notes.append(
-                f"{plural(len(stuck), 'reassignment')} could not end, first {stuck[0]}: a target "
+                f"reassignments that could not end: {len(stuck)}, first {stuck[0]}: a target "
                 "replica is not alive, or the partition has no leader"
             )
 
@@ -271,7 +271,7 @@ class WhatIf:
             Candidate(b, b in self._cluster.live, b in isr, LogEnd(*ends[b]) if b in ends else None)
             for b in self._facts[tp].replicas
         ]
-        losses: list[Loss] = unclean.losses(candidates, leader)
+        losses: list[Loss] = election_losses.losses(candidates, leader)
         for loss in losses:
             yield Lost(str(tp), leader, str(loss))
 

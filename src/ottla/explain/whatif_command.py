@@ -133,7 +133,7 @@ def add_brokers(
     As `ottla reassign plan --all` would spread them. A whole rack: name its brokers.
     Example: ottla whatif add-brokers 4:r1 5:r2
     """
-    from ottla.admin.operations.cluster_snapshot import Broker  # noqa: PLC0415 - lazy
+    from ottla.admin.operations.snapshot_file import Broker  # noqa: PLC0415 - lazy
 
     def parse(text: str) -> Any:
         number, _, rack = text.partition(":")
@@ -228,13 +228,13 @@ def _run(
     bootstrap_server: str | None,
     output: Format,
 ) -> None:
-    from ottla.admin.operations import cluster_snapshot  # noqa: PLC0415 - lazy
+    from ottla.admin.operations import cluster_snapshot, snapshot_file  # noqa: PLC0415 - lazy
     from ottla.explain.whatif import WhatIf  # noqa: PLC0415 - lazy
 
     if snapshot is not None:
         if save is not None or bootstrap_server is not None:
             raise UsageError("--snapshot: no cluster is asked; leave --save and -b out")
-        found = cluster_snapshot.parse(*read_input(snapshot, cluster_snapshot.MAX_BYTES))
+        found = snapshot_file.parse(*read_input(snapshot, snapshot_file.MAX_BYTES))
     else:
         found = ask(directory, bootstrap_server, cluster_snapshot.take, timeout_s=TIMEOUT_S)
         if save is not None:

@@ -1,10 +1,11 @@
-"""Unclean elections before they are held: who would lead, what would be lost, what to do instead."""
+"""Unclean elections before they are held: who would lead, what is lost, what to do instead."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.admin.operations.unclean import Candidate, LogEnd, Loss, Preview, leader_of, losses
+from ottla.admin.operations.election_losses import Candidate, LogEnd, Loss, leader_of, losses
+from ottla.admin.operations.unclean import Preview
 from ottla.controller.elections import ElectionKind, elect
 from ottla.model.cluster import LeaderAndIsr, ReplicaAssignment
 from ottla.model.ids import TopicPartition
