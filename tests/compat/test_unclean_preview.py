@@ -6,11 +6,12 @@ The independent truth is what librdkafka was acknowledged and reads after the el
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from support.clients import fresh, named
+from support.clients import admin_client, fresh, named
 from support.cluster import OttlaCluster
 from support.kafka39 import Kafka39Cluster
 from support.waiting import until
@@ -66,16 +67,16 @@ def end_of(cluster, topic):
 
 def test_what_is_said_to_be_lost_is_what_is_lost(cluster):
     topic = fresh()
-    made = call(cluster, "topics", "create", topic, "--assignment", "0,1,2")
+    made = call(cluster, "topics", "create", topic, "--assignment", "0:1:2")
     assert made.returncode == 0, made.stderr
 
     def grow(in_sync, count):
-        until(lambda: partition(cluster, topic)["isr"] == in_sync, 60)
+        until(lambda: partition(cluster, topic)["isr"] == in_sync, 60, "all are in sync")
         fill(cluster, topic, count)
 
     def kill(broker):
         cluster.kill(broker)
-        until(lambda: broker not in partition(cluster, topic)["isr"], 60)
+        until(lambda: broker not in partition(cluster, topic)["isr"], 60, "it left the ISR")
 
     grow([0, 1, 2], 30)
     kill(1)
@@ -85,7 +86,9 @@ def test_what_is_said_to_be_lost_is_what_is_lost(cluster):
     cluster.kill(0)
     cluster.start_broker(1)
     cluster.start_broker(2)
-    until(lambda: partition(cluster, topic)["leader"] < 0, 60)
+    until(lambda: partition(cluster, topic)["leader"] < 0, 60, "no leader")
+    alive = partial(admin_client(cluster.bootstrap).list_topics, timeout=20)
+    until(lambda: set(alive().brokers) == {1, 2}, 60, "two are alive")
 
     (shown,) = found(cluster, "elect", "unclean", f"{topic}-0", "--dry-run")
     leader, end = (2, 50) if cluster.longest_log else (1, 30)
@@ -110,5 +113,5 @@ def test_what_is_said_to_be_lost_is_what_is_lost(cluster):
     assert end_of(cluster, topic) == end
 
     cluster.start_broker(0)
-    until(lambda: sorted(partition(cluster, topic)["isr"]) == [0, 1, 2], 60)
+    until(lambda: sorted(partition(cluster, topic)["isr"]) == [0, 1, 2], 60, "in sync again")
     assert end_of(cluster, topic) == end, "nobody brought the lost records back"

@@ -21,12 +21,11 @@ from ottla.admin.operations.election_losses import (
 from ottla.model.errors import OttlaError
 from ottla.model.ids import TopicPartition
 from ottla.model.protocol import DEBUGGING_CONSUMER, LATEST
+from ottla.model.throttle_settings import LEASE
 from ottla.net.client import Client
 from ottla.wire.messages.list_offsets import ListOffsetsRequest
 from ottla.wire.messages.metadata import MetadataResponse
 
-OTTLA_SETTING = "ottla.produce.max.check.ms"
-"""A broker setting that only Ottla's brokers have."""
 PORTION = 1000
 TIMEOUT_S = 5.0
 
@@ -108,16 +107,19 @@ async def log_ends(
 
 
 async def is_ottla(client: Client, broker: int) -> bool:
-    """Return whether a broker is one of Ottla's; False where it does not respond."""
+    """Return whether a broker is one of Ottla's, by a setting that only those have.
+
+    False where it does not respond.
+    """
     if broker < 0:
         return False
     try:
         found = await configs.settings(
-            client, configs.BROKER, str(broker), [OTTLA_SETTING], timeout_s=TIMEOUT_S
+            client, configs.BROKER, str(broker), [LEASE], timeout_s=TIMEOUT_S
         )
     except OttlaError:
         return False
-    return any(setting.key == OTTLA_SETTING for setting in found)
+    return any(setting.key == LEASE for setting in found)
 
 
 async def _log_ends(
