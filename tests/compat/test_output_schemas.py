@@ -97,6 +97,12 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     check("reassign list")
     check("reassign throttles")
     check("reassign cancel", "--all", "--dry-run")
+    for event, *arguments in (("kill", 0), ("shutdown", 0), ("rolling-restart",)):
+        assert check(f"whatif {event}", *arguments, code=1)["harm"]
+    check("whatif add-brokers", 1)
+    check("whatif reassign", "-", stdin=plan)
+    check("whatif unclean", f"{topic}-0")
+    check("whatif config", "min.insync.replicas=1")
 
     settings = {"group_id": group, "auto_offset_reset": "earliest"}
     consumer = Consumer(named(at, settings))
@@ -140,8 +146,8 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     producer.abort_transaction(20)
     check("topics delete", topic, "nosuch", "--if-exists", "--dry-run")
     check("topics delete", topic, "nosuch", "--if-exists", "--yes")
-    # What a drain moves is of several brokers: tests/compat/test_broker_commands.py.
-    assert set(SCHEMAS) - LOCAL - {"broker drain", "txn abort"} <= seen
+    # What a drain moves is of several brokers: tests/compat/test_broker_commands.py, test_whatif.py.
+    assert set(SCHEMAS) - LOCAL - {"broker drain", "whatif drain", "txn abort"} <= seen
 
 
 def test_yaml_and_tabs_say_what_json_says(cluster):

@@ -107,7 +107,7 @@ class ModelledCluster:
             self._write(plan_isr_removal(context, broker, partitions, context.leadership))
 
     def shut_down(self, broker: int) -> list[TopicPartition]:
-        """Stop a broker by a controlled shutdown; return what it led that nobody else could."""
+        """Stop a broker by a controlled shutdown; return what it led until its end."""
         context = self._context
         hosted = [
             tp for tp in context.partitions_on(broker) if len(context.assignment(tp).replicas) > 1
