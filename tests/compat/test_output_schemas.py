@@ -146,7 +146,7 @@ def test_what_commands_print_is_as_documented(cluster, tmp_path):
     producer.abort_transaction(20)
     check("topics delete", topic, "nosuch", "--if-exists", "--dry-run")
     check("topics delete", topic, "nosuch", "--if-exists", "--yes")
-    # What a drain moves is of several brokers: tests/compat/test_broker_commands.py, test_whatif.py.
+    # A drain needs several brokers: tests/compat/test_broker_commands.py, test_whatif.py.
     assert set(SCHEMAS) - LOCAL - {"broker drain", "whatif drain", "txn abort"} <= seen
 
 
